@@ -1,0 +1,345 @@
+"""Values to bytes and back: every znode and every checkpoint is versioned JSON, compressed when it is large.
+
+Decoding either returns a well-formed value or raises `Corrupt` with the place it was read from; unknown
+fields are ignored (a newer writer may add some), an unknown `format` is not. A znode that is written again says
+its own `dataVersion`: content that anything but a worker put there, older content too, is never believed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from coordination.errors import Corrupt
+from coordination.model import (
+    Checkpoint,
+    Failure,
+    FailureKind,
+    Gap,
+    Header,
+    Member,
+    OpenRange,
+    PartitionCheckpoint,
+    PartitionState,
+    Phase,
+    Slice,
+    SliceResult,
+    TopicPartition,
+    WorkerState,
+    WriteStatus,
+)
+
+FORMAT = 1
+COMPRESS_ABOVE = 64 * 1024
+_ZLIB_BYTES = b"zlib:"
+_MAX_DECODED = 256 * 1024 * 1024
+_MALFORMED = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    zlib.error,
+)
+
+T = TypeVar("T")
+
+
+def to_bytes(document: Mapping[str, Any], version: int = 0, compress_above: int = COMPRESS_ABOVE) -> bytes:
+    """`version` is the one that ZooKeeper gives the znode with this content: 0 when it is created."""
+    said = {"dataVersion": version} if version else {}
+    raw = json.dumps({"format": FORMAT, **said, **document}, separators=(",", ":")).encode()
+    return _ZLIB_BYTES + zlib.compress(raw, 6) if len(raw) > compress_above else raw
+
+
+def from_bytes(data: bytes, place: str, build: Callable[[Any], T], version: int | None = None) -> T:
+    """Decode `data` and `build` a value from it; whatever is wrong with the content is `Corrupt` at `place`.
+    `version` is ZooKeeper's, None where there is none."""
+    try:
+        document = json.loads(_inflate(data) if data.startswith(_ZLIB_BYTES) else data)
+        if not isinstance(document, dict) or document.get("format") != FORMAT:
+            raise Corrupt(f"{place}: not a format {FORMAT} document; was it written by a newer version?")
+        if version is not None and (said := document.get("dataVersion", 0)) != version:
+            raise Corrupt(f"{place}: written as dataVersion {said}, found as {version}: no worker put it there")
+        return build(document)
+    except _MALFORMED as error:
+        raise Corrupt(f"{place}: unreadable content ({error!r})") from error
+
+
+def _inflate(data: bytes) -> bytes:
+    inflater = zlib.decompressobj()
+    raw = inflater.decompress(data[len(_ZLIB_BYTES) :], _MAX_DECODED)
+    if not inflater.eof:
+        raise ValueError("compressed content is truncated or too large")
+    return raw
+
+
+def encode_slices(slices: Iterable[Slice]) -> list[Any]:
+    """Grouped by topic: `[[topic, topic id, [[partition, start, end, generation], ...]], ...]`."""
+    topics: dict[tuple[str, str], list[list[int]]] = {}
+    for s in slices:
+        topics.setdefault((s.topic, s.topic_id), []).append([s.partition, s.start, s.end, s.generation])
+    return [[topic, topic_id, rows] for (topic, topic_id), rows in topics.items()]
+
+
+def decode_slices(value: Any) -> tuple[Slice, ...]:
+    return tuple(
+        Slice(text(topic), whole(partition), whole(start), whole(end), text(topic_id), whole(generation))
+        for topic, topic_id, rows in value
+        for partition, start, end, generation in rows
+    )
+
+
+def encode_states(states: Mapping[int, PartitionState], version: int = 0) -> bytes:
+    return to_bytes(
+        {
+            "states": {
+                str(p): [
+                    s.topic_id,
+                    s.start,
+                    s.end,
+                    s.generation,
+                    [[r.start, r.end, r.batch, r.step, r.generation] for r in s.open],
+                ]
+                for p, s in sorted(states.items())
+            }
+        },
+        version,
+    )
+
+
+def decode_states(data: bytes, place: str, version: int | None = None) -> dict[int, PartitionState]:
+    def build(document: Any) -> dict[int, PartitionState]:
+        return {
+            int(p): PartitionState(
+                text(topic_id),
+                whole(start),
+                whole(end),
+                whole(generation),
+                tuple(OpenRange(*(whole(number) for number in row)) for row in rows),
+            )
+            for p, (topic_id, start, end, generation, rows) in document["states"].items()
+        }
+
+    return from_bytes(data, place, build, version)
+
+
+def encode_header(h: Header, version: int = 0) -> bytes:
+    return to_bytes(
+        {
+            "number": h.number,
+            "batch": h.batch,
+            "attempt": h.attempt,
+            "epoch": h.epoch,
+            "base": h.base,
+            "phase": h.phase.value,
+            "timeout": h.timeout,
+            "plan": h.plan_digest,
+            "cluster": h.cluster,
+            "instant": h.instant,
+            "reason": h.reason,
+            "times": dict(h.times),
+        },
+        version,
+    )
+
+
+def decode_header(data: bytes, place: str, version: int | None = None) -> Header:
+    return from_bytes(
+        data,
+        place,
+        lambda d: Header(
+            number=whole(d["number"]),
+            batch=whole(d["batch"]),
+            attempt=whole(d["attempt"]),
+            epoch=whole(d["epoch"]),
+            base=whole(d["base"]),
+            phase=Phase(d["phase"]),
+            timeout=seconds(d["timeout"]),
+            plan_digest=text(d["plan"]),
+            cluster=text(d["cluster"]),
+            instant=None if d["instant"] is None else text(d["instant"]),
+            reason=text(d["reason"]),
+            times={text(k): seconds(v) for k, v in d["times"].items()},
+        ),
+        version,
+    )
+
+
+def encode_status(s: WriteStatus) -> bytes:
+    failure = s.failure
+    return to_bytes(
+        {
+            "number": s.number,
+            "incarnation": s.incarnation,
+            "results": _results(s.results),
+            "topics": sorted({(r.slice.topic, r.slice.topic_id) for r in s.results}),
+            "stats": list(s.stats),
+            "seconds": s.seconds,
+            "failure": None
+            if failure is None
+            else [failure.kind.value, failure.reason, failure.topic, failure.partition, failure.offset],
+        },
+        compress_above=4096,
+    )
+
+
+def decode_status(data: bytes, place: str, version: int | None = None) -> WriteStatus:
+    def build(d: Any) -> WriteStatus:
+        failure = d["failure"]
+        return WriteStatus(
+            number=whole(d["number"]),
+            incarnation=text(d["incarnation"]),
+            results=_decode_results(d["results"], dict(d["topics"])),
+            stats=tuple(text(stat) for stat in d["stats"]),
+            failure=None if failure is None else Failure(FailureKind(failure[0]), *failure[1:]),
+            seconds=seconds(d["seconds"]),
+        )
+
+    return from_bytes(data, place, build, version)
+
+
+def encode_member(m: Member) -> bytes:
+    return to_bytes(
+        {
+            "incarnation": m.incarnation,
+            "host": m.host,
+            "pid": m.pid,
+            "version": m.version,
+            "state": m.state.value,
+            "config": m.config,
+        }
+    )
+
+
+def decode_member(data: bytes, place: str) -> Member:
+    return from_bytes(
+        data,
+        place,
+        lambda d: Member(
+            text(d["incarnation"]),
+            text(d["host"]),
+            whole(d["pid"]),
+            text(d["version"]),
+            WorkerState(d["state"]),
+            text(d["config"]),
+        ),
+    )
+
+
+def encode_gaps(gaps: Iterable[Gap]) -> list[Any]:
+    return [[g.topic, g.partition, g.start, g.end] for g in gaps]
+
+
+def decode_gaps(value: Any) -> tuple[Gap, ...]:
+    return tuple(Gap(text(t), whole(p), whole(start), whole(end)) for t, p, start, end in value)
+
+
+def encode_checkpoint(c: Checkpoint) -> str:
+    """The text that a Hudi commit carries under `sink.checkpoint.<sink>`."""
+    ends: dict[str, dict[str, list[int]]] = {}
+    for source, reached in sorted(c.ends.items()):
+        ends.setdefault(source.topic, {})[str(source.partition)] = [reached.end, reached.generation]
+    raw = to_bytes(
+        {
+            "sink": c.sink,
+            "keeper": c.keeper,
+            "cluster": c.cluster,
+            "epoch": c.epoch,
+            "number": c.number,
+            "base": c.base,
+            "config": c.config,
+            "topics": dict(sorted(c.topics.items())),
+            "ends": ends,
+            "results": _results(c.results),
+            "gaps": encode_gaps(c.gaps),
+        }
+    )
+    if not raw.startswith(_ZLIB_BYTES):
+        return raw.decode()
+    return _ZLIB_BYTES.decode() + base64.b64encode(raw[len(_ZLIB_BYTES) :]).decode()
+
+
+def decode_checkpoint(encoded: str, place: str = "checkpoint") -> Checkpoint:
+    def build(d: Any) -> Checkpoint:
+        topics = {text(t): text(i) for t, i in d["topics"].items()}
+        return Checkpoint(
+            sink=text(d["sink"]),
+            keeper=text(d["keeper"]),
+            cluster=text(d["cluster"]),
+            epoch=whole(d["epoch"]),
+            number=whole(d["number"]),
+            base=whole(d["base"]),
+            config=text(d["config"]),
+            topics=topics,
+            ends={
+                TopicPartition(t, int(p)): PartitionCheckpoint(whole(end), whole(generation))
+                for t, rows in d["ends"].items()
+                for p, (end, generation) in rows.items()
+            },
+            results=_decode_results(d["results"], topics),
+            gaps=decode_gaps(d["gaps"]),
+        )
+
+    data = encoded.encode()
+    if data.startswith(_ZLIB_BYTES):
+        try:
+            data = _ZLIB_BYTES + base64.b64decode(data[len(_ZLIB_BYTES) :], validate=True)
+        except binascii.Error as error:
+            raise Corrupt(f"{place}: unreadable checkpoint ({error})") from error
+    return from_bytes(data, place, build)
+
+
+def _results(results: Iterable[SliceResult]) -> list[Any]:
+    return [
+        [
+            r.slice.topic,
+            r.slice.partition,
+            r.slice.start,
+            r.slice.end,
+            r.slice.generation,
+            r.records,
+            f"{r.digest:016x}",
+        ]
+        for r in results
+    ]
+
+
+def _decode_results(rows: Any, topics: Mapping[str, str]) -> tuple[SliceResult, ...]:
+    return tuple(
+        SliceResult(
+            Slice(text(t), whole(p), whole(start), whole(end), topics[t], whole(generation)),
+            whole(records),
+            int(digest, 16),
+        )
+        for t, p, start, end, generation, records, digest in rows
+    )
+
+
+def whole(value: Any) -> int:
+    """Raises TypeError for anything but a whole number."""
+    if type(value) is not int:
+        raise TypeError(f"expected an integer, found {value!r}")
+    return value
+
+
+def text(value: Any) -> str:
+    """Raises TypeError for anything but text."""
+    if type(value) is not str:
+        raise TypeError(f"expected text, found {value!r}")
+    return value
+
+
+def seconds(value: Any) -> float:
+    """Raises TypeError for anything but a number, ValueError for one that is not finite."""
+    if type(value) not in (int, float):
+        raise TypeError(f"expected seconds, found {value!r}")
+    if not math.isfinite(value):
+        raise ValueError(f"expected seconds, found {value!r}")
+    return float(value)

@@ -1,0 +1,45 @@
+"""Elects a coordinator: one kazoo Lock per term, never used again.
+
+`Lock.is_acquired` survives the loss of the session, and `Election` does not interrupt a leader that lost it:
+so nobody asks them. A term is known by its contender znode, which every write of the term checks; the
+session's end ends the term, and the next one begins with a new `Lock`.
+"""
+
+from __future__ import annotations
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import CancelledError, KazooException
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.recipe.lock import Lock
+
+from coordination import tree
+from coordination.errors import Unavailable
+
+
+class Candidacy:
+    """One attempt to become coordinator: campaign, hold, give up."""
+
+    def __init__(self, client: KazooClient, root: str, incarnation: str) -> None:
+        self._lock = Lock(client, f"{root}/{tree.ELECTION}", identifier=incarnation)
+
+    def campaign(self) -> str | None:
+        """Wait to be elected. Returns the contender znode's path relative to the root; None when withdrawn."""
+        try:
+            if not self._lock.acquire():
+                return None
+        except CancelledError:
+            return None
+        except (KazooException, KazooTimeoutError) as error:
+            raise Unavailable(f"ZooKeeper: the election was interrupted: {error!r}") from error
+        return f"{tree.ELECTION}/{self._lock.node}"
+
+    def withdraw(self) -> None:
+        """Stop waiting; `campaign` returns None."""
+        self._lock.cancel()
+
+    def resign(self) -> None:
+        """Delete the contender znode, so that the next in the queue follows at once."""
+        try:
+            self._lock.release()
+        except (KazooException, KazooTimeoutError) as error:
+            raise Unavailable(f"ZooKeeper: could not resign: {error!r}") from error

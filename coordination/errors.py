@@ -1,0 +1,56 @@
+"""Every error this project raises on purpose, in one small tree.
+
+A message says what happened, where (topic, partition, offset, znode, file, setting) and what to do.
+"Certainly failed" and "outcome unknown" are different types, for they are answered differently: the first
+may be tried again, the second must be read back before anything else is decided.
+"""
+
+from __future__ import annotations
+
+
+class SinkError(Exception):
+    """Root of the tree."""
+
+
+class Conflict(SinkError):
+    """A compare-and-set was refused: somebody else decided first. Certainly without effect."""
+
+
+class NotLeader(Conflict):
+    """A coordinator's write was refused because its lock znode or its epoch is no longer in force."""
+
+
+class OutcomeUnknown(SinkError):
+    """The request may have had its effect, may have it later, or never. Read back; never guess."""
+
+
+class Unavailable(SinkError):
+    """A service cannot be reached; nothing was changed. Worth trying again."""
+
+
+class Corrupt(SinkError):
+    """Stored content that cannot be understood: znode, checkpoint or status. Never treated as absent."""
+
+
+class ConfigError(SinkError):
+    """Settings that cannot be used; the message names the setting and the remedy."""
+
+
+class TableError(SinkError):
+    """The table at the base path cannot be used as configured."""
+
+
+class BadRecord(SinkError):
+    """A record that cannot be decoded, with its coordinates."""
+
+    def __init__(self, topic: str, partition: int, offset: int, reason: str) -> None:
+        super().__init__(f"{topic}-{partition} offset {offset}: {reason}")
+        self.topic, self.partition, self.offset, self.reason = topic, partition, offset, reason
+
+
+class DataLoss(SinkError):
+    """The log no longer holds a range that a plan names."""
+
+    def __init__(self, topic: str, partition: int, offset: int, reason: str) -> None:
+        super().__init__(f"{topic}-{partition} offset {offset}: {reason}")
+        self.topic, self.partition, self.offset, self.reason = topic, partition, offset, reason

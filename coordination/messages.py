@@ -1,0 +1,205 @@
+"""What goes into a state machine and what comes out of it.
+
+A machine takes an event and returns effects. Every effect is a request with a number; the answer carries that
+number back, and an answer to any other request is dropped. An outcome is one of four: done, refused
+(certainly without effect, somebody else decided), failed (certainly without effect, worth trying again) and
+unknown (may have happened, may happen later, may never).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from coordination.model import Checkpoint, Failure, Slice
+from coordination.reading import Share
+from coordination.tree import Op
+
+# --- what the shell is asked to do
+
+
+@dataclass(frozen=True, slots=True)
+class ReadKeeper:
+    """Answer: `KeeperView`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTable:
+    """Answer: `TableView`, with the state of each of `instants`."""
+
+    instants: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLog:
+    """Answer: `LogView` of the sink's topics."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One multi. Answer: None; refused when any check fails."""
+
+    purpose: str
+    ops: tuple[Op, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Begin a Hudi instant. Answer: the instant."""
+
+    number: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class FindHeld:
+    """Answer: the file ids of `stats` that the table already holds, replaced groups included."""
+
+    number: int
+    stats: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """Complete a PREPARED instant, under the table lock, after the three checks of the in-lock guard.
+
+    Answer: None. Refused means proof that the instant can no longer complete as it is: a rollback of it stands
+    on the timeline, or the table's checkpoint is not `checkpoint.base` while the instant is pending. The versions
+    are those of the epoch znode and of the PREPARED header, for the guard to check once more.
+    """
+
+    instant: str
+    number: int
+    epoch_version: int
+    header_version: int
+    stats: tuple[str, ...]
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class RollBack:
+    """Roll back an instant that has an ABORTED record. Answer: None, once the timeline confirms it."""
+
+    instant: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSlices:
+    """Write slices under a started instant. Answer: `WriteStatus`; failed with a `Failure` says why."""
+
+    number: int
+    instant: str
+    slices: tuple[Slice, ...]
+
+
+Operation = ReadKeeper | ReadTable | ReadLog | Write | Begin | FindHeld | Complete | RollBack | WriteSlices
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    id: int
+    operation: Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Stop working on a request: its answer is no longer wanted, though it will still come."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resign:
+    """The machine has ended: give up the lock, or leave the fleet."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something worth a log line: a name and its fields."""
+
+    event: str
+    fields: tuple[tuple[str, Any], ...] = ()
+
+
+Effect = Request | Cancel | Resign | Note
+
+
+# --- what the shell reports
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Certainly without effect. `fenced` means that this coordinator's term is over."""
+
+    reason: str
+    fenced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    reason: str
+    failure: Failure | None = None
+    invalid: bool = False
+    """No retry can help (the request's own input is at fault): the sink halts with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    reason: str
+
+
+Outcome = Done | Refused | Failed | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    at: float
+    id: int
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperChanged:
+    """Something below the sink's root changed, or the session came back: what was read may be stale."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ShareSeen:
+    """What a participant acts on: a reading of its share of the tree, made by the shell after something changed."""
+
+    at: float
+    share: Share
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passes. `at` is monotonic seconds of the process, `wall` the clock people read."""
+
+    at: float
+    wall: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Finish what is open, take on nothing new."""
+
+    at: float
+
+
+Event = Answered | KeeperChanged | ShareSeen | Tick | Drain
+
+
+def unique(names: Collection[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(names)))

@@ -1,0 +1,70 @@
+"""How long to wait, and for whom: back-off by kind of request, and the workers that planning leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from coordination.model import Plan, TopicPartition
+
+FIRST_RETRY = 0.2
+LAST_RETRY = 10.0
+LET_GO = 8
+"""Failures in a row of one kind of request, half a minute, after which a coordinator lets another worker try."""
+LEFT_OUT = 30.0
+STRIKES = 2
+
+
+def retry_after(failures: int) -> float:
+    """Seconds before the next try after `failures` in a row: doubling, bounded."""
+    return min(FIRST_RETRY * 2.0 ** min(failures - 1, 10), LAST_RETRY)
+
+
+class Backoff:
+    """Counts failures in a row by kind."""
+
+    def __init__(self) -> None:
+        self._failures: dict[type[object], int] = {}
+
+    def failed(self, kind: type[object]) -> float:
+        """Seconds to wait before trying again."""
+        self._failures[kind] = self._failures.get(kind, 0) + 1
+        return retry_after(self._failures[kind])
+
+    def succeeded(self, kind: type[object]) -> None:
+        self._failures.pop(kind, None)
+
+    def exhausted(self) -> str | None:
+        """The name of a kind that has failed too often."""
+        return next((kind.__name__ for kind, failures in self._failures.items() if failures >= LET_GO), None)
+
+
+class Crew:
+    """What a coordinator remembers of the workers: who wrote a partition last, and who keeps failing."""
+
+    def __init__(self) -> None:
+        self._writers: dict[TopicPartition, str] = {}
+        self._strikes: dict[str, int] = {}
+        self._left_out: dict[str, float] = {}
+
+    @property
+    def writers(self) -> Mapping[TopicPartition, str]:
+        return self._writers
+
+    def wrote(self, plan: Plan) -> None:
+        """A transaction of `plan` has committed: its writers are trusted, and keep their partitions."""
+        for incarnation, slices in plan.slices.items():
+            worker = incarnation.rpartition(":")[0]
+            self._strikes.pop(worker, None)
+            for piece in slices:
+                self._writers[piece.source] = worker
+
+    def blame(self, incarnations: Iterable[str], at: float) -> None:
+        """A second failure in a row leaves a worker out for a while, a further one for longer."""
+        for incarnation in incarnations:
+            worker = incarnation.rpartition(":")[0]
+            strikes = self._strikes[worker] = self._strikes.get(worker, 0) + 1
+            if strikes >= STRIKES:
+                self._left_out[worker] = at + LEFT_OUT * (strikes - STRIKES + 1)
+
+    def left_out(self, at: float) -> tuple[str, ...]:
+        return tuple(sorted(worker for worker, until in self._left_out.items() if until > at))

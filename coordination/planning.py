@@ -1,0 +1,145 @@
+"""From recorded states and the log to the next transaction, or to the reason why there is none: pure.
+
+A survey reconciles every partition with its log; a proposal is the next batch with its slices assigned. What
+was recorded before comes first and keeps its shape; only then anything new is planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from coordination import assignment, offsets, slicing
+from coordination.model import Gap, LogView, Member, OpenRange, PartitionState, Plan, Slice, TopicPartition
+from coordination.offsets import DataLossPolicy, Invalid, LostPrefix, New, OffsetReset
+from coordination.tree import Halt
+
+States = Mapping[TopicPartition, PartitionState]
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Every partition reconciled with its log. `states` includes partitions seen for the first time, `found`
+    only those; `ends` are readable ends. `lost` holds skippable gaps; `halt` is set when none may go on."""
+
+    states: States
+    found: States
+    ends: Mapping[TopicPartition, int]
+    lost: tuple[LostPrefix, ...]
+    halt: Halt | None
+
+
+def topics_to_read(states: States, configured: Sequence[str]) -> tuple[str, ...]:
+    """The configured topics, and those that are no longer configured but still have a range to re-form."""
+    return tuple(sorted({*configured, *(source.topic for source, state in states.items() if state.open)}))
+
+
+def survey(
+    states: States, log: LogView, topics: Collection[str], policy: DataLossPolicy, reset: OffsetReset
+) -> Survey:
+    known = {source.topic for source in states}
+    watched = {source for source in states if source.topic in topics} | set(log.partitions)
+    found: dict[TopicPartition, PartitionState] = {}
+    ends: dict[TopicPartition, int] = {}
+    lost: list[LostPrefix] = []
+    halt: Halt | None = None
+    for source in sorted(watched):
+        start = OffsetReset.EARLIEST if source.topic in known else reset
+        decision = offsets.reconcile(source, states.get(source), log.partitions.get(source), policy, start)
+        match decision:
+            case Invalid(reason):
+                halt = halt or Halt(reason, source.topic, source.partition)
+            case LostPrefix(gap=gap, halt=True, reason=reason):
+                halt = halt or Halt(reason, source.topic, source.partition, gap.start)
+            case LostPrefix():
+                lost.append(decision)
+            case New(state, readable_to):
+                found[source], ends[source] = state, readable_to
+            case _:
+                ends[source] = decision.readable_to
+    return Survey({**states, **found}, found, ends, tuple(lost), halt)
+
+
+def skipped(states: States, lost: Iterable[LostPrefix]) -> tuple[dict[TopicPartition, PartitionState], tuple[Gap, ...]]:
+    """The states changed by skipping gaps: the gaps' own partitions go on behind them, and every other
+    partition of an abandoned batch drops its range, to be planned anew."""
+    abandoned = {gone.batch for loss in lost for gone in loss.abandoned}
+    changed: dict[TopicPartition, PartitionState] = {}
+    for source, state in states.items():
+        first = next((i for i, r in enumerate(state.open) if r.batch in abandoned), None)
+        if first is not None:
+            changed[source] = replace(state, open=state.open[:first])
+    for loss in lost:
+        changed[TopicPartition(loss.gap.topic, loss.gap.partition)] = loss.state
+    return changed, tuple(loss.gap for loss in lost)
+
+
+def next_batch(states: States, open_batches: Collection[int]) -> int | None:
+    """The recorded batch to be re-formed next: in no open transaction, and first in each of its partitions.
+
+    Order is the order in the partitions, not of the numbers: a divided batch's rest has a late number.
+    """
+    waiting: set[int] = set()
+    behind: set[int] = set()
+    for state in states.values():
+        queue = [r.batch for r in state.open if r.batch not in open_batches]
+        waiting.update(queue[:1])
+        behind.update(batch for batch in queue[1:] if batch != queue[0])
+    return min(waiting - behind, default=None)
+
+
+def slices_of(states: States, batch: int) -> tuple[Slice, ...]:
+    """The slices of a batch: cut from its recorded ranges, always the same."""
+    return tuple(
+        piece
+        for source, state in sorted(states.items())
+        for recorded in state.open
+        if recorded.batch == batch
+        for piece in slicing.cut(source, state.topic_id, recorded)
+    )
+
+
+def extended(states: States, ranges: Mapping[TopicPartition, OpenRange]) -> dict[TopicPartition, PartitionState]:
+    """The states changed by recording new ranges as BEFORE."""
+    return {
+        source: replace(states[source], open=(*states[source].open, planned))
+        for source, planned in ranges.items()
+    }
+
+
+def assigned(
+    slices: Sequence[Slice],
+    members: Sequence[Member],
+    writers: Mapping[TopicPartition, str],
+    left_out: Collection[str],
+    attempt: int,
+    single_writer: str | None,
+) -> Plan:
+    """`single_writer` is the sink's name for tables that one worker must write alone, else None."""
+    if single_writer is not None:
+        return assignment.assign_to_one(slices, members, single_writer, left_out, attempt)
+    return assignment.assign(slices, members, writers, left_out, attempt)
+
+
+def divided(states: States, batch: int, rest: int) -> dict[TopicPartition, PartitionState]:
+    """The states changed by dividing a batch that keeps failing: about half of it keeps its number, the rest
+    becomes batch `rest`; empty when there is nothing left to divide. Only after the rollback is confirmed."""
+    first, second = assignment.split(slices_of(states, batch))
+    if not second:
+        return {}
+    kept: dict[TopicPartition, int] = {}
+    for piece in first:
+        kept[piece.source] = max(kept.get(piece.source, 0), piece.end)
+    changed: dict[TopicPartition, PartitionState] = {}
+    for source, state in states.items():
+        parts = [part for r in state.open for part in _divide(r, batch, rest, kept.get(source, r.start))]
+        if tuple(parts) != state.open:
+            changed[source] = replace(state, open=tuple(parts))
+    return changed
+
+
+def _divide(recorded: OpenRange, batch: int, rest: int, at: int) -> tuple[OpenRange, ...]:
+    if recorded.batch != batch or at >= recorded.end:
+        return (recorded,)
+    tail = replace(recorded, start=max(at, recorded.start), batch=rest)
+    return (tail,) if at <= recorded.start else (replace(recorded, end=at), tail)

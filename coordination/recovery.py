@@ -1,0 +1,110 @@
+"""Compare what ZooKeeper records with the table's own checkpoint: DESIGN 3.4 as one pure function.
+
+The table's timeline is the truth. ZooKeeper behind it is advanced, ZooKeeper empty is rebuilt, ZooKeeper ahead
+of it means that the table was restored or deleted, which only an operator can decide about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from coordination.model import (
+    NO_TRANSACTION,
+    Checkpoint,
+    PartitionCheckpoint,
+    PartitionState,
+    TopicPartition,
+)
+from coordination.tree import KeeperInfo, Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class InStep:
+    """Nothing to mend."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """ZooKeeper is behind or empty: write these states and this ledger."""
+
+    changed: Mapping[TopicPartition, PartitionState]
+    ledger: Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """ZooKeeper claims more than the table holds: halt."""
+
+    reason: str
+
+
+Comparison = InStep | Advance | Ahead
+
+
+def compare(
+    states: Mapping[TopicPartition, PartitionState], ledger: Ledger, checkpoint: Checkpoint | None
+) -> Comparison:
+    """Only meaningful while no open transaction's instant is complete: such a one explains any difference by itself."""
+    number = checkpoint.number if checkpoint else NO_TRANSACTION
+    if number < ledger.committed:
+        held = f"ends at transaction {number}" if checkpoint else "has no checkpoint of this sink"
+        return Ahead(
+            f"ZooKeeper records transaction {ledger.committed} as committed, but the table {held}: the table was"
+            " restored or deleted; decide with `sink reset`"
+        )
+    changed: dict[TopicPartition, PartitionState] = {}
+    for source, reached in (checkpoint.ends if checkpoint else {}).items():
+        assert checkpoint is not None
+        state = states.get(source)
+        if state is None:
+            changed[source] = PartitionState(
+                checkpoint.topics[source.topic], reached.end, reached.end, reached.generation
+            )
+        elif (mended := _mend(state, reached, checkpoint.topics[source.topic])) is not None:
+            changed[source] = mended
+    for source, state in states.items():
+        known = checkpoint.ends.get(source) if checkpoint else None
+        claims = state.end > (known.end if known else state.start)
+        if claims and (known is None or state.generation == known.generation):
+            return Ahead(
+                f"ZooKeeper records {source} as committed up to {state.end}, the table only up to"
+                f" {known.end if known else state.start}: the table was restored; decide with `sink reset`"
+            )
+    if checkpoint is None or (not changed and ledger.committed == number and ledger.last >= number):
+        return InStep()
+    gaps = ledger.gaps if len(ledger.gaps) > len(checkpoint.gaps) else checkpoint.gaps
+    return Advance(
+        changed,
+        Ledger(max(ledger.last, number), number, ledger.attempts, gaps, ledger.history),
+    )
+
+
+def foreign(checkpoint: Checkpoint | None, info: KeeperInfo, seen: int | None) -> Ahead | None:
+    """Whether another tree's fleet has committed since this term looked first; `seen` is what it saw then.
+
+    The first look proves nothing: a tree that was lost has left its checkpoints behind.
+    """
+    if checkpoint is None or checkpoint.keeper == info.uuid or seen in (None, checkpoint.number):
+        return None
+    return Ahead(
+        f"another fleet commits under the sink name {checkpoint.sink!r}: transaction {checkpoint.number} of the table"
+        f" comes from the keeper {checkpoint.keeper}, ours is {info.uuid}; stop one of the two, or give it another"
+        " sink.name"
+    )
+
+
+def _mend(state: PartitionState, reached: PartitionCheckpoint, topic_id: str) -> PartitionState | None:
+    """The state brought up to the checkpoint, or None where it needs nothing.
+
+    A higher recorded generation is a reset or a skipped gap that no commit carries yet: it stands.
+    """
+    if state.generation > reached.generation:
+        return None
+    if state.generation == reached.generation and state.end >= reached.end:
+        return None
+    kept = tuple(r for r in state.open if r.start >= reached.end)
+    if state.generation != reached.generation or (kept and kept[0].start != reached.end):
+        kept = ()
+    start = state.end if state.generation == reached.generation else reached.end
+    return PartitionState(topic_id, start, reached.end, reached.generation, kept)

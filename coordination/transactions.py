@@ -1,0 +1,183 @@
+"""Pure functions over an open transaction: is it complete, must it be aborted, what would its commit say.
+
+Nothing here decides: the coordinator turns an answer into a compare-and-set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from coordination.model import (
+    Checkpoint,
+    Failure,
+    FailureKind,
+    Gap,
+    Header,
+    PartitionCheckpoint,
+    PartitionState,
+    Phase,
+    SliceResult,
+    TopicPartition,
+)
+from coordination.tree import KeeperInfo, Ledger, Summary, Transaction, plan_digest
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Slices are still being written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """Every slice of the plan has its result, and no result is without its slice."""
+
+
+@dataclass(frozen=True, slots=True)
+class MustAbort:
+    """`blamed` are the incarnations whose fault it was, to be left out of the next attempts."""
+
+    reason: str
+    blamed: tuple[str, ...] = ()
+    failure: Failure | None = None
+
+
+Progress = Waiting | Complete | MustAbort
+
+
+def is_whole(transaction: Transaction) -> bool:
+    """Whether the plan that was read is the one that the header was written for."""
+    return plan_digest(transaction.plan) == transaction.header.plan_digest
+
+
+def _is_written(transaction: Transaction) -> bool:
+    return {r.slice for status in transaction.statuses.values() for r in status.results} == set(transaction.plan)
+
+
+def damage(transaction: Transaction, states: Mapping[TopicPartition, PartitionState]) -> str | None:
+    """What its znodes have lost since it was planned and written, if somebody took something away."""
+    if not is_whole(transaction):
+        return "its plan is not the one that its header names"
+    if not _is_written(transaction):
+        return "its write statuses do not make up its plan"
+    if not _is_recorded(transaction, states):
+        return "its ranges are not those on record"
+    return None
+
+
+def _is_recorded(transaction: Transaction, states: Mapping[TopicPartition, PartitionState]) -> bool:
+    """Whether what is planned is what the states have on record for its batch, next in line in each partition."""
+    planned: dict[TopicPartition, tuple[int, int]] = {}
+    for piece in transaction.plan:
+        start, end = planned.get(piece.source, (piece.start, piece.end))
+        planned[piece.source] = min(start, piece.start), max(end, piece.end)
+    recorded = {
+        source: (state.open[0].start, state.open[0].end)
+        for source, state in states.items()
+        if state.open and state.open[0].batch == transaction.header.batch
+    }
+    return planned == recorded
+
+
+def progress(transaction: Transaction, members: Collection[str], waited: float) -> Progress:
+    """How far a STARTED transaction is; `waited` is seconds since this coordinator saw it STARTED."""
+    planned = {i: slices for i, slices in transaction.plan.slices.items() if slices}
+    for incarnation, status in sorted(transaction.statuses.items()):
+        if status.failure is not None:
+            blamed = () if status.failure.kind is not FailureKind.RETRYABLE else (incarnation,)
+            return MustAbort(f"{incarnation}: {status.failure.reason}", blamed, status.failure)
+    missing = sorted(set(planned) - set(transaction.statuses))
+    if not missing:
+        if not _is_written(transaction):
+            return MustAbort("the slices that were written are not the slices that were planned")
+        return Complete()
+    gone = [incarnation for incarnation in missing if incarnation not in members]
+    if gone:
+        return MustAbort(f"participant {', '.join(gone)} left the fleet", tuple(gone))
+    if waited > transaction.header.timeout:
+        return MustAbort(
+            f"no write status of {', '.join(missing)} within {transaction.header.timeout:g} s", tuple(missing)
+        )
+    return Waiting()
+
+
+def results(transaction: Transaction) -> tuple[SliceResult, ...]:
+    return tuple(
+        sorted(
+            (r for status in transaction.statuses.values() for r in status.results), key=lambda r: r.slice
+        )
+    )
+
+
+def stats(transaction: Transaction) -> tuple[str, ...]:
+    return tuple(
+        stat for incarnation in sorted(transaction.statuses) for stat in transaction.statuses[incarnation].stats
+    )
+
+
+def settled(
+    states: Mapping[TopicPartition, PartitionState], header: Header
+) -> dict[TopicPartition, PartitionState]:
+    """The states that a transaction's end changes: the ranges of a committed batch become AFTER, those of an
+    aborted one stay BEFORE, as they are."""
+    changed: dict[TopicPartition, PartitionState] = {}
+    if header.phase is Phase.ABORTED:
+        return changed
+    for source, state in states.items():
+        if state.open and state.open[0].batch == header.batch:
+            reached = state.open[0]
+            changed[source] = PartitionState(
+                state.topic_id, reached.start, reached.end, reached.generation, state.open[1:]
+            )
+    return changed
+
+
+def checkpoint(
+    transaction: Transaction,
+    states: Mapping[TopicPartition, PartitionState],
+    info: KeeperInfo,
+    gaps: tuple[Gap, ...],
+    sink: str,
+    epoch: int,
+) -> Checkpoint:
+    """What the commit of `transaction` says: cumulative, idle partitions included."""
+    after = {**states, **settled(states, transaction.header)}
+    return Checkpoint(
+        sink=sink,
+        keeper=info.uuid,
+        cluster=transaction.header.cluster,
+        epoch=epoch,
+        number=transaction.header.number,
+        base=transaction.header.base,
+        config=info.config,
+        topics={source.topic: state.topic_id for source, state in after.items()},
+        ends={source: PartitionCheckpoint(s.end, s.generation) for source, s in after.items()},
+        results=results(transaction),
+        gaps=gaps,
+    )
+
+
+def without_inert(
+    states: Mapping[TopicPartition, PartitionState], last: int
+) -> dict[TopicPartition, PartitionState]:
+    """The states changed by dropping open ranges of batches that never counted (above `last`)."""
+    changed = {}
+    for source, state in states.items():
+        kept = tuple(r for r in state.open if r.batch <= last)
+        if kept != state.open:
+            changed[source] = replace(state, open=kept)
+    return changed
+
+
+def ended(ledger: Ledger, header: Header, outcome: str, records: int, wall: float) -> Ledger:
+    """The ledger once a transaction has ended: committed ones move the checkpoint on."""
+    committed = outcome == "COMMITTED"
+    times = {**header.times, "ENDED": wall}
+    summary = Summary(header.number, header.batch, outcome, header.instant, records, header.reason, times)
+    attempts = {b: n for b, n in ledger.attempts.items() if not (committed and b == header.batch)}
+    return replace(
+        ledger,
+        committed=header.number if committed else ledger.committed,
+        attempts=attempts,
+        history=(*ledger.history, summary),
+    )

@@ -1,0 +1,121 @@
+"""What each of a coordinator's writes consists of: pure drafts, to be fenced and sent by the machine.
+
+A draft is a purpose and its multis in order; the last one makes it count, and until then what the others wrote
+means nothing to any reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from coordination import transactions, tree
+from coordination.model import Gap, Header, PartitionState, Plan, TopicPartition
+from coordination.tree import Create, Delete, Halt, KeeperView, Ledger, Op, Transaction
+
+States = Mapping[TopicPartition, PartitionState]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    purpose: str
+    multis: tuple[tuple[Op, ...], ...]
+
+
+def stamp_config(view: KeeperView, digest: str) -> Draft | None:
+    """Put this fleet's configuration on record; None where it stands there already."""
+    assert view.info is not None
+    if view.info.config == digest:
+        return None
+    return Draft("stamp configuration", ((tree.info_op(view, replace(view.info, config=digest)),),))
+
+
+def halt(halt: Halt) -> Draft:
+    return Draft("halt", ((Create(tree.HALT, tree.halt_data(halt)),),))
+
+
+def tidy(view: KeeperView) -> Draft | None:
+    """Drop what plans left behind that never counted."""
+    inert = transactions.without_inert(view.states, view.ledger.last)
+    if not inert and not view.inert:
+        return None
+    ops = [*tree.shard_ops(view, inert), *(Delete(path) for path in view.inert)]
+    return _ordered(view, "tidy", tree.batched(ops, ()), view.ledger)
+
+
+def advance(view: KeeperView, changed: States, ledger: Ledger) -> Draft:
+    """Bring the recorded states up to the table's checkpoint."""
+    ledger = _pruned(ledger, {**view.states, **changed})
+    return _ordered(view, "advance to the checkpoint", tree.batched(tree.shard_ops(view, changed), ()), ledger)
+
+
+def record(view: KeeperView, found: States) -> Draft:
+    """Record where partitions begin that were seen for the first time."""
+    return _ordered(view, "record new partitions", tree.batched(tree.shard_ops(view, found), ()), view.ledger)
+
+
+def skip(view: KeeperView, changed: States, gaps: tuple[Gap, ...]) -> Draft:
+    """The gaps are declared with the first multi: what is skipped must never go undeclared."""
+    found = {(gap.topic, gap.partition, gap.start) for gap in gaps}
+    kept = tuple(g for g in view.ledger.gaps if (g.topic, g.partition, g.start) not in found)
+    ledger = _pruned(replace(view.ledger, gaps=(*kept, *gaps)), {**view.states, **changed})
+    return _ordered(view, "skip a gap", tree.batched(tree.shard_ops(view, changed), ()), ledger, from_first=True)
+
+
+def divide(view: KeeperView, divided: States, batch: int, rest: int) -> Draft:
+    """Each part has two attempts left, on two workers, before it is divided in turn."""
+    tried = view.ledger.attempts[batch] - 2
+    # The ledger first: a range whose batch is above `last` would count as never planned.
+    ledger = replace(view.ledger, last=rest, attempts={**view.ledger.attempts, batch: tried, rest: tried})
+    shards = tree.batched(tree.shard_ops(view, divided), ())
+    return _ordered(view, "divide a batch", shards, ledger, from_first=True)
+
+
+def open_transaction(view: KeeperView, header: Header, plan: Plan, changed: States) -> Draft:
+    attempts = dict(view.ledger.attempts)
+    if plan.slices:
+        attempts[header.batch] = header.attempt
+    ledger = replace(view.ledger, last=header.number, attempts=attempts)
+    ops = [*tree.plan_ops(header.number, plan), *tree.shard_ops(view, changed)]
+    return _ordered(view, "open a transaction", tree.batched(ops, [tree.header_op(header)]), ledger)
+
+
+def enter(transaction: Transaction, header: Header, halt: Halt | None = None) -> Draft:
+    """Replace a header by its next phase, and halt the sink in the same multi if that is the reason."""
+    ops = [tree.header_op(header, transaction.version)]
+    if halt is not None:
+        ops.append(Create(tree.HALT, tree.halt_data(halt)))
+    return Draft(header.phase.value, (tuple(ops),))
+
+
+def end(view: KeeperView, transaction: Transaction, wall: float) -> Draft:
+    """Settle a COMMITTED transaction, or put away an ABORTED one that is rolled back."""
+    header = transaction.header
+    records = sum(result.records for result in transactions.results(transaction))
+    ledger = transactions.ended(view.ledger, header, header.phase.value, records, wall)
+    changed = transactions.settled(view.states, header)
+    last = [Delete(tree.header_path(header.number), transaction.version)]
+    return _ordered(view, "settle", tree.batched(tree.shard_ops(view, changed), last), ledger)
+
+
+def _pruned(ledger: Ledger, states: States) -> Ledger:
+    """Without the attempts at batches that are no longer on record."""
+    recorded = {planned.batch for state in states.values() for planned in state.open}
+    return replace(ledger, attempts={batch: n for batch, n in ledger.attempts.items() if batch in recorded})
+
+
+def _ordered(
+    view: KeeperView, purpose: str, multis: Sequence[tuple[Op, ...]], ledger: Ledger, from_first: bool = False
+) -> Draft:
+    """Let every multi set the ledger as well: its version puts them all in one order.
+
+    Without that, a multi of unknown outcome could come late: move a range while a transaction is open that was
+    planned without it, or add to the plan of a number that is in use again. `ledger` is written by the last
+    multi, or from the first on.
+    """
+    ordered: list[tuple[Op, ...]] = []
+    for position, multi in enumerate(multis):
+        said = ledger if from_first or position == len(multis) - 1 else view.ledger
+        ordered.append((*multi, tree.ledger_op(view, said)))
+        view = replace(view, ledger_version=view.ledger_version + 1)
+    return Draft(purpose, tuple(ordered))
