@@ -1,0 +1,228 @@
+"""Proves that a table holds what its checkpoints and the log say: every record exactly once.
+
+Guarantee: a report that `held` means that the checkpoints form one chain without hole or overlap, that
+every committed range has as many rows as its write status counted and no offset twice, that the files are
+those the commits name, and, if the topics could be read, that nothing the log still delivers is missing.
+Shares no code with the writer: hudi-rs and DuckDB read the rows, this package's own reader the timeline.
+What voids it is in `docs/audit.md`. Raises `TableError` (no table, or none of that sink), `Unavailable`
+(Kafka, or a table that changes too fast to look at).
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from hudi import HudiFileSlice, HudiReadOptions, HudiTable, HudiTableBuilder
+
+from coordination.errors import TableError, Unavailable
+from coordination.model import Checkpoint, TopicPartition
+from sink.audit.chain import Chain, CommittedRange, check_chain
+from sink.audit.compare import (
+    check_duplicates,
+    check_log,
+    check_outside,
+    check_ranges,
+    check_totals,
+    partition_rows,
+    range_groups,
+)
+from sink.audit.files import NamedFiles, check_storage, check_uncommitted, check_view, named_files
+from sink.audit.log import LogReader, TopicAccess
+from sink.audit.report import Findings, Kind, PartitionRow, Report
+from sink.audit.rows import PROVENANCE, FileRows, Ledger, provenance_of, raised_by_hudi
+from sink.audit.timeline import (
+    TableFiles,
+    Timeline,
+    active_names,
+    any_commit,
+    completed_names,
+    open_table,
+    read_timeline,
+)
+from sink.audit.topics import LogComparison, note_unread
+
+__all__ = ["Report", "TopicAccess", "audit"]
+
+LOOKS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """One consistent look at the table: what the timeline says and what hudi-rs shows of it."""
+
+    timeline: Timeline
+    table: HudiTable
+    slices: Sequence[HudiFileSlice]
+
+
+def audit(base_path: str, sink: str | None = None, access: TopicAccess | None = None) -> Report:
+    """Audits the table at `base_path`; `sink` may be left out if the table has only one.
+
+    Without `access` the log is not asked, and the rows are held against the checkpoints alone.
+    """
+    started = time.monotonic()
+    files = open_table(base_path)
+    seen = _look(files)
+    if not seen.timeline.commits and not seen.timeline.problems:
+        return _empty(files, seen.timeline, sink, access, started)
+    name = _choose(base_path, sink, seen.timeline)
+    findings = Findings()
+    findings.extend(seen.timeline.problems)
+    chain = check_chain(name, seen.timeline.commits)
+    findings.extend(chain.findings)
+    counted = _Counted()
+    if chain.newest is None:
+        findings.add(Kind.NO_CHECKPOINT, f"no checkpoint of sink {name} can be read: nothing can be proven")
+    elif seen.timeline.active:
+        with (
+            tempfile.TemporaryDirectory(prefix="sink-audit-") as scratch,
+            closing(Ledger(Path(scratch))) as ledger,
+        ):
+            counted = _Comparison(files, seen, chain, chain.newest, name, ledger, findings).run(access)
+    return Report(
+        base_path=base_path,
+        sink=name,
+        findings=findings.all(),
+        partitions=counted.partitions,
+        rows=counted.rows,
+        commits=chain.links,
+        others=sum(commit.by_others for commit in seen.timeline.commits),
+        files=len(seen.slices),
+        provenance=counted.provenance,
+        log_checked=counted.log_checked,
+        seconds=time.monotonic() - started,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    partitions: tuple[PartitionRow, ...] = ()
+    rows: int = 0
+    provenance: bool = True
+    log_checked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    files: TableFiles
+    seen: _Seen
+    chain: Chain
+    newest: Checkpoint
+    sink: str
+    ledger: Ledger
+    findings: Findings
+
+    def run(self, access: TopicAccess | None) -> _Counted:
+        commits = self.seen.timeline.commits
+        named = named_files(commits)
+        for gap in self.newest.gaps:
+            sentence = f"{gap.topic}-{gap.partition}[{gap.start}, {gap.end}) was lost by the log and skipped"
+            self.findings.add(Kind.GAP, sentence)
+        ranges = [*self.chain.ranges, *self._ranges_of_other_sinks()]
+        self.ledger.add_ranges((r.source, r.result.slice.start, r.result.slice.end) for r in ranges)
+        provenance = provenance_of(self.seen.table)
+        read = self._read_rows(named, provenance)
+        groups = range_groups(ranges)
+        log = None
+        if access is None:
+            self.findings.add(
+                Kind.UNPROVEN, "the log was not asked: rows are held against the checkpoints only"
+            )
+            self.ledger.sweep()
+        else:
+            compared = LogComparison(self.chain, self.newest, groups, provenance, self.ledger, self.findings)
+            log = compared.run(access)
+        rows = sum(file.rows for file in read)
+        missing: dict[TopicPartition, int] = {}
+        if provenance:
+            check_duplicates(self.ledger, self.findings)
+            check_outside(self.ledger, sum(file.unplaced for file in read), commits, self.findings)
+            missing = check_ranges(self.ledger, groups, log, named, self.findings)
+            if log is not None:
+                check_log(self.ledger, log, self.findings)
+        else:
+            check_totals(self.ledger, groups, rows, log, commits, named, self.findings)
+        partitions = partition_rows(self.ledger, self.newest, missing, groups, provenance)
+        return _Counted(partitions, rows, provenance, log is not None and bool(log.spans))
+
+    def _ranges_of_other_sinks(self) -> list[CommittedRange]:
+        others = (name for name in self.seen.timeline.sinks if name != self.sink)
+        return [entry for name in others for entry in check_chain(name, self.seen.timeline.commits).ranges]
+
+    def _read_rows(self, named: NamedFiles, provenance: bool) -> list[FileRows]:
+        """Every row a reader can see: what hudi-rs shows, and files that only a listing of storage shows."""
+        storage = check_storage(self.files, self.seen.timeline, named)
+        self.findings.extend(storage.findings)
+        shown = {piece.base_file_relative_path(): piece for piece in self.seen.slices}
+        self.findings.extend(check_view(named, shown))
+        reader = self.seen.table.create_file_group_reader_with_options(HudiReadOptions())
+        columns = PROVENANCE if provenance else (self.seen.table.get_schema().names[0],)
+        by_instant = sorted(self.seen.slices, key=lambda piece: (piece.creation_instant_time, piece.file_id))
+        read = [self.ledger.add_slice(reader, piece, columns) for piece in by_instant]
+        read += [self.ledger.add_file(reader, path, columns) for path in storage.visible if path not in shown]
+        for file in read:
+            if file.error and file.path not in storage.broken:
+                self.findings.add(Kind.FILE_UNREADABLE, f"{file.path}: {file.error}")
+        return read
+
+
+def _look(files: TableFiles) -> _Seen:
+    """Timeline and file slices of one and the same state, while others go on committing."""
+    for _ in range(LOOKS):
+        names = active_names(files)
+        before = completed_names(names)
+        try:
+            table = HudiTableBuilder.from_base_uri(files.uri).build()
+            slices = table.get_file_slices(HudiReadOptions()) if any_commit(before) else []
+        except Exception as error:
+            if not raised_by_hudi(error):
+                raise
+            if completed_names(active_names(files)) == before:
+                reason = str(error)[:300]
+                raise TableError(f"{files.base_path}: hudi-rs cannot read the table: {reason}") from error
+            continue
+        if completed_names(active_names(files)) == before:
+            return _Seen(read_timeline(files, names), table, slices)
+    raise Unavailable(f"{files.base_path} changed during each of {LOOKS} looks at it; try again")
+
+
+def _choose(base_path: str, sink: str | None, timeline: Timeline) -> str:
+    if sink is not None and sink in timeline.sinks:
+        return sink
+    found = ", ".join(timeline.sinks) or "none"
+    if sink is not None:
+        raise TableError(f"{base_path}: no commit carries a checkpoint of sink {sink} (found: {found})")
+    if len(timeline.sinks) != 1:
+        raise TableError(
+            f"{base_path}: name the sink to audit; sinks with checkpoints in this table: {found}"
+        )
+    return timeline.sinks[0]
+
+
+def _empty(
+    files: TableFiles, timeline: Timeline, sink: str | None, access: TopicAccess | None, started: float
+) -> Report:
+    findings = Findings()
+    findings.add(Kind.EMPTY, "the table has no commit yet: nothing to prove")
+    findings.extend(check_uncommitted(files, timeline))
+    if access is not None:
+        with closing(LogReader(access)) as reader:
+            note_unread(reader, reader.topics(access.topics), None, findings)
+    return Report(
+        base_path=files.base_path,
+        sink=sink,
+        findings=findings.all(),
+        partitions=(),
+        rows=0,
+        commits=0,
+        others=0,
+        files=0,
+        provenance=True,
+        log_checked=False,
+        seconds=time.monotonic() - started,
+    )

@@ -1,0 +1,248 @@
+"""Checks a sink's checkpoints against one another: pure, no table and no log.
+
+Guarantee: if nothing is found, the ranges of successive commits meet, per partition and generation, without
+hole or overlap, from the first checkpoint to the newest. Voided if the newest commits were taken off the
+timeline: a chain that ends early is still a chain (their files and the log tell).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from coordination.model import (
+    NO_TRANSACTION,
+    Checkpoint,
+    Gap,
+    PartitionCheckpoint,
+    SliceResult,
+    TopicPartition,
+)
+from sink.audit.report import Finding, Kind
+from sink.audit.timeline import Commit
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedRange:
+    """A slice that a commit added, and where that is written."""
+
+    result: SliceResult
+    number: int
+    instant: str
+
+    @property
+    def source(self) -> TopicPartition:
+        return self.result.slice.source
+
+    def __str__(self) -> str:
+        return f"{self.result.slice} of transaction {self.number} (commit {self.instant})"
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """The first offset that the sink was to read of a partition.
+
+    `added`: the partition joined a topic that was being read. Such a one is read from its first offset on,
+    whatever `auto.offset.reset` says, unless an operator moved it, which would have raised its generation.
+    """
+
+    offset: int
+    added: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """What the checkpoints say. `newest` is the one with the highest number."""
+
+    findings: tuple[Finding, ...]
+    ranges: tuple[CommittedRange, ...]
+    newest: Checkpoint | None
+    links: int
+    beginnings: Mapping[TopicPartition, Beginning]
+
+
+def check_chain(sink: str, commits: Sequence[Commit]) -> Chain:
+    """`commits` in order of completion; those without a checkpoint of `sink` are passed over."""
+    findings: list[Finding] = []
+    links: list[tuple[Commit, Checkpoint]] = []
+    seen: dict[int, tuple[Commit, Checkpoint]] = {}
+    for commit in commits:
+        checkpoint = commit.checkpoints.get(sink)
+        if checkpoint is None:
+            continue
+        earlier = seen.get(checkpoint.number)
+        if earlier is None:
+            seen[checkpoint.number] = (commit, checkpoint)
+            links.append((commit, checkpoint))
+        elif not _published_again(earlier[1], checkpoint, commit):
+            where = f"commits {earlier[0].instant} and {commit.instant}"
+            sentence = f"number {checkpoint.number} stands in {where}: one transaction was committed twice"
+            findings.append(Finding(Kind.REPEATED_NUMBER, sentence))
+    by_number = sorted(links, key=lambda link: link[1].number)
+    previous: tuple[Commit, Checkpoint] | None = None
+    for link in by_number:
+        findings += _check_link(previous, link)
+        previous = link
+    ranges = tuple(
+        CommittedRange(result, checkpoint.number, commit.instant)
+        for commit, checkpoint in by_number
+        for result in checkpoint.results
+    )
+    beginnings = _beginnings([checkpoint for _, checkpoint in by_number])
+    return Chain(tuple(findings), ranges, previous[1] if previous else None, len(by_number), beginnings)
+
+
+def _beginnings(checkpoints: Sequence[Checkpoint]) -> dict[TopicPartition, Beginning]:
+    """`checkpoints` in order of their numbers."""
+    found: dict[TopicPartition, Beginning] = {}
+    topics: set[str] = set()
+    for checkpoint in checkpoints:
+        starts = {source: end.end for source, end in checkpoint.ends.items()}
+        for result in checkpoint.results:
+            source = result.slice.source
+            starts[source] = min(result.slice.start, starts.get(source, result.slice.start))
+        for source, start in starts.items():
+            known = found.get(source)
+            if known is None:
+                end = checkpoint.ends.get(source)
+                moved = end is None or end.generation > 0
+                found[source] = Beginning(start, source.topic in topics and not moved)
+            elif start < known.offset:
+                found[source] = replace(known, offset=start)
+        topics.update(source.topic for source in checkpoint.ends)
+    return found
+
+
+def _published_again(first: Checkpoint, again: Checkpoint, commit: Commit) -> bool:
+    """The newest checkpoint may be written once more before archiving goes past it: the same, no rows."""
+    return commit.inserted == 0 and replace(again, results=()) == replace(first, results=())
+
+
+def _check_link(
+    previous: tuple[Commit, Checkpoint] | None, link: tuple[Commit, Checkpoint]
+) -> Iterator[Finding]:
+    commit, checkpoint = link
+    where = f"transaction {checkpoint.number} (commit {commit.instant})"
+    before = previous[1] if previous else None
+    expected = before.number if before else NO_TRANSACTION
+    if checkpoint.base != expected:
+        on_timeline = f"number {expected}" if before else "nothing"
+        yield Finding(
+            Kind.BROKEN_CHAIN,
+            f"{where} extends number {checkpoint.base}, but the timeline has {on_timeline} before it: "
+            "a commit was taken away or its checkpoint was changed",
+        )
+    if previous and before:
+        if commit.completed <= previous[0].completed:
+            yield Finding(
+                Kind.COMPLETED_OUT_OF_ORDER,
+                f"{where} completed at {commit.completed}, before transaction {before.number} "
+                f"(commit {previous[0].instant}) did at {previous[0].completed}",
+            )
+        if checkpoint.epoch < before.epoch:
+            yield Finding(Kind.EPOCH_FELL, f"{where} has epoch {checkpoint.epoch} after epoch {before.epoch}")
+        yield from _check_identity(before, checkpoint, where)
+        for gap in sorted(set(before.gaps) - set(checkpoint.gaps), key=_gap_order):
+            lost = f"{gap.topic}-{gap.partition}[{gap.start}, {gap.end})"
+            yield Finding(Kind.GAP_DROPPED, f"{where} no longer declares the gap {lost}")
+    yield from _check_partitions(before, checkpoint, where)
+    records = sum(result.records for result in checkpoint.results)
+    if records != commit.inserted:
+        yield Finding(
+            Kind.COMMIT_COUNT,
+            f"{where}: its checkpoint counts {records:,} records, its write stats {commit.inserted:,}",
+        )
+
+
+def _check_identity(before: Checkpoint, now: Checkpoint, where: str) -> Iterator[Finding]:
+    """Offsets of another topic id or cluster mean something else: only a raised generation may follow."""
+    for source in before.ends.keys() & now.ends.keys():
+        if now.ends[source].generation > before.ends[source].generation:
+            continue
+        ids = before.topics.get(source.topic), now.topics.get(source.topic)
+        if ids[0] != ids[1]:
+            yield Finding(
+                Kind.TOPIC_ID,
+                f"{where}: {source} goes from topic id {ids[0]} to {ids[1]}, generation as before",
+            )
+        if before.cluster and now.cluster and before.cluster != now.cluster:
+            yield Finding(
+                Kind.CLUSTER,
+                f"{where}: {source} goes from cluster {before.cluster} to {now.cluster}, same generation",
+            )
+
+
+def _check_partitions(before: Checkpoint | None, now: Checkpoint, where: str) -> Iterator[Finding]:
+    ends_before = before.ends if before else {}
+    results: dict[TopicPartition, list[SliceResult]] = defaultdict(list)
+    for result in now.results:
+        results[result.slice.source].append(result)
+    declared: dict[TopicPartition, list[Gap]] = defaultdict(list)
+    for gap in sorted(set(now.gaps) - set(before.gaps if before else ()), key=_gap_order):
+        declared[TopicPartition(gap.topic, gap.partition)].append(gap)
+    for source in sorted(ends_before.keys() - now.ends.keys()):
+        yield Finding(
+            Kind.PARTITION_DROPPED, f"{where} no longer has {source}, which was at {ends_before[source].end}"
+        )
+    for source in sorted(results.keys() - now.ends.keys()):
+        yield Finding(Kind.END_MISMATCH, f"{where} has ranges of {source}, but no end for it")
+    for source, end in sorted(now.ends.items(), key=lambda item: item[0]):
+        steps = sorted([*map(_range_step, results[source]), *map(_gap_step, declared[source])])
+        yield from _check_partition(source, ends_before.get(source), end, steps, where)
+
+
+def _check_partition(
+    source: TopicPartition,
+    before: PartitionCheckpoint | None,
+    now: PartitionCheckpoint,
+    steps: Sequence[tuple[int, int, int]],
+    where: str,
+) -> Iterator[Finding]:
+    """`steps` are (start, end, generation) of ranges and of newly declared gaps, the latter with -1."""
+    raised = before is None or now.generation > before.generation
+    if before is not None and now.generation < before.generation:
+        yield Finding(
+            Kind.GENERATION,
+            f"{where}: {source} falls from generation {before.generation} to {now.generation}",
+        )
+    if before is not None and now.end < before.end and not raised:
+        yield Finding(
+            Kind.END_FELL, f"{where}: {source} falls from {before.end} to {now.end}, generation as before"
+        )
+    reached = before.end if before is not None else None
+    generation = before.generation if before is not None else 0
+    for start, end, step_generation in steps:
+        if step_generation > now.generation or 0 <= step_generation < generation:
+            yield Finding(
+                Kind.GENERATION,
+                f"{where}: {source}[{start}, {end}) has generation {step_generation}, "
+                f"the partition goes from {generation} to {now.generation}",
+            )
+        jumped = reached is None or step_generation > generation
+        if reached is not None and start != reached:
+            if not jumped:
+                kind = Kind.RANGE_HOLE if start > reached else Kind.RANGE_OVERLAP
+                yield Finding(kind, f"{where}: {source}[{start}, {end}) follows offset {reached}")
+            else:
+                yield Finding(
+                    Kind.RESET,
+                    f"{where}: {source} goes on at {start} after {reached}, in generation {step_generation}",
+                )
+        reached, generation = end, max(generation, step_generation)
+    if reached is not None and reached != now.end and not (raised and not steps):
+        yield Finding(Kind.END_MISMATCH, f"{where}: {source} ends at {now.end}, its ranges at {reached}")
+    elif reached is not None and reached != now.end and before is not None:
+        yield Finding(Kind.RESET, f"{where}: {source} was set from {reached} to {now.end}")
+
+
+def _range_step(result: SliceResult) -> tuple[int, int, int]:
+    return result.slice.start, result.slice.end, result.slice.generation
+
+
+def _gap_step(gap: Gap) -> tuple[int, int, int]:
+    return gap.start, gap.end, -1
+
+
+def _gap_order(gap: Gap) -> tuple[str, int, int]:
+    return gap.topic, gap.partition, gap.start

@@ -1,0 +1,295 @@
+"""Draws findings from the ledger: rows against committed ranges, and both against the log.
+
+Guarantee: counts are exact; sentences name partition, offsets and files. Rows that others deleted or added
+through commits of their own are told apart by count only: up to what those commits can account for, a
+difference is a note.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from coordination.model import Checkpoint, TopicPartition
+from sink.audit.chain import CommittedRange
+from sink.audit.files import NamedFiles
+from sink.audit.log import Cleanup, LogRange
+from sink.audit.report import SHOWN_OF_A_KIND, Findings, Kind, PartitionRow
+from sink.audit.rows import Ledger, SourceCounts
+from sink.audit.timeline import Commit
+
+NOTHING = SourceCounts(0, None, None, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeGroup:
+    """Ranges of one partition that overlap (replays), nearly always a single one."""
+
+    source: TopicPartition
+    low: int
+    high: int
+    ranges: tuple[CommittedRange, ...]
+
+    @property
+    def records(self) -> int:
+        return sum(entry.result.records for entry in self.ranges)
+
+    @property
+    def gaps(self) -> int:
+        """Offsets that no write status counted as a record."""
+        return max(0, self.high - self.low - max(entry.result.records for entry in self.ranges))
+
+    def __str__(self) -> str:
+        shown = "; ".join(map(str, self.ranges[:3]))
+        return f"{shown} and {len(self.ranges) - 3} more" if len(self.ranges) > 3 else shown
+
+
+@dataclass(frozen=True, slots=True)
+class LogCheck:
+    """What was compared with the log: spans by partition, and the topics' cleanup policies."""
+
+    spans: Mapping[TopicPartition, LogRange]
+    cleanup: Mapping[str, Cleanup]
+
+    def compares(self, group: RangeGroup) -> bool:
+        """Whether the log still has all that a count of this group would have to be held against."""
+        span = self.spans.get(group.source)
+        return span is not None and group.low >= span.start and len(group.ranges) == 1
+
+    def why(self, topic: str) -> str:
+        """Why the log may have holes where the table has rows."""
+        match self.cleanup.get(topic, Cleanup.UNKNOWN):
+            case Cleanup.COMPACT:
+                return "compacted away since"
+            case Cleanup.DELETE:
+                return "compacted away by an earlier cleanup policy (it is delete now), or never records"
+            case _:
+                return "compacted away, or never records: the topic's cleanup policy cannot be read"
+
+
+def range_groups(ranges: Iterable[CommittedRange]) -> list[RangeGroup]:
+    groups: list[RangeGroup] = []
+    ordered = sorted(ranges, key=lambda r: (r.source, r.result.slice.start, r.number))
+    open_ranges: list[CommittedRange] = []
+    high = -1
+    for entry in ordered:
+        if open_ranges and (entry.source != open_ranges[0].source or entry.result.slice.start >= high):
+            groups.append(_group(open_ranges))
+            open_ranges, high = [], -1
+        open_ranges.append(entry)
+        high = max(high, entry.result.slice.end)
+    if open_ranges:
+        groups.append(_group(open_ranges))
+    return groups
+
+
+def _group(ranges: Sequence[CommittedRange]) -> RangeGroup:
+    slices = [entry.result.slice for entry in ranges]
+    return RangeGroup(ranges[0].source, slices[0].start, max(s.end for s in slices), tuple(ranges))
+
+
+def check_duplicates(ledger: Ledger, findings: Findings) -> None:
+    segments, total, _ = ledger.segments("held > greatest(covered, 1)", SHOWN_OF_A_KIND)
+    for segment in segments:
+        files = ledger.files_of(segment)
+        where = ", ".join(files[:4]) + (f" and {len(files) - 4} more" if len(files) > 4 else "")
+        allowed = f" where {segment.covered} ranges cover it" if segment.covered > 1 else ""
+        findings.add(Kind.DUPLICATE, f"{segment} is in the table {segment.held} times{allowed}: {where}")
+    _count_rest(findings, Kind.DUPLICATE, total, len(segments))
+    segments, total, _ = ledger.segments("covered > 1", 3)
+    for segment in segments:
+        findings.add(
+            Kind.REPLAYED, f"{segment} was committed {segment.covered} times, in generations of its own"
+        )
+    _count_rest(findings, Kind.REPLAYED, total, len(segments))
+
+
+def check_outside(ledger: Ledger, unplaced: int, commits: Sequence[Commit], findings: Findings) -> None:
+    """Rows in no committed range, or without coordinates, are others' only as far as others inserted any."""
+    condition = "held > 0 AND covered = 0"
+    outside = sum(ledger.offsets_by_source(condition, "held").values()) + unplaced
+    if not outside:
+        return
+    theirs = [commit for commit in commits if commit.by_others and commit.inserted]
+    inserted = sum(commit.inserted for commit in theirs)
+    if outside <= inserted:
+        named = ", ".join(map(str, theirs[:5]))
+        findings.add(
+            Kind.OTHERS, f"{outside:,} rows belong to no range; others inserted {inserted:,}: {named}"
+        )
+        return
+    segments, total, _ = ledger.segments(condition, SHOWN_OF_A_KIND)
+    for segment in segments:
+        files = ", ".join(ledger.files_of(segment)[:3])
+        findings.add(Kind.OUTSIDE, f"{segment} is in the table, but in no committed range: {files}")
+    _count_rest(findings, Kind.OUTSIDE, total, len(segments))
+    if unplaced:
+        findings.add(Kind.OUTSIDE, f"{unplaced:,} rows have no topic, partition or offset")
+
+
+def check_ranges(
+    ledger: Ledger, groups: Sequence[RangeGroup], log: LogCheck | None, files: NamedFiles, findings: Findings
+) -> dict[TopicPartition, int]:
+    """Missing rows per partition, by the write statuses' counts and, where it was read, by the log."""
+    found = Findings()
+    short: dict[TopicPartition, int] = defaultdict(int)
+    for group, held in zip(groups, ledger.held_in([(g.source, g.low, g.high) for g in groups]), strict=True):
+        if held < group.records:
+            short[group.source] += group.records - held
+            found.add(
+                Kind.MISSING,
+                f"{group}: {group.records:,} records by the write status, {held:,} rows in the table",
+            )
+        elif held > group.records:
+            findings.add(
+                Kind.SURPLUS,
+                f"{group}: {group.records:,} records by the write status, {held:,} rows in the table",
+            )
+    missing = dict(short)
+    if log is not None:
+        condition = "logged > 0 AND covered > 0 AND held = 0"
+        segments, total, _ = ledger.segments(condition, SHOWN_OF_A_KIND)
+        for segment in segments:
+            found.add(Kind.MISSING, f"{segment} is in the log and in a committed range, but not in the table")
+        _count_rest(found, Kind.MISSING, total, len(segments))
+        for source, count in ledger.offsets_by_source(condition).items():
+            missing[source] = max(missing.get(source, 0), count)
+    lost, removed = sum(missing.values()), sum(count for _, count in files.removals)
+    if lost and lost <= removed:
+        named = ", ".join(f"{commit} up to {count:,}" for commit, count in files.removals[:5])
+        findings.add(Kind.OTHERS, f"{lost:,} rows are gone, deleted by commits of others: {named}")
+        return {}
+    findings.extend(found.all())
+    return missing
+
+
+def holes_in_log(
+    ledger: Ledger, log: LogCheck, groups: Sequence[RangeGroup], provenance: bool
+) -> dict[TopicPartition, LogRange]:
+    """Where a partition has rows (or counted records) that the log does not deliver: what to read again,
+    for the log may have them as aborted records.
+    """
+    if provenance:
+        found = {source: ledger.holes(source, span.start, span.end) for source, span in log.spans.items()}
+        return {source: LogRange(holes.low, holes.high) for source, holes in found.items() if holes}
+    wanted: dict[TopicPartition, LogRange] = {}
+    for group, logged in _logged(ledger, groups):
+        if log.compares(group) and logged < group.records:
+            known = wanted.get(group.source, LogRange(group.low, group.high))
+            wanted[group.source] = LogRange(min(known.start, group.low), max(known.end, group.high))
+    return wanted
+
+
+def check_log(ledger: Ledger, log: LogCheck, findings: Findings) -> None:
+    """Rows that the log does not deliver. Aborted records must not be in the table; a hole says nothing, for
+    compaction leaves holes, and nobody can tell whether a topic was compacted at any time.
+    """
+    for source, span in sorted(log.spans.items(), key=lambda item: item[0]):
+        holes = ledger.holes(source, span.start, span.end)
+        if holes is None:
+            continue
+        condition = f"source = {ledger.source(source)} AND held > 0 AND covered > 0"
+        aborted, total, offsets = ledger.segments(condition, 3, "aborted")
+        for segment in aborted:
+            sentence = f"{segment} is in the table, but the log does not deliver it: its transaction was aborted"
+            findings.add(Kind.NOT_IN_LOG, sentence)
+        _count_rest(findings, Kind.NOT_IN_LOG, total, len(aborted))
+        _note_hole(source, holes.offsets - offsets, log, findings)
+
+
+def _note_hole(source: TopicPartition, offsets: int, log: LogCheck, findings: Findings) -> None:
+    if offsets > 0:
+        compacted = log.cleanup.get(source.topic) is Cleanup.COMPACT
+        findings.add(
+            Kind.COMPACTED if compacted else Kind.HOLE,
+            f"{source}: {offsets:,} offsets of the table are not in the log: {log.why(source.topic)}; held "
+            "against the checkpoints only",
+        )
+
+
+def _logged(ledger: Ledger, groups: Sequence[RangeGroup]) -> Iterator[tuple[RangeGroup, int]]:
+    return zip(groups, ledger.logged_in([(g.source, g.low, g.high) for g in groups]), strict=True)
+
+
+def check_totals(
+    ledger: Ledger,
+    groups: Sequence[RangeGroup],
+    rows: int,
+    log: LogCheck | None,
+    commits: Sequence[Commit],
+    files: NamedFiles,
+    findings: Findings,
+) -> None:
+    """All that can be said of a table without provenance columns: counts agree, or they do not."""
+    findings.add(
+        Kind.UNPROVEN,
+        "the table has no provenance columns: only counts are held against one another; a record that is "
+        "missing while another is there twice would go unseen",
+    )
+    records = sum(group.records for group in groups)
+    inserted = sum(commit.inserted for commit in commits if commit.by_others)
+    removed = sum(count for _, count in files.removals)
+    if rows < records + inserted - removed:
+        findings.add(Kind.MISSING, f"{records:,} records were committed, the table has {rows:,} rows")
+    elif rows > records + inserted:
+        findings.add(Kind.SURPLUS, f"{records:,} records were committed, the table has {rows:,} rows")
+    if log is not None:
+        _check_counts(ledger, groups, log, findings)
+
+
+def _check_counts(
+    ledger: Ledger, groups: Sequence[RangeGroup], log: LogCheck, findings: Findings
+) -> None:
+    for group, logged in _logged(ledger, groups):
+        if not log.compares(group) or logged == group.records:
+            continue
+        counts = f"{group}: {logged:,} records in the log, {group.records:,} were committed"
+        if logged > group.records:
+            findings.add(Kind.MISSING, counts)
+            continue
+        # Every offset that the log has not may have been a record once; an aborted one never was.
+        holes = group.high - group.low - ledger.stored_in(group.source, group.low, group.high)
+        if group.records > logged + holes:
+            findings.add(Kind.NOT_IN_LOG, f"{counts}, and only {holes:,} offsets can have been compacted away")
+        else:
+            _note_hole(group.source, group.records - logged, log, findings)
+
+
+def partition_rows(
+    ledger: Ledger,
+    newest: Checkpoint,
+    missing: Mapping[TopicPartition, int],
+    groups: Sequence[RangeGroup],
+    provenance: bool,
+) -> tuple[PartitionRow, ...]:
+    """Rows as they were found; as they were counted where rows do not say which partition they come from."""
+    gaps: dict[TopicPartition, int] = defaultdict(int)
+    records: dict[TopicPartition, int] = defaultdict(int)
+    for group in groups:
+        gaps[group.source] += group.gaps
+        records[group.source] += group.records
+    counts = ledger.counts()
+    rows = []
+    for source in sorted(newest.ends.keys() | {source for source, count in counts.items() if count.outside}):
+        count = counts.get(source, NOTHING)
+        rows.append(
+            PartitionRow(
+                topic=source.topic,
+                partition=source.partition,
+                rows=count.rows if provenance else records[source],
+                first=count.first,
+                last=count.last,
+                end=newest.ends[source].end if source in newest.ends else 0,
+                duplicates=count.duplicates,
+                missing=missing.get(source, 0),
+                outside=count.outside,
+                gaps=gaps[source],
+            )
+        )
+    return tuple(rows)
+
+
+def _count_rest(findings: Findings, kind: Kind, total: int, shown: int) -> None:
+    if total > shown:
+        findings.add(kind, f"and {total - shown:,} more runs of offsets")

@@ -1,0 +1,241 @@
+"""Reads back which offsets the log still delivers, committed records only, values dropped on arrival.
+
+Guarantee: an offset is reported if and only if a read_committed consumer was given it between the log's
+start at the beginning of the read and the end asked for. Voided by a record that expires during the read:
+`starts` is therefore taken again afterwards, and only offsets from the later start on may be called
+missing. Needs DESCRIBE and READ on the topics; what DESCRIBE_CONFIGS would tell may stay unknown. Raises
+`Unavailable` when the brokers cannot be reached or go quiet, `ConfigError` for a setting that no client takes.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+)
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from coordination.errors import ConfigError, Unavailable
+from coordination.model import TopicPartition
+
+REQUEST_SECONDS = 30.0
+QUIET_SECONDS = 60.0
+BATCH = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAccess:
+    """Where the topics are. `settings` are librdkafka's, such as an AdminClient takes.
+
+    `topics` are those that should land in the table: named so that one which never did is not overlooked.
+    """
+
+    bootstrap: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    topics: tuple[str, ...] = ()
+
+
+class Cleanup(Enum):
+    """What a topic's cleanup policy is now: nobody can say what it was."""
+
+    COMPACT = "compact"
+    DELETE = "delete"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """`topic_id` is None for a topic that does not exist."""
+
+    topic_id: str | None
+    partitions: frozenset[int]
+    cleanup: Cleanup
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """Offsets `[start, end)`."""
+
+    start: int
+    end: int
+
+
+Receiver = Callable[[TopicPartition, Sequence[int]], None]
+
+# librdkafka repeats on standard error what the exceptions below already say.
+_QUIET = logging.getLogger("sink.audit.librdkafka")
+_QUIET.setLevel(logging.CRITICAL)
+
+
+class LogReader:
+    """One audit's view of the brokers."""
+
+    def __init__(self, access: TopicAccess) -> None:
+        settings = {**access.settings, "bootstrap.servers": access.bootstrap}
+        self._bootstrap = access.bootstrap
+        self._options: dict[str, str | int | float | bool] = {
+            **settings,
+            "group.id": f"audit-{uuid.uuid4()}",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+            "allow.auto.create.topics": False,
+            "fetch.message.max.bytes": 4 * 1024 * 1024,
+            "queued.max.messages.kbytes": 64 * 1024,
+        }
+        try:
+            self._admin = AdminClient(dict(settings), logger=_QUIET)
+            self._consumer = Consumer(self._options, logger=_QUIET)
+        except KafkaException as error:
+            raise ConfigError(f"kafka.*: {error.args[0].str()}; correct or remove the setting") from error
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def topics(self, names: Iterable[str]) -> dict[str, TopicState]:
+        wanted = sorted(set(names))
+        states: dict[str, TopicState] = {}
+        if not wanted:
+            return states
+        described = self._admin.describe_topics(TopicCollection(wanted), request_timeout=REQUEST_SECONDS)
+        for name, future in described.items():
+            try:
+                topic = future.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise self._unavailable(error) from error
+                states[name] = TopicState(None, frozenset(), Cleanup.UNKNOWN)
+                continue
+            partitions = frozenset(partition.id for partition in topic.partitions)
+            states[name] = TopicState(as_kafka_prints(topic.topic_id), partitions, self._cleanup(name))
+        return states
+
+    def span(self, source: TopicPartition) -> LogRange:
+        """The offsets that the log still has."""
+        partition = KafkaPartition(source.topic, source.partition)
+        try:
+            low, high = self._consumer.get_watermark_offsets(partition, timeout=REQUEST_SECONDS)
+        except KafkaException as error:
+            raise self._unavailable(error) from error
+        return LogRange(int(low), int(high))
+
+    def read(self, wanted: Mapping[TopicPartition, LogRange], sink: Receiver) -> dict[TopicPartition, int]:
+        """Delivers the offsets of every range in pieces, rising; returns logs that end too early."""
+        return self._read(self._consumer, wanted, sink)
+
+    def read_uncommitted(self, wanted: Mapping[TopicPartition, LogRange], sink: Receiver) -> None:
+        """Delivers aborted records too: whatever the log has but markers."""
+        if not wanted:
+            return
+        consumer = Consumer({**self._options, "isolation.level": "read_uncommitted"}, logger=_QUIET)
+        try:
+            self._read(consumer, wanted, sink)
+        finally:
+            consumer.close()
+
+    def _read(
+        self, consumer: Consumer, wanted: Mapping[TopicPartition, LogRange], sink: Receiver
+    ) -> dict[TopicPartition, int]:
+        pending = {source: span for source, span in wanted.items() if span.start < span.end}
+        short: dict[TopicPartition, int] = {}
+        if not pending:
+            return short
+        consumer.assign([KafkaPartition(s.topic, s.partition, span.start) for s, span in pending.items()])
+        heard = time.monotonic()
+        try:
+            while pending:
+                messages = consumer.consume(BATCH, timeout=1.0)
+                if messages:
+                    heard = time.monotonic()
+                    short |= self._deliver(consumer, messages, pending, sink)
+                elif time.monotonic() - heard > QUIET_SECONDS:
+                    names = ", ".join(map(str, sorted(pending)[:5]))
+                    raise Unavailable(
+                        f"Kafka at {self._bootstrap} gave nothing for {QUIET_SECONDS:.0f} s, {names} not "
+                        "read to the end; an open transaction or a broker that is down: try again"
+                    )
+        except KafkaException as error:
+            raise self._unavailable(error) from error
+        finally:
+            consumer.unassign()
+        return short
+
+    def _deliver(
+        self,
+        consumer: Consumer,
+        messages: Sequence[Message],
+        pending: dict[TopicPartition, LogRange],
+        sink: Receiver,
+    ) -> dict[TopicPartition, int]:
+        short: dict[TopicPartition, int] = {}
+        offsets: dict[tuple[Any, Any], list[Any]] = defaultdict(list)
+        ended: list[tuple[TopicPartition, int]] = []
+        for message in messages:
+            error = message.error()
+            if error is None:
+                offsets[message.topic(), message.partition()].append(message.offset())
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ended.append((_source_of(message), int(message.offset() or 0)))
+            elif not error.retriable():
+                raise KafkaException(error)
+        for (topic, partition), found in offsets.items():
+            source = TopicPartition(topic, partition)
+            span = pending.get(source)
+            if span is None:
+                continue
+            sink(
+                source, [offset for offset in found if offset < span.end] if found[-1] >= span.end else found
+            )
+            if found[-1] + 1 >= span.end:
+                _finish(consumer, source, pending)
+        for source, position in ended:
+            if source in pending:
+                if position < pending[source].end:
+                    short[source] = position
+                _finish(consumer, source, pending)
+        return short
+
+    def _cleanup(self, topic: str) -> Cleanup:
+        """It only words a note: not worth an audit that fails for want of a right."""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        asked = self._admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)
+        try:
+            entry = asked[resource].result().get("cleanup.policy")
+        except KafkaException:
+            return Cleanup.UNKNOWN
+        if entry is None or not entry.value:
+            return Cleanup.UNKNOWN
+        return Cleanup.COMPACT if "compact" in entry.value else Cleanup.DELETE
+
+    def _unavailable(self, error: KafkaException) -> Unavailable:
+        return Unavailable(
+            f"Kafka at {self._bootstrap} cannot be read ({error.args[0]}); check the address and access"
+        )
+
+
+def _finish(consumer: Consumer, source: TopicPartition, pending: dict[TopicPartition, LogRange]) -> None:
+    del pending[source]
+    consumer.pause([KafkaPartition(source.topic, source.partition)])
+
+
+def _source_of(message: Message) -> TopicPartition:
+    return TopicPartition(str(message.topic()), int(message.partition() or 0))
+
+
+def as_kafka_prints(topic_id: object) -> str:
+    """confluent-kafka prints ids in plain base64, Kafka and its tools in the URL-safe alphabet."""
+    return str(topic_id).translate(str.maketrans("+/", "-_"))

@@ -1,0 +1,219 @@
+"""What an audit found: findings with coordinates, a row per partition, and how people and programs read them.
+
+Guarantee: `held` is true only if no finding contradicts exactly-once; notes say what was legal but unusual,
+or could not be checked. A count of duplicates or missing rows is never hidden by the limit on findings.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from enum import Enum
+
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+SHOWN_OF_A_KIND = 20
+"""Findings of one kind that are kept in full; the rest are counted."""
+
+
+class Kind(Enum):
+    """What a finding is about; the second member says whether it contradicts exactly-once."""
+
+    UNREADABLE_INSTANT = ("unreadable instant", True)
+    UNREADABLE_CHECKPOINT = ("unreadable checkpoint", True)
+    NO_CHECKPOINT = ("no checkpoint", True)
+    BROKEN_CHAIN = ("broken chain", True)
+    REPEATED_NUMBER = ("repeated number", True)
+    COMPLETED_OUT_OF_ORDER = ("completed out of order", True)
+    EPOCH_FELL = ("epoch fell", True)
+    RANGE_HOLE = ("hole between ranges", True)
+    RANGE_OVERLAP = ("overlap of ranges", True)
+    END_MISMATCH = ("end does not follow from ranges", True)
+    END_FELL = ("end fell", True)
+    GENERATION = ("generation", True)
+    PARTITION_DROPPED = ("partition dropped", True)
+    GAP_DROPPED = ("gap dropped", True)
+    TOPIC_ID = ("topic id", True)
+    CLUSTER = ("cluster", True)
+    COMMIT_COUNT = ("commit count", True)
+    DUPLICATE = ("duplicate", True)
+    OUTSIDE = ("row outside every range", True)
+    MISSING = ("missing", True)
+    SURPLUS = ("surplus", True)
+    NOT_IN_LOG = ("not in the log", True)
+    SKIPPED = ("skipped at the beginning", True)
+    NO_COMMIT = ("files but no commit", True)
+    FILE_MISSING = ("file missing", True)
+    FILE_UNREADABLE = ("file unreadable", True)
+    FILE_SIZE = ("file size", True)
+    FILE_ROWS = ("file rows", True)
+    FILE_UNSEEN = ("file unseen by readers", True)
+    FILE_UNNAMED = ("visible file that no commit names", True)
+    PARTITION_METAFILE = ("partition metafile missing", True)
+    EMPTY = ("empty table", False)
+    STRAY = ("stray file", False)
+    OTHERS = ("changed by others", False)
+    REPLAYED = ("replayed", False)
+    RESET = ("reset", False)
+    GAP = ("gap", False)
+    COMPACTED = ("compacted away", False)
+    HOLE = ("hole in the log", False)
+    BEFORE = ("before the first range", False)
+    UNREAD = ("not landed yet", False)
+    EXPIRED = ("expired from the log", False)
+    UNPROVEN = ("not proven", False)
+
+    def __init__(self, label: str, fails: bool) -> None:
+        self.label = label
+        self.fails = fails
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    kind: Kind
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    """One partition. `first` and `last` are offsets found in the table, `end` the newest checkpoint's.
+
+    `gaps` counts offsets in committed ranges that were no records to the reader: compacted away, transaction
+    markers, aborted records. `missing` are records that checkpoints or log have and the table has not.
+    """
+
+    topic: str
+    partition: int
+    rows: int
+    first: int | None
+    last: int | None
+    end: int
+    duplicates: int
+    missing: int
+    outside: int
+    gaps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    base_path: str
+    sink: str | None
+    findings: tuple[Finding, ...]
+    partitions: tuple[PartitionRow, ...]
+    rows: int
+    commits: int
+    others: int
+    files: int
+    provenance: bool
+    log_checked: bool
+    seconds: float
+
+    @property
+    def failures(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.kind.fails)
+
+    @property
+    def notes(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if not finding.kind.fails)
+
+    @property
+    def held(self) -> bool:
+        return not self.failures
+
+    @property
+    def empty(self) -> bool:
+        """Nothing was committed: nothing is wrong with the table, but nothing was proven either."""
+        return self.held and any(finding.kind is Kind.EMPTY for finding in self.findings)
+
+    @property
+    def duplicates(self) -> int:
+        return sum(row.duplicates for row in self.partitions)
+
+    @property
+    def missing(self) -> int:
+        return sum(row.missing for row in self.partitions)
+
+    def to_json(self) -> str:
+        document = asdict(self)
+        document["findings"] = [
+            {"kind": f.kind.name, "fails": f.kind.fails, "sentence": f.sentence} for f in self.findings
+        ]
+        document |= {"held": self.held, "empty": self.empty, "duplicates": self.duplicates, "missing": self.missing}
+        return json.dumps(document, indent=2)
+
+    def render(self, console: Console) -> None:
+        console.print(self.partition_table())
+        for finding in self.findings:
+            colour = "red" if finding.kind.fails else "yellow"
+            console.print(
+                Text.assemble((f"{finding.kind.label}: ", colour), finding.sentence), soft_wrap=True
+            )
+        colour = "yellow" if self.empty else "green" if self.held else "red"
+        console.print(Text(self.verdict(), style=f"bold {colour}"), soft_wrap=True)
+
+    def partition_table(self) -> RichTable:
+        """Rows, first and last offset, duplicates and missing per partition, and the total."""
+        table = RichTable(title=f"{self.sink or 'table'} at {self.base_path}", title_justify="left")
+        table.add_column("topic")
+        for name in ("partition", "rows", "first", "last", "end", "duplicates", "missing", "gaps"):
+            table.add_column(name, justify="right")
+        for row in self.partitions:
+            numbers = (row.rows, row.first, row.last, row.end, row.duplicates, row.missing, row.gaps)
+            table.add_row(row.topic, str(row.partition), *(_number(value) for value in numbers))
+        table.add_section()
+        gaps = sum(row.gaps for row in self.partitions)
+        total = (
+            _number(self.rows),
+            "",
+            "",
+            "",
+            _number(self.duplicates),
+            _number(self.missing),
+            _number(gaps),
+        )
+        table.add_row("total", str(len(self.partitions)), *total)
+        return table
+
+    def verdict(self) -> str:
+        if self.empty:
+            return "Empty: no transaction has been committed, so nothing was proven."
+        against = "the log" if self.log_checked else "the checkpoints only"
+        scale = f"{self.rows:,} rows of {self.commits:,} commits against {against} in {self.seconds:.1f} s"
+        if self.held:
+            return f"Held: every record exactly once, {scale}."
+        kinds = sorted({finding.kind.label for finding in self.failures})
+        return f"Not held: {', '.join(kinds)}; {scale}."
+
+
+class Findings:
+    """Collects findings, keeping the first of each kind in full."""
+
+    def __init__(self) -> None:
+        self._kept: list[Finding] = []
+        self._counts: dict[Kind, int] = {}
+
+    def add(self, kind: Kind, sentence: str) -> None:
+        self._counts[kind] = self._counts.get(kind, 0) + 1
+        if self._counts[kind] <= SHOWN_OF_A_KIND:
+            self._kept.append(Finding(kind, sentence))
+
+    def extend(self, findings: Iterable[Finding]) -> None:
+        for finding in findings:
+            self.add(finding.kind, finding.sentence)
+
+    def all(self) -> tuple[Finding, ...]:
+        """Failures first, in the order of `Kind`; a line for what was counted only."""
+        order = {kind: position for position, kind in enumerate(Kind)}
+        more = [
+            Finding(kind, f"and {count - SHOWN_OF_A_KIND:,} more of this kind")
+            for kind, count in self._counts.items()
+            if count > SHOWN_OF_A_KIND
+        ]
+        return tuple(sorted([*self._kept, *more], key=lambda finding: order[finding.kind]))
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"

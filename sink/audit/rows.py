@@ -1,0 +1,354 @@
+"""Lays table rows, committed ranges and the log's records side by side, offset by offset, in DuckDB.
+
+All three become runs of consecutive offsets; one sweep over their edges yields segments with three counts
+each: rows in the table, ranges that cover them, records in the log. Guarantee: counts are exact, whatever
+the order of rows in files. Memory stays bounded: a batch is held at a time, and DuckDB spills to its file.
+Reads with hudi-rs only. Raises nothing of its own; a file that cannot be read is returned as a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from hudi import HudiFileGroupReader, HudiFileSlice, HudiReadOptions, HudiRecordBatchStream, HudiTable
+from numpy.typing import NDArray
+
+from coordination.model import TopicPartition
+
+PROVENANCE = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
+BATCH_ROWS = 131_072
+HELD_ROWS = 4_000_000
+MEMORY = "1GB"
+
+_TABLES = """
+CREATE TABLE runs (source INTEGER, low BIGINT, high BIGINT);
+CREATE TABLE ranges (source INTEGER, low BIGINT, high BIGINT);
+CREATE TABLE records (source INTEGER, low BIGINT, high BIGINT);
+CREATE TABLE stored (source INTEGER, low BIGINT, high BIGINT);
+"""
+
+_SWEEP = """
+CREATE OR REPLACE TABLE segments AS
+WITH edges AS (
+    SELECT source, low AS edge, 1 AS held, 0 AS covered, 0 AS logged FROM runs
+    UNION ALL SELECT source, high, -1, 0, 0 FROM runs
+    UNION ALL SELECT source, low, 0, 1, 0 FROM ranges
+    UNION ALL SELECT source, high, 0, -1, 0 FROM ranges
+    UNION ALL SELECT source, low, 0, 0, 1 FROM records
+    UNION ALL SELECT source, high, 0, 0, -1 FROM records
+), steps AS (
+    SELECT source, edge, sum(held) AS held, sum(covered) AS covered, sum(logged) AS logged
+    FROM edges GROUP BY source, edge
+    HAVING sum(held) <> 0 OR sum(logged) <> 0 OR max(abs(covered)) > 0
+), depths AS (
+    SELECT source, edge AS low, lead(edge) OVER source_order AS high,
+        sum(held) OVER source_order AS held, sum(covered) OVER source_order AS covered,
+        sum(logged) OVER source_order AS logged
+    FROM steps WINDOW source_order AS (PARTITION BY source ORDER BY edge)
+)
+SELECT source, low, high, CAST(held AS BIGINT) AS held, CAST(covered AS BIGINT) AS covered,
+    CAST(logged AS BIGINT) AS logged
+FROM depths WHERE high IS NOT NULL AND held + covered + logged > 0;
+CREATE OR REPLACE VIEW aborted AS
+SELECT s.source, greatest(s.low, r.low) AS low, least(s.high, r.high) AS high, s.held, s.covered, s.logged
+FROM segments s JOIN stored r ON s.source = r.source AND s.low < r.high AND s.high > r.low
+WHERE s.logged = 0
+"""
+_HOLE = "held > 0 AND covered > 0 AND logged = 0"
+
+
+Stream = Callable[[], HudiRecordBatchStream]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Offsets `[low, high)` of one partition that have the same counts throughout."""
+
+    source: TopicPartition
+    low: int
+    high: int
+    held: int
+    covered: int
+    logged: int
+
+    def __str__(self) -> str:
+        last = self.high - 1
+        return f"{self.source} offset {self.low}" + (f" to {last}" if last > self.low else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Holes:
+    """Offsets of committed rows that the log does not deliver: how many, and `[low, high)` around them."""
+
+    low: int
+    high: int
+    offsets: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileRows:
+    """What a file held. `unplaced` rows lack topic, partition or offset; `error`: why it was not read."""
+
+    path: str
+    rows: int
+    unplaced: int
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCounts:
+    rows: int
+    first: int | None
+    last: int | None
+    duplicates: int
+    outside: int
+
+
+class Ledger:
+    """The DuckDB side, in a file under `scratch`, which the caller removes after `close`."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._connection = duckdb.connect(str(scratch / "audit.duckdb"), config={"memory_limit": MEMORY})
+        self._connection.execute(_TABLES)
+        self._sources: dict[TopicPartition, int] = {}
+        self._files: list[tuple[str, Stream]] = []
+        self._spans: list[tuple[int, int, int, int]] = []
+        self._held: dict[TopicPartition, list[NDArray[np.int64]]] = {}
+        self._held_rows = 0
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @property
+    def sources(self) -> tuple[TopicPartition, ...]:
+        return tuple(self._sources)
+
+    def source(self, source: TopicPartition) -> int:
+        return self._sources.setdefault(source, len(self._sources))
+
+    def add_ranges(self, ranges: Iterable[tuple[TopicPartition, int, int]]) -> None:
+        rows = [(self.source(source), low, high) for source, low, high in ranges]
+        if rows:
+            sources, lows, highs = (pa.array(column, pa.int64()) for column in zip(*rows, strict=True))
+            self._append("ranges", {"source": sources, "low": lows, "high": highs})
+
+    def add_records(self, source: TopicPartition, offsets: Sequence[int]) -> None:
+        """Offsets that the log delivered, rising."""
+        self._add_offsets("records", source, offsets)
+
+    def add_stored(self, source: TopicPartition, offsets: Sequence[int]) -> None:
+        """Offsets that the log has, be they committed or aborted, rising."""
+        self._add_offsets("stored", source, offsets)
+
+    def add_slice(
+        self, reader: HudiFileGroupReader, piece: HudiFileSlice, columns: Sequence[str]
+    ) -> FileRows:
+        options = HudiReadOptions(projection=list(columns)).with_batch_size(BATCH_ROWS)
+        path = piece.base_file_relative_path()
+        return self._add(path, lambda: reader.read_file_slice_stream(piece, options), columns)
+
+    def add_file(self, reader: HudiFileGroupReader, path: str, columns: Sequence[str]) -> FileRows:
+        options = HudiReadOptions(projection=list(columns)).with_batch_size(BATCH_ROWS)
+        return self._add(path, lambda: reader.read_file_slice_from_paths_stream(path, [], options), columns)
+
+    def sweep(self) -> None:
+        """Once, when everything was added."""
+        self._flush()
+        self._connection.execute(_SWEEP)
+
+    def segments(
+        self, condition: str, limit: int, table: str = "segments"
+    ) -> tuple[list[Segment], int, int]:
+        """The first segments that fulfil an SQL `condition`, how many there are, and the offsets in them.
+
+        `table` may be `aborted`: what the log has, yet does not deliver to a read_committed consumer.
+        """
+        names = {number: source for source, number in self._sources.items()}
+        where = f"FROM {table} WHERE {condition}"
+        total = self._row(f"SELECT count(*), coalesce(sum(high - low), 0) {where}")
+        query = f"SELECT source, low, high, held, covered, logged {where} ORDER BY source, low LIMIT {limit}"
+        rows = self._connection.execute(query).fetchall()
+        return [Segment(names[row[0]], *row[1:]) for row in rows], int(total[0]), int(total[1])
+
+    def holes(self, source: TopicPartition, start: int, end: int) -> Holes | None:
+        """Within `[start, end)`."""
+        low, high = f"greatest(low, {start})", f"least(high, {end})"
+        row = self._row(
+            f"SELECT min({low}), max({high}), sum({high} - {low}) FROM segments "
+            f"WHERE source = {self.source(source)} AND {_HOLE} AND low < {end} AND high > {start}"
+        )
+        return None if row[0] is None else Holes(*map(int, row))
+
+    def offsets_by_source(self, condition: str, weight: str = "1") -> dict[TopicPartition, int]:
+        names = {number: source for source, number in self._sources.items()}
+        query = (
+            f"SELECT source, sum((high - low) * ({weight})) FROM segments WHERE {condition} GROUP BY source"
+        )
+        return {names[row[0]]: int(row[1]) for row in self._connection.execute(query).fetchall()}
+
+    def files_of(self, segment: Segment) -> list[str]:
+        """The files that hold rows of the segment: those that may are read again."""
+        key = self.source(segment.source)
+        candidates = {
+            file
+            for source, file, low, high in self._spans
+            if source == key and low < segment.high and high > segment.low
+        }
+        return [self._files[file][0] for file in sorted(candidates) if self._holds(file, segment)]
+
+    def _holds(self, file: int, segment: Segment) -> bool:
+        for batch in self._files[file][1]():
+            offsets = _split(batch)[0].get(segment.source)
+            if offsets is not None and np.any((offsets >= segment.low) & (offsets < segment.high)):
+                return True
+        return False
+
+    def counts(self) -> dict[TopicPartition, SourceCounts]:
+        """Per partition; duplicates are rows beyond the ranges that cover the offset."""
+        query = """
+            SELECT source, coalesce(sum((high - low) * held), 0),
+                min(low) FILTER (held > 0), max(high) FILTER (held > 0) - 1,
+                sum((high - low) * greatest(held - greatest(covered, 1), 0)),
+                coalesce(sum((high - low) * held) FILTER (covered = 0), 0)
+            FROM segments GROUP BY source
+        """
+        names = {number: source for source, number in self._sources.items()}
+        rows = self._connection.execute(query).fetchall()
+        return {names[row[0]]: SourceCounts(int(row[1]), row[2], row[3], *map(int, row[4:])) for row in rows}
+
+    def held_in(self, groups: Sequence[tuple[TopicPartition, int, int]]) -> list[int]:
+        """Rows of each `[low, high)`, an offset counted at most as often as ranges cover it.
+
+        The edges of every group must be edges of ranges: no segment crosses those.
+        """
+        return self._sum_in(groups, "least(s.held, s.covered)")
+
+    def logged_in(self, groups: Sequence[tuple[TopicPartition, int, int]]) -> list[int]:
+        """Records of the log in each `[low, high)`, under the same condition."""
+        return self._sum_in(groups, "s.logged")
+
+    def stored_in(self, source: TopicPartition, low: int, high: int) -> int:
+        """Offsets of `[low, high)` that the log has, committed or aborted."""
+        row = self._row(
+            f"SELECT coalesce(sum(least(high, {high}) - greatest(low, {low})), 0) FROM stored "
+            f"WHERE source = {self.source(source)} AND low < {high} AND high > {low}"
+        )
+        return int(row[0])
+
+    def _row(self, query: str) -> tuple[Any, ...]:
+        """Fetches all that there is: a result that is not read to its end blocks the connection."""
+        [row] = self._connection.execute(query).fetchall()
+        return tuple(row)
+
+    def _add_offsets(self, table: str, source: TopicPartition, offsets: Sequence[int]) -> None:
+        low, high = _runs(np.asarray(offsets, dtype=np.int64))
+        keys = np.full(len(low), self.source(source), dtype=np.int64)
+        self._append(table, {"source": pa.array(keys), "low": pa.array(low), "high": pa.array(high)})
+
+    def _sum_in(self, groups: Sequence[tuple[TopicPartition, int, int]], weight: str) -> list[int]:
+        keys = [self.source(source) for source, _, _ in groups]
+        wanted = pa.table(
+            {
+                "number": pa.array(range(len(groups)), pa.int64()),
+                "source": pa.array(keys, pa.int64()),
+                "low": pa.array([low for _, low, _ in groups], pa.int64()),
+                "high": pa.array([high for _, _, high in groups], pa.int64()),
+            }
+        )
+        query = f"""
+            SELECT w.number, sum((s.high - s.low) * ({weight}))
+            FROM segments s ASOF JOIN wanted w ON s.source = w.source AND s.low >= w.low
+            WHERE s.low < w.high GROUP BY w.number
+        """
+        self._connection.register("wanted", wanted)
+        sums = dict(self._connection.execute(query).fetchall())
+        self._connection.unregister("wanted")
+        return [int(sums.get(number, 0)) for number in range(len(groups))]
+
+    def _add(self, path: str, stream: Stream, columns: Sequence[str]) -> FileRows:
+        rows = unplaced = 0
+        number = len(self._files)
+        self._files.append((path, stream))
+        try:
+            for batch in stream():
+                rows += batch.num_rows
+                if tuple(columns) == PROVENANCE:
+                    unplaced += self._buffer(number, batch)
+        except Exception as error:
+            if not raised_by_hudi(error):
+                raise
+            return FileRows(path, rows, unplaced, str(error)[:300])
+        return FileRows(path, rows, unplaced)
+
+    def _buffer(self, file: int, batch: pa.RecordBatch) -> int:
+        """Holds rows back until there are many: what a commit spread over files becomes whole runs."""
+        parts, unplaced = _split(batch)
+        for source, offsets in parts.items():
+            self._spans.append((self.source(source), file, int(offsets.min()), int(offsets.max()) + 1))
+            self._held.setdefault(source, []).append(offsets)
+            self._held_rows += len(offsets)
+        if self._held_rows >= HELD_ROWS:
+            self._flush()
+        return unplaced
+
+    def _flush(self) -> None:
+        lows, highs, keys = [], [], []
+        for source, pieces in self._held.items():
+            low, high = _runs(np.sort(np.concatenate(pieces)))
+            lows.append(low)
+            highs.append(high)
+            keys.append(np.full(len(low), self.source(source), dtype=np.int64))
+        if keys:
+            columns = {"source": keys, "low": lows, "high": highs}
+            self._append("runs", {name: pa.array(np.concatenate(parts)) for name, parts in columns.items()})
+        self._held, self._held_rows = {}, 0
+
+    def _append(self, table: str, columns: dict[str, pa.Array]) -> None:
+        self._connection.register("appended", pa.table(columns))
+        self._connection.execute(f"INSERT INTO {table} SELECT {', '.join(columns)} FROM appended")
+        self._connection.unregister("appended")
+
+
+def raised_by_hudi(error: Exception) -> bool:
+    """hudi-rs derives its error from `Exception` and exports it nowhere."""
+    return type(error).__name__ == "HudiCoreError"
+
+
+def provenance_of(table: HudiTable) -> bool:
+    names = set(table.get_schema().names)
+    return names.issuperset(PROVENANCE)
+
+
+def _split(batch: pa.RecordBatch) -> tuple[dict[TopicPartition, NDArray[np.int64]], int]:
+    """Offsets by partition, and the number of rows that lack a coordinate."""
+    topic, partition, offset = (batch.column(name) for name in PROVENANCE)
+    whole = pc.and_(pc.and_(pc.is_valid(topic), pc.is_valid(partition)), pc.is_valid(offset))
+    unplaced: int = batch.num_rows - int(pc.sum(whole).as_py() or 0)
+    if unplaced:
+        topic, partition, offset = (column.filter(whole) for column in (topic, partition, offset))
+    topics = pc.dictionary_encode(topic.cast(pa.string()))
+    pairs = topics.indices.to_numpy(zero_copy_only=False).astype(np.int64) << 32
+    pairs |= partition.to_numpy(zero_copy_only=False).astype(np.int64)
+    offsets = offset.to_numpy(zero_copy_only=False).astype(np.int64)
+    parts = {}
+    for pair in np.unique(pairs):
+        source = TopicPartition(topics.dictionary[int(pair) >> 32].as_py(), int(pair) & 0xFFFFFFFF)
+        parts[source] = offsets[pairs == pair]
+    return parts, unplaced
+
+
+def _runs(offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Half-open runs of consecutive offsets; a repeated offset begins a run of its own."""
+    if not len(offsets):
+        return offsets, offsets
+    breaks = np.flatnonzero(np.diff(offsets) != 1)
+    low = offsets[np.concatenate(([0], breaks + 1))]
+    high = offsets[np.concatenate((breaks, [len(offsets) - 1]))] + 1
+    return low, high

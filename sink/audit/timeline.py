@@ -1,0 +1,375 @@
+"""Reads a Hudi table's timeline, active and archived, without Hudi: commits, their write stats and
+checkpoints.
+
+Guarantee: every completed instant that changes data is returned once, in order of completion; one that
+cannot be read is returned as a problem with its file name, never left out in silence. Voided by somebody
+who deletes archived history together with its manifest. Written apart from the writer's code on purpose: it
+is what the writer is checked with. Raises `TableError` for a path that is no table or whose layout is older
+than table version 8.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import posixpath
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import fastavro
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from fastavro.schema import SchemaParseException
+
+from coordination.errors import Corrupt, TableError
+from coordination.model import Checkpoint, Gap, PartitionCheckpoint, Slice, SliceResult, TopicPartition
+from sink.audit.report import Finding, Kind
+
+CHECKPOINT_PREFIX = "sink.checkpoint."
+OLDEST_TABLE_VERSION = 8
+DATA_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
+MOVING_OPERATIONS = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})
+_COMPLETED = re.compile(r"^(\d{17})_(\d{17})\.(\w+)$")
+_FOREIGN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<place>.*)", re.DOTALL)
+_ANY_INSTANT = re.compile(r"^(\d{17})[_.]")
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """One write stat: `writes` is all rows of the file, kept ones included; the rest is what changed."""
+
+    file_id: str
+    path: str
+    partition_path: str
+    writes: int
+    inserts: int
+    updates: int
+    deletes: int
+    size: int
+
+    @property
+    def is_log(self) -> bool:
+        return posixpath.basename(self.path).startswith(".")
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A completed instant. `replaced` are (partition path, file id) of the groups it took out of sight."""
+
+    instant: str
+    completed: str
+    action: str
+    operation: str
+    files: tuple[WrittenFile, ...]
+    replaced: frozenset[tuple[str, str]]
+    checkpoints: Mapping[str, Checkpoint]
+    unreadable: Mapping[str, str]
+    """Sinks whose checkpoint is there but cannot be read, and why."""
+
+    @property
+    def by_others(self) -> bool:
+        """No sink's commit, and more than rows moved from file to file."""
+        return not self.checkpoints and not self.unreadable and self.operation not in MOVING_OPERATIONS
+
+    @property
+    def inserted(self) -> int:
+        return sum(file.inserts for file in self.files)
+
+    @property
+    def deleted(self) -> int:
+        return sum(file.deletes for file in self.files)
+
+    def __str__(self) -> str:
+        return f"{self.instant} ({self.operation or self.action})"
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """`boundary`: readers take instants before it as committed: they are older than the active timeline.
+
+    `pending` are instants that were begun and have not completed; `active` is false if all `commits` are
+    archived, which no archiving does.
+    """
+
+    commits: tuple[Commit, ...]
+    problems: tuple[Finding, ...]
+    completed: frozenset[str]
+    pending: frozenset[str]
+    active: bool
+    boundary: str | None
+
+    @property
+    def sinks(self) -> tuple[str, ...]:
+        names = (name for commit in self.commits for name in (*commit.checkpoints, *commit.unreadable))
+        return tuple(sorted(set(names)))
+
+
+@dataclass(frozen=True, slots=True)
+class TableFiles:
+    """The table's storage, read only: `root` is the base path as `filesystem` knows it, `uri` as hudi-rs does."""
+
+    base_path: str
+    filesystem: pafs.FileSystem
+    root: str
+    uri: str
+    properties: Mapping[str, str]
+
+    @property
+    def timeline_path(self) -> str:
+        return posixpath.join(self.root, ".hoodie", self.properties.get("hoodie.timeline.path", "timeline"))
+
+    @property
+    def history_path(self) -> str:
+        return posixpath.join(
+            self.timeline_path, self.properties.get("hoodie.timeline.history.path", "history")
+        )
+
+    def read(self, path: str) -> bytes:
+        with self.filesystem.open_input_stream(path) as stream:
+            content: bytes = stream.read()
+        return content
+
+    def names(self, folder: str) -> list[str]:
+        selector = pafs.FileSelector(folder, allow_not_found=True)
+        return sorted(info.base_name for info in self.filesystem.get_file_info(selector))
+
+
+def open_table(base_path: str) -> TableFiles:
+    """Finds the table; `TableError` in one sentence for whatever else is there."""
+    try:
+        filesystem, root, uri = _locate(base_path)
+        if filesystem.get_file_info(root).type is pafs.FileType.NotFound:
+            raise TableError(f"{base_path}: there is nothing; check target.base.path")
+        content = _properties_text(filesystem, root)
+    except OSError as error:
+        raise TableError(
+            f"{base_path}: cannot be read ({error}); check target.base.path and access"
+        ) from error
+    except ValueError as error:
+        raise TableError(
+            f"{base_path}: not a path that can be read ({error}); check target.base.path"
+        ) from error
+    if content is None:
+        raise TableError(
+            f"{base_path}: not a Hudi table, no .hoodie/hoodie.properties; check target.base.path"
+        )
+    lines = (line.split("=", 1) for line in content.splitlines() if "=" in line and not line.startswith("#"))
+    properties = {name.strip(): value.strip() for name, value in lines}
+    version = properties.get("hoodie.table.version", "")
+    if not version.isdigit() or int(version) < OLDEST_TABLE_VERSION:
+        raise TableError(
+            f"{base_path}: table version {version or 'unknown'} keeps its timeline in another layout; "
+            f"the audit reads version {OLDEST_TABLE_VERSION} and later"
+        )
+    return TableFiles(base_path, filesystem, root, uri, properties)
+
+
+def _locate(base_path: str) -> tuple[pafs.FileSystem, str, str]:
+    """pyarrow's file system, the path in it, and the URI for hudi-rs.
+
+    Hudi takes a base path as it is written, `%`, `#` and blanks included; a URI has to escape them.
+    """
+    local = re.sub(r"^file:(?://(?=/))?", "", base_path)
+    foreign = _FOREIGN.fullmatch(local)
+    if foreign is None:
+        root = posixpath.abspath(local)
+        return pafs.LocalFileSystem(), root, Path(root).as_uri()
+    place = quote(foreign["place"], safe="/:@?&=")
+    filesystem, root = pafs.FileSystem.from_uri(f"{re.sub('^s3[an]$', 's3', foreign['scheme'])}://{place}")
+    return filesystem, root, f"{foreign['scheme']}://{place}"
+
+
+def _properties_text(filesystem: pafs.FileSystem, root: str) -> str | None:
+    path = posixpath.join(root, ".hoodie", "hoodie.properties")
+    if filesystem.get_file_info(path).type is not pafs.FileType.File:
+        return None
+    with filesystem.open_input_stream(path) as stream:
+        content: bytes = stream.read()
+    return content.decode()
+
+
+def active_names(table: TableFiles) -> tuple[str, ...]:
+    """File names on the active timeline, pending instants included."""
+    return tuple(name for name in table.names(table.timeline_path) if _ANY_INSTANT.match(name))
+
+
+def completed_names(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(name for name in names if _COMPLETED.match(name))
+
+
+def any_commit(names: Iterable[str]) -> bool:
+    return any(match[3] in DATA_ACTIONS for match in map(_COMPLETED.match, names) if match)
+
+
+def read_timeline(table: TableFiles, active: Sequence[str]) -> Timeline:
+    """The timeline as of the listing `active`: what completed since is left out."""
+    problems: list[Finding] = []
+    commits: dict[str, Commit] = {}
+    for instant, completed, action, content, place in _instants(table, active, problems):
+        if instant in commits:
+            continue
+        try:
+            commit = commits[instant] = _commit(instant, completed, action, content)
+            for name, reason in commit.unreadable.items():
+                problems.append(Finding(Kind.UNREADABLE_CHECKPOINT, f"{place}: of sink {name}: {reason}"))
+        except (ValueError, LookupError, TypeError, AttributeError, EOFError) as error:
+            reason = f"{type(error).__name__}: {error}"[:200]
+            problems.append(Finding(Kind.UNREADABLE_INSTANT, f"{place}: not a commit's metadata ({reason})"))
+    if commits and not any_commit(active):
+        sentence = f"{len(commits):,} commits are archived and none is active: archiving leaves some, they were deleted"
+        problems.append(Finding(Kind.NO_COMMIT, sentence))
+    instants = [match[1] for match in map(_ANY_INSTANT.match, active) if match]
+    completed_now = {match[1] for match in map(_COMPLETED.match, active) if match}
+    return Timeline(
+        commits=tuple(sorted(commits.values(), key=lambda commit: (commit.completed, commit.instant))),
+        problems=tuple(problems),
+        completed=frozenset(completed_now | set(commits)),
+        pending=frozenset(instants) - completed_now,
+        active=any_commit(active),
+        boundary=min(instants, default=None),
+    )
+
+
+def _instants(
+    table: TableFiles, active: Sequence[str], problems: list[Finding]
+) -> Iterator[tuple[str, str, str, bytes, str]]:
+    """Active first, so that an instant which is archived meanwhile is seen at least once."""
+    for name in active:
+        match = _COMPLETED.match(name)
+        if match and match[3] in DATA_ACTIONS:
+            try:
+                content = table.read(posixpath.join(table.timeline_path, name))
+            except FileNotFoundError:
+                continue  # archived since the listing: the manifest read below has it
+            yield match[1], match[2], match[3], content, name
+    yield from _archived(table, problems)
+
+
+def _archived(table: TableFiles, problems: list[Finding]) -> Iterator[tuple[str, str, str, bytes, str]]:
+    names = table.names(table.history_path)
+    stored = [name for name in names if name.endswith(".parquet") and not name.startswith(".")]
+    if not stored and "_version_" not in names:
+        return
+    try:
+        version = table.read(posixpath.join(table.history_path, "_version_")).decode().strip()
+        manifest = json.loads(table.read(posixpath.join(table.history_path, f"manifest_{version}")))
+        listed = [entry["fileName"] for entry in manifest["files"]]
+    except (OSError, ValueError, KeyError) as error:
+        problems.append(Finding(Kind.UNREADABLE_INSTANT, f"the archived timeline's manifest: {error}"))
+        listed = stored
+    for name in listed:
+        place = f"history/{name}"
+        try:
+            with table.filesystem.open_input_file(posixpath.join(table.history_path, name)) as source:
+                columns = ["instantTime", "completionTime", "action", "metadata"]
+                for batch in pq.ParquetFile(source).iter_batches(batch_size=256, columns=columns):
+                    for row in batch.to_pylist():
+                        if row["action"] in DATA_ACTIONS:
+                            completed = row["completionTime"] or row["instantTime"]
+                            yield row["instantTime"], completed, row["action"], row["metadata"], place
+        except (OSError, ValueError) as error:
+            problems.append(Finding(Kind.UNREADABLE_INSTANT, f"{place}: {str(error)[:200]}"))
+
+
+def _commit(instant: str, completed: str, action: str, content: bytes) -> Commit:
+    metadata = _metadata(content)
+    files = tuple(
+        WrittenFile(
+            file_id=stat["fileId"],
+            path=stat["path"],
+            partition_path=partition_path,
+            writes=stat["numWrites"] or 0,
+            inserts=stat["numInserts"] or 0,
+            updates=stat["numUpdateWrites"] or 0,
+            deletes=stat["numDeletes"] or 0,
+            size=stat["fileSizeInBytes"] or 0,
+        )
+        for partition_path, stats in (metadata.get("partitionToWriteStats") or {}).items()
+        for stat in stats
+        if stat.get("path")
+    )
+    replaced = frozenset(
+        (partition_path, file_id)
+        for partition_path, file_ids in (metadata.get("partitionToReplaceFileIds") or {}).items()
+        for file_id in file_ids
+    )
+    checkpoints: dict[str, Checkpoint] = {}
+    unreadable: dict[str, str] = {}
+    for key, value in (metadata.get("extraMetadata") or {}).items():
+        if key.startswith(CHECKPOINT_PREFIX):
+            name = key.removeprefix(CHECKPOINT_PREFIX)
+            try:
+                checkpoints[name] = _checkpoint(value)
+            except Corrupt as error:
+                unreadable[name] = str(error)
+    operation = metadata.get("operationType") or ""
+    return Commit(instant, completed, action, operation, files, replaced, checkpoints, unreadable)
+
+
+def _metadata(content: bytes) -> dict[str, Any]:
+    try:
+        records = list(fastavro.reader(io.BytesIO(content)))
+    except (SchemaParseException, ArithmeticError, RecursionError, zlib.error) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    if len(records) != 1 or not isinstance(records[0], dict):
+        raise ValueError(f"{len(records)} records where one is expected")
+    return records[0]
+
+
+def _checkpoint(text: str) -> Checkpoint:
+    """A checkpoint's JSON, as its format 1 is documented; `Corrupt` says what is wrong."""
+    try:
+        if text.startswith("zlib:"):
+            text = zlib.decompress(base64.b64decode(text.removeprefix("zlib:"), validate=True)).decode()
+        document = json.loads(text)
+        if document["format"] != 1:
+            raise Corrupt(
+                f"checkpoint format {document['format']!r} is not known; use an audit of that version"
+            )
+        topics: dict[str, str] = document["topics"]
+        ends = {
+            TopicPartition(topic, int(partition)): PartitionCheckpoint(_whole(end), _whole(generation))
+            for topic, partitions in document["ends"].items()
+            for partition, (end, generation) in partitions.items()
+        }
+        results = tuple(
+            SliceResult(
+                Slice(
+                    topic, _whole(partition), _whole(start), _whole(end), topics[topic], _whole(generation)
+                ),
+                _whole(records),
+                int(digest, 16),
+            )
+            for topic, partition, start, end, generation, records, digest in document["results"]
+        )
+        gaps = tuple(
+            Gap(topic, _whole(partition), _whole(start), _whole(end))
+            for topic, partition, start, end in document["gaps"]
+        )
+        return Checkpoint(
+            sink=document["sink"],
+            keeper=document["keeper"],
+            cluster=document["cluster"],
+            epoch=_whole(document["epoch"]),
+            number=_whole(document["number"]),
+            base=_whole(document["base"]),
+            config=document["config"],
+            topics=topics,
+            ends=ends,
+            results=results,
+            gaps=gaps,
+        )
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, zlib.error) as error:
+        raise Corrupt(f"checkpoint cannot be read ({type(error).__name__}: {str(error)[:200]})") from error
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is not a whole number")
+    return value

@@ -1,0 +1,131 @@
+"""Lays the log beside the table: what it still has of the committed ranges, and what no range has of it.
+
+Guarantee: every partition of the sink's topics is either compared, or named in a finding with the reason;
+what the log has from before a partition's first range, or of a partition that no checkpoint names, is told
+with its offsets. Raises `Unavailable` as the log's reader does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from coordination.model import Checkpoint, TopicPartition
+from sink.audit.chain import Beginning, Chain
+from sink.audit.compare import LogCheck, RangeGroup, holes_in_log
+from sink.audit.log import Cleanup, LogRange, LogReader, TopicAccess, TopicState
+from sink.audit.report import Findings, Kind
+from sink.audit.rows import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class LogComparison:
+    """Feeds the ledger, which has the table's rows and ranges already, with the log's records."""
+
+    chain: Chain
+    newest: Checkpoint
+    groups: Sequence[RangeGroup]
+    provenance: bool
+    ledger: Ledger
+    findings: Findings
+    wanted: dict[TopicPartition, LogRange] = field(default_factory=dict)
+
+    def run(self, access: TopicAccess) -> LogCheck:
+        """Sweeps the ledger: where the log has holes is only known then, and decides what else to read."""
+        with closing(LogReader(access)) as reader:
+            states = reader.topics({*access.topics, *(source.topic for source in self.newest.ends)})
+            for source in sorted(self.newest.ends):
+                self._want(reader, source, states[source.topic])
+            note_unread(reader, states, self.newest, self.findings)
+            for source, position in sorted(reader.read(self.wanted, self.ledger.add_records).items()):
+                self.findings.add(
+                    Kind.NOT_IN_LOG,
+                    f"{source}: the checkpoint ends at {self.wanted[source].end}, the log at {position}",
+                )
+            spans = {source: self._still_there(reader, source, span) for source, span in self.wanted.items()}
+            self.ledger.sweep()
+            check = LogCheck(spans, {name: state.cleanup for name, state in states.items()})
+            holes = holes_in_log(self.ledger, check, self.groups, self.provenance)
+            reader.read_uncommitted(holes, self.ledger.add_stored)
+        self._note_unknown_policies(states)
+        return check
+
+    def _want(self, reader: LogReader, source: TopicPartition, state: TopicState) -> None:
+        recorded = self.newest.topics.get(source.topic)
+        if state.topic_id is None or source.partition not in state.partitions:
+            self.findings.add(Kind.UNPROVEN, f"{source} is not in Kafka any more: nothing to compare with")
+        elif state.topic_id != recorded:
+            self.findings.add(
+                Kind.TOPIC_ID,
+                f"{source}: the checkpoint has topic id {recorded}, Kafka {state.topic_id}: it "
+                "was made anew, its log cannot be compared with the table",
+            )
+        else:
+            end, begun = self.newest.ends[source].end, self.chain.beginnings[source]
+            start = reader.span(source).start
+            if start < begun.offset:
+                self._tell_of_skipped(source, start, begun)
+            self.wanted[source] = LogRange(min(max(start, begun.offset), end), end)
+
+    def _tell_of_skipped(self, source: TopicPartition, start: int, begun: Beginning) -> None:
+        """The log's start only ever rises: what it has now it had when the sink began to read."""
+        unread = f"{source}[{start}, {begun.offset}) is in the log, but before the partition's first range"
+        if begun.added:
+            self.findings.add(
+                Kind.SKIPPED,
+                f"{unread}: it was added to a topic that was being read, and should have been read whole",
+            )
+        else:
+            self.findings.add(
+                Kind.BEFORE,
+                f"{unread}: {begun.offset - start:,} offsets that were left out on purpose if the sink began with "
+                "auto.offset.reset=latest or was set there by `sink reset`, else lost",
+            )
+
+    def _still_there(self, reader: LogReader, source: TopicPartition, span: LogRange) -> LogRange:
+        """What the log had both before and after the read."""
+        start = min(max(reader.span(source).start, span.start), span.end)
+        first = self.chain.beginnings[source].offset
+        if first < start:
+            self.findings.add(
+                Kind.EXPIRED,
+                f"{source}[{first}, {start}) is in the log no more: held against the checkpoints only",
+            )
+        return LogRange(start, span.end)
+
+    def _note_unknown_policies(self, states: Mapping[str, TopicState]) -> None:
+        for name in sorted({source.topic for source in self.wanted}):
+            if states[name].cleanup is Cleanup.UNKNOWN:
+                self.findings.add(
+                    Kind.UNPROVEN,
+                    f"{name}: its cleanup policy cannot be read (that takes DESCRIBE_CONFIGS): where the log has "
+                    "holes, compaction is not told from rows that never were records",
+                )
+
+
+def note_unread(
+    reader: LogReader, states: Mapping[str, TopicState], newest: Checkpoint | None, findings: Findings
+) -> None:
+    """Partitions that no checkpoint names: never read so far is not lost."""
+    ends = newest.ends if newest else {}
+    recorded = newest.topics if newest else {}
+    for name, state in sorted(states.items()):
+        if state.topic_id is None:
+            if name not in recorded:
+                findings.add(Kind.UNPROVEN, f"topic {name} is not in Kafka, and no checkpoint names it")
+            continue
+        # The partitions of a topic that was made anew are told of one by one.
+        if recorded.get(name, state.topic_id) != state.topic_id:
+            continue
+        for partition in sorted(state.partitions):
+            source = TopicPartition(name, partition)
+            if source in ends:
+                continue
+            span = reader.span(source)
+            if span.end:
+                findings.add(
+                    Kind.UNREAD,
+                    f"{source} is in no checkpoint: none of its {span.end - span.start:,} offsets "
+                    f"[{span.start}, {span.end}) has landed yet",
+                )

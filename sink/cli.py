@@ -1,0 +1,72 @@
+"""`sink`: the command line. One sentence for what is wrong, never a traceback.
+
+Exit status: 0 done, 1 the answer is no (an audit that did not hold, a configuration that does not fit, a
+halted sink), 2 it could not be done, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from coordination.errors import SinkError
+from sink.commands.audit import audit
+from sink.commands.demo import demo
+from sink.commands.reset import reset
+from sink.commands.status import status
+from sink.commands.validate import validate
+from sink.version import parts, sink_version
+
+EXIT_CANNOT = 2
+EXIT_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="sink",
+    help="Lands Kafka topics in Apache Hudi tables, exactly once.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for command in (demo, status, audit, reset, validate):
+    app.command()(command)
+
+
+@app.command()
+def version() -> None:
+    """Show the versions of the sink and of what it is built on."""
+    typer.echo(f"sink {sink_version()}")
+    for name, found in parts().items():
+        typer.echo(f"{name} {found}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    try:
+        answer = app(
+            list(arguments) if arguments is not None else None, prog_name="sink", standalone_mode=False
+        )
+    except SinkError as error:
+        print(f"sink: {error}", file=sys.stderr)
+        return EXIT_CANNOT
+    except typer.TyperException as error:
+        message = error.format_message()
+        hint = "" if message.startswith("Usage:") else "; see `sink --help`"
+        print(message if not hint else f"sink: {message.rstrip('.')}{hint}", file=sys.stderr)
+        return EXIT_CANNOT
+    except (KeyboardInterrupt, typer.Abort):
+        print("sink: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output went away; the interpreter would complain again when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    if answer == EXIT_INTERRUPTED:
+        print("sink: interrupted", file=sys.stderr)
+    return answer if isinstance(answer, int) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

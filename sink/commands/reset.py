@@ -1,0 +1,166 @@
+"""`sink reset`: clears a halt, moves partitions, or forgets what ZooKeeper records; shows it first, does it
+with --yes.
+
+Errors as `sink.operations.reset`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from kazoo.client import KazooClient
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from coordination.errors import ConfigError, Corrupt
+from coordination.keeper import Keeper
+from coordination.model import LogView, TopicPartition
+from coordination.tree import KeeperView, Op
+from sink.commands.common import ConfigOption, console, quiet, sink_root, zookeeper
+from sink.config import Settings, load
+from sink.kafka import Log
+from sink.operations.reset import Position, Request, Reset, TableTruth, drafts, refuse_if_alive, work_out
+from sink.operations.reset_writer import forget, recorded, workers, write
+
+_OFFSET = re.compile(r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>\d{1,9})=(?P<offset>\d{1,18})\Z", re.ASCII)
+UNCHANGED = "Nothing was changed; run it again with --yes to do it."
+
+
+def reset(
+    config: ConfigOption,
+    to: Annotated[Position | None, typer.Option(help="Where partitions go on.", show_default=False)] = None,
+    offset: Annotated[
+        list[str] | None, typer.Option(help="TOPIC:PARTITION=OFFSET; may be repeated.", show_default=False)
+    ] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option(help="Only this topic, with --to; may be repeated.")
+    ] = None,
+    forgets: Annotated[
+        bool, typer.Option("--forget", help="Drop all that ZooKeeper records of the sink.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
+) -> None:
+    """Clear a halt; move partitions; forget ZooKeeper's records. Shows what it would do, unless told
+    --yes.
+    """
+    offsets = _offsets(offset or ())
+    if sum((to is not None, bool(offsets), forgets)) > 1:
+        raise ConfigError("--to, --offset and --forget exclude one another; give one of them")
+    if topic and to is None:
+        raise ConfigError("--topic goes with --to; give --to as well, or name partitions with --offset")
+    settings = load(config)
+    quiet(settings)
+    with zookeeper(settings) as client:
+        if forgets:
+            _forget(settings, client, yes)
+        else:
+            _reset(settings, client, Request(to, offsets, tuple(topic or ())), yes)
+
+
+def _offsets(given: Sequence[str]) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    for text in given:
+        match = _OFFSET.match(text)
+        if match is None:
+            raise ConfigError(f"--offset {text!r} is not TOPIC:PARTITION=OFFSET, like orders:3=12000")
+        source = TopicPartition(match["topic"], int(match["partition"]))
+        if source in found:
+            raise ConfigError(f"--offset names {source} twice; name it once")
+        found[source] = int(match["offset"])
+    return found
+
+
+def _reset(settings: Settings, client: KazooClient, request: Request, yes: bool) -> None:
+    out = console()
+    view = Keeper(client, sink_root(settings), lambda: None).read()
+    table, log = _truth(settings, request), _log(settings, request)
+    planned = work_out(view, request, table, log)
+    _show(out, planned)
+    if planned.is_empty:
+        out.print("There is nothing to reset.")
+        return
+    if not yes:
+        out.print(UNCHANGED)
+        return
+
+    def drafted(now: KeeperView) -> Sequence[Sequence[Op]]:
+        return drafts(now, work_out(now, request, table, log))
+
+    floor = table.checkpoint.epoch if table.checkpoint else 0
+    epoch = write(client, sink_root(settings), settings.config_digest, floor, drafted)
+    out.print(f"Done, as epoch {epoch}. Start the workers again.")
+
+
+def _truth(settings: Settings, request: Request) -> TableTruth:
+    # Imported here: to clear a halt the table need not be read.
+    from sink.operations.reset import NO_TABLE
+    from sink.table.truth import read_truth
+    from sink.write.storage import access_of
+
+    return read_truth(settings.base_path, settings.name, access_of(settings.spark)) if request.moves else NO_TABLE
+
+
+def _log(settings: Settings, request: Request) -> LogView | None:
+    if not request.needs_log:
+        return None
+    log = Log(settings.kafka_native)
+    try:
+        return log.view(settings.topics)
+    finally:
+        log.close()
+
+
+def _forget(settings: Settings, client: KazooClient, yes: bool) -> None:
+    out = console()
+    root = sink_root(settings)
+    refuse_if_alive(workers(client, root))
+    if not recorded(client, root):
+        out.print(f"ZooKeeper has nothing of sink {settings.name}: there is nothing to forget.")
+        return
+    out.print(
+        Text(
+            f"Forgets {_content(client, root)}, the history and any halt of sink {settings.name} at {root}. The next"
+            " worker goes on from the table's checkpoint; without one, at auto.offset.reset"
+            f" ({settings.offset_reset}). Instants that were left pending are rolled back then."
+        )
+    )
+    if not yes:
+        out.print(UNCHANGED)
+        return
+    forget(client, root)
+    out.print("Done. Start the workers again.")
+
+
+def _content(client: KazooClient, root: str) -> str:
+    try:
+        view = Keeper(client, root, lambda: None).read()
+    except Corrupt as error:
+        return f"what cannot be read ({error})"
+    return f"{len(view.states):,} partition states, {len(view.transactions):,} open transactions"
+
+
+def _show(out: Console, planned: Reset) -> None:
+    if planned.halt is not None:
+        out.print(Text(f"Clears the halt: {planned.halt.reason}"))
+    for t in planned.aborted:
+        header = t.header
+        sentence = (
+            f"Aborts transaction {header.number} ({header.phase.value}); a coordinator will roll it back."
+        )
+        out.print(Text(sentence))
+    if planned.moves:
+        table = Table(box=None, pad_edge=False)
+        for name in ("partition", "committed to", "goes on at", "generation"):
+            table.add_column(name, justify="left" if name == "partition" else "right")
+        table.add_column("effect")
+        for move in planned.moves:
+            reached = "" if move.reached is None else f"{move.reached:,}"
+            after = move.after
+            table.add_row(str(move.source), reached, f"{after.end:,}", str(after.generation), move.effect)
+        out.print(table)
+    for warning in planned.warnings:
+        out.print(Text(f"The sink will halt again: {warning}", style="yellow"))

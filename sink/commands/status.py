@@ -1,0 +1,198 @@
+"""`sink status`: who is in the fleet, where every partition stands, what is open, what was done last.
+
+Exit status 0 while the sink runs, 1 when it has stopped itself (halt). Errors as `sink.operations.status`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from datetime import datetime, timezone
+
+import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from coordination.errors import Unavailable
+from coordination.keeper import Keeper
+from sink.commands.common import ConfigOption, JsonOption, console, quiet, sink_root, zookeeper
+from sink.config import Settings, load
+from sink.kafka import Log
+from sink.operations.status import EndedStatus, PartitionStatus, Status, collect
+
+WATCH_SECONDS = 1.0
+SHOWN_PARTITIONS = 40
+PHASES = ("begin", "write", "commit", "settle", "roll back")
+
+
+def status(
+    config: ConfigOption,
+    watch: bool = typer.Option(False, "--watch", "-w", help="Keep looking, once a second."),
+    as_json: JsonOption = False,
+    lag: bool = typer.Option(True, "--lag/--no-lag", help="Ask Kafka for the ends of the logs."),
+) -> None:
+    """Show members, coordinator, partitions with their lag, open and last transactions."""
+    settings = load(config)
+    quiet(settings)
+    log = Log(settings.kafka_native) if lag else None
+    with zookeeper(settings) as client:
+        keeper = Keeper(client, sink_root(settings), lambda: None)
+        client.add_listener(keeper.session_changed)
+        if watch:
+            _watch(settings, keeper, log, as_json)
+            return
+        found = collect(settings, keeper, log)
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=2))
+    else:
+        console().print(render(found))
+    if found.halt is not None:
+        raise typer.Exit(1)
+
+
+def _watch(settings: Settings, keeper: Keeper, log: Log | None, as_json: bool) -> None:
+    with Live(console=console(), auto_refresh=False, screen=False) as live:
+        while True:
+            try:
+                found = collect(settings, keeper, log)
+            except Unavailable as error:
+                document: dict[str, object] = {"error": str(error)}
+                shown: RenderableType = Text(f"{error}; looking again", style="red")
+            else:
+                document, shown = found.to_json(), render(found)
+            if as_json:
+                typer.echo(json.dumps(document))
+            else:
+                live.update(shown, refresh=True)
+            time.sleep(WATCH_SECONDS)
+
+
+def render(found: Status) -> Group:
+    return Group(*_parts(found))
+
+
+def _parts(found: Status) -> Iterator[RenderableType]:
+    yield Text(f"sink {found.sink} at {found.zookeeper}", style="bold")
+    if not found.exists:
+        yield Text("ZooKeeper has nothing of this sink yet: no worker has ever joined, or it was emptied.")
+        return
+    coordinator = found.coordinator or "none"
+    yield Text(
+        f"epoch {found.epoch}, coordinator {coordinator}, last committed transaction {found.committed}"
+    )
+    if found.halt is not None:
+        halt = found.halt
+        place = f"{halt.topic}-{halt.partition}" if halt.topic else ""
+        offset = f" offset {halt.offset}" if halt.offset is not None else ""
+        yield Text(
+            f"HALTED {_moment(halt.at)} {place}{offset}: {halt.reason}".replace("  ", " "), style="bold red"
+        )
+        yield Text("Nothing new is planned until `sink reset` clears it.", style="red")
+    if not found.same_config:
+        yield Text("The fleet runs another configuration than the file given here.", style="yellow")
+    if found.kafka_error is not None:
+        yield Text(f"No lag: {found.kafka_error}", style="yellow")
+    yield _members(found)
+    yield _partitions(found)
+    if found.transactions:
+        yield _open(found)
+    if found.history:
+        yield _history(found.history)
+
+
+def _members(found: Status) -> Table:
+    table = _table("workers", "worker", "role", "state", "host", "pid>", "version")
+    for m in found.members:
+        table.add_row(m.worker, m.role, m.state, m.host, str(m.pid), m.version)
+    if not found.members:
+        table.add_row("none alive", *[""] * 5)
+    return table
+
+
+def _partitions(found: Status) -> Table:
+    names = ("partition", "state", "start>", "end>", "committed to>", "log end>", "lag>", "generation>")
+    table = _table("partitions", *names)
+    for p in _most_behind(found.partitions):
+        table.add_row(
+            f"{p.topic}-{p.partition}", p.status, f"{p.start:,}", f"{p.end:,}", f"{p.committed:,}",
+            _number(p.log_end), _number(p.lag), str(p.generation),
+        )  # fmt: skip
+    hidden = len(found.partitions) - SHOWN_PARTITIONS
+    if hidden > 0:
+        table.add_row(f"and {hidden:,} less behind", *[""] * 7)
+    table.add_section()
+    table.add_row(f"{len(found.partitions):,} in all", "", "", "", "", "", _number(found.lag), "")
+    return table
+
+
+def _most_behind(partitions: tuple[PartitionStatus, ...]) -> tuple[PartitionStatus, ...]:
+    if len(partitions) <= SHOWN_PARTITIONS:
+        return partitions
+    return tuple(sorted(partitions, key=lambda p: -(p.lag or 0))[:SHOWN_PARTITIONS])
+
+
+def _open(found: Status) -> Table:
+    names = (
+        "number>",
+        "phase",
+        "in it>",
+        "age>",
+        "attempt>",
+        "epoch>",
+        "offsets>",
+        "slices>",
+        "reported>",
+        "instant",
+    )
+    table = _table("open transactions", *names)
+    for t in found.transactions:
+        table.add_row(
+            str(t.number), t.phase, f"{t.phase_seconds:.1f} s", f"{t.age_seconds:.1f} s",
+            str(t.attempt), str(t.epoch),
+            f"{t.offsets:,}", str(t.slices), f"{t.reported} of {t.participants}", t.instant or "",
+        )  # fmt: skip
+    return table
+
+
+def _history(history: tuple[EndedStatus, ...]) -> Table:
+    phases = [phase for phase in PHASES if any(phase in ended.seconds for ended in history)]
+    names = (
+        "number>",
+        "outcome",
+        "ended",
+        "records>",
+        *(f"{phase}>" for phase in phases),
+        "instant",
+        "reason",
+    )
+    table = _table("last transactions", *names)
+    for e in history:
+        seconds = [f"{e.seconds[phase]:.2f} s" if phase in e.seconds else "" for phase in phases]
+        table.add_row(
+            str(e.number),
+            e.outcome,
+            _moment(e.ended),
+            f"{e.records:,}",
+            *seconds,
+            e.instant or "",
+            Text(e.reason),
+        )
+    return table
+
+
+def _table(title: str, *names: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for name in names:
+        table.add_column(name.rstrip(">"), justify="right" if name.endswith(">") else "left", style="")
+    return table
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC") if at else ""

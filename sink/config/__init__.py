@@ -1,0 +1,215 @@
+"""Loads the settings of a sink from a file and the environment.
+
+`load` returns `Settings` that can be used, or raises `ConfigError` that names everything that is wrong at
+once, each in one sentence with place and remedy, and without a secret.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from coordination.errors import ConfigError
+from sink.config import kafka as config_kafka
+from sink.config.files import (
+    ENVIRONMENT_PREFIX,
+    Entry,
+    Problem,
+    read_environment,
+    read_file,
+    resolve,
+    variable_name,
+)
+from sink.config.model import Settings, aliases, schema_problem
+from sink.config.redaction import HIDDEN, Properties, looks_secret, redact_text
+from sink.config.rules import FOREIGN, IMPLIED, canonical, refusals
+from sink.config.spelling import mistaken_for
+
+__all__ = ["Settings", "load"]
+
+PASS_THROUGH = ("kafka", "spark", "hoodie")
+
+
+def load(path: Path, environ: Mapping[str, str] = os.environ) -> Settings:
+    """The settings of `path`, overridden by `SINK_*` variables; raises ConfigError with all that is wrong."""
+    path = Path(path)
+    problems: list[Problem] = []
+    written = list(_without_problems(read_file(path), problems))
+    if problems and not written:
+        raise ConfigError(_message(path, problems))
+    known = {variable_name(name): name for name in reversed(aliases())}
+    overrides = list(read_environment(environ, known, {entry.key for entry in written}))
+    chosen = {**_by_name(written, problems), **_by_name(overrides, problems)}
+    resolved: dict[str, Entry] = {}
+    for name, entry in chosen.items():
+        for found in _without_problems([resolve(entry, environ, path.parent)], problems):
+            resolved[name] = found
+    settings = _build(resolved, path, set(chosen), problems)
+    if problems or settings is None:
+        raise ConfigError(_message(path, problems))
+    return settings
+
+
+def _without_problems(found: Iterable[Entry | Problem], problems: list[Problem]) -> Iterator[Entry]:
+    for each in found:
+        if isinstance(each, Problem):
+            problems.append(each)
+        else:
+            yield each
+
+
+def _by_name(entries: Iterable[Entry], problems: list[Problem]) -> dict[str, Entry]:
+    """Entries by the proper name of their setting, which two of them may not share."""
+    names = aliases()
+    found: dict[str, Entry] = {}
+    for entry in entries:
+        name = names.get(entry.key, entry.key)
+        if name in found:
+            sentence = f"{entry.key} is the same setting as {found[name].key} ({found[name].place}); keep one"
+            problems.append(Problem(entry.place, sentence))
+        found[name] = entry
+    return found
+
+
+def _build(
+    entries: Mapping[str, Entry], path: Path, mentioned: set[str], problems: list[Problem]
+) -> Settings | None:
+    """Settings made of `entries`, or None; what is wrong is added to `problems`."""
+    names = aliases()
+    values: dict[str, Any] = {}
+    passed: dict[str, Entry] = {}
+    for key, entry in entries.items():
+        passes = _is_passed_through(key)
+        near = _nearest(key, names, 0.92) or mistaken_for(key) if passes else _nearest(key, names, 0.6)
+        if key in names:
+            values[key] = entry.value
+        elif key in FOREIGN:
+            problems.append(Problem(entry.place, f"{key} {FOREIGN[key]}"))
+        elif passes and near is None:
+            passed[key] = entry
+        else:
+            problems += _unknown(key, entry, near)
+            mentioned.add(near or "")
+    values |= _groups(passed, path, problems)
+    problems += _schema_problems(entries, path.parent)
+    try:
+        return Settings.model_validate(values, context={"directory": path.parent})
+    except ValidationError as error:
+        problems += _translate(error, entries, path, mentioned)
+        if any(detail["loc"] for detail in error.errors(include_url=False)) and (
+            wrong := schema_problem("schema.ddl" in mentioned, "schema.file" in mentioned)
+        ):
+            problems.append(Problem(str(path), wrong))
+        return None
+
+
+def _is_passed_through(key: str) -> bool:
+    prefix, _, rest = key.partition(".")
+    return prefix in PASS_THROUGH and bool(rest)
+
+
+def _groups(passed: Mapping[str, Entry], path: Path, problems: list[Problem]) -> dict[str, Properties]:
+    """The settings of each client together; what is wrong with them is added to `problems`."""
+    groups: dict[str, dict[str, str]] = {prefix: {} for prefix in PASS_THROUGH}
+    sealed: dict[str, set[str]] = {prefix: set() for prefix in PASS_THROUGH}
+    for key, entry in passed.items():
+        broken = list(refusals(key, entry.text))
+        problems += [Problem(entry.place, sentence) for sentence in broken]
+        if broken or key in IMPLIED:
+            continue
+        prefix, _, rest = key.partition(".")
+        name = rest if prefix == "kafka" else key
+        groups[prefix][name] = canonical(key, entry.text)
+        if entry.sealed:
+            sealed[prefix].add(name)
+    for name, sentence in config_kafka.problems(groups["kafka"]):
+        origin = passed.get(f"kafka.{name}")
+        problems.append(Problem(origin.place if origin else str(path), sentence))
+    return {f"{prefix}.*": Properties(group, sealed[prefix]) for prefix, group in groups.items()}
+
+
+def _schema_problems(entries: Mapping[str, Entry], directory: Path) -> Iterator[Problem]:
+    """What is wrong with the columns, before any server is asked. That a file cannot be read is said elsewhere."""
+    # Imported here: it pulls in PySpark and Arrow, which a command that loads no settings can do without.
+    from sink.schema import parse_ddl
+
+    for name in ("schema.ddl", "schema.file"):
+        entry = entries.get(name)
+        if entry is None or not entry.text.strip():
+            continue
+        place = name
+        try:
+            text = entry.text
+            if name == "schema.file":
+                file = Path(directory, text.strip())
+                place, text = f"{name} ({file})", file.read_text("utf-8")
+            parse_ddl(text, place=place)
+        except (OSError, ValueError):
+            continue
+        except ConfigError as error:
+            hidden = f"{place}: what the reference in it stands for is no schema; check it"
+            yield Problem(entry.place, hidden if entry.sealed else str(error))
+
+
+def _nearest(key: str, names: Iterable[str], cutoff: float) -> str | None:
+    near = difflib.get_close_matches(key, list(names), 1, cutoff)
+    return near[0] if near else None
+
+
+def _unknown(key: str, entry: Entry, near: str | None) -> Iterator[Problem]:
+    if entry.variable:
+        candidate = _nearest(key, [f"{ENVIRONMENT_PREFIX}{variable_name(name)}" for name in aliases()], 0.8)
+        # Kubernetes and others set SINK_* variables of their own (SINK_SERVICE_HOST): only a near miss is a
+        # mistake.
+        if candidate:
+            yield Problem(entry.place, f"is not a setting; did you mean {candidate}?")
+        return
+    hint = f"did you mean {near}?" if near else "remove it, or see docs/configuration.md for what there is"
+    yield Problem(entry.place, f"{key[:100]!r} is not a setting; {hint}")
+
+
+def _translate(
+    error: ValidationError, entries: Mapping[str, Entry], path: Path, mentioned: set[str]
+) -> Iterator[Problem]:
+    """pydantic's errors as sentences, without the values of secrets."""
+    fields = {name: field.alias for name, field in Settings.model_fields.items()}
+    for detail in error.errors(include_url=False):
+        key = str(detail["loc"][0]) if detail["loc"] else ""
+        key = fields.get(key) or key
+        if detail["type"] == "default_factory_not_called" or (
+            detail["type"] == "missing" and key in mentioned
+        ):
+            continue
+        entry = entries.get(key)
+        context = detail.get("ctx", {})
+        said = {
+            "missing": "is missing; set it",
+            "greater_than_equal": f"is too small; the least is {context.get('ge')}",
+            "less_than_equal": f"is too large; the most is {context.get('le')}",
+            "literal_error": f"is not one of its values; use {context.get('expected')}".replace("'", ""),
+        }.get(detail["type"], str(context.get("error", "cannot be used")))
+        subject = f"{entry.key} ({_quoted(entry)})" if entry else key
+        yield Problem(entry.place if entry else str(path), f"{subject} {said}".strip())
+
+
+def _quoted(entry: Entry) -> str:
+    return HIDDEN if entry.sealed or looks_secret(entry.key) else repr(redact_text(entry.text)[:80])
+
+
+def _message(path: Path, problems: Iterable[Problem]) -> str:
+    lines = list(dict.fromkeys(_one_line(str(problem)) for problem in problems))
+    if len(lines) == 1:
+        return lines[0]
+    return "\n".join([f"{path} cannot be used, for {len(lines)} reasons:", *(f"  {line}" for line in lines)])
+
+
+def _one_line(text: str) -> str:
+    """What was given is quoted in it, and may hold anything."""
+    joined = re.sub(r"\s*\n\s*", " ", text)
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in joined)

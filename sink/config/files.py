@@ -1,0 +1,274 @@
+"""Configuration files and the environment as one flat list of `(key, value, place)`, secrets resolved.
+
+YAML (nested or dotted keys) and Java `.properties` give the same entries. Values stay text: nothing is
+guessed from their form, so `0123`, `10:30` or `no` mean what was written. What cannot be read is a `Problem`
+with its place; nothing here raises on content, whatever the bytes are.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+import javaproperties
+import yaml
+
+ENVIRONMENT_PREFIX = "SINK_"
+LARGEST_FILE = 4 * 1024 * 1024
+DEEPEST = 20
+MOST_ENTRIES = 20_000
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_REFERENCE = re.compile(r"\$\{(env|file):([^}]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One sentence for a person; `place` says where."""
+
+    place: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.sentence}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One setting as written. `sealed`: it came from a secret reference, so its value is never shown."""
+
+    key: str
+    value: str | tuple[str, ...]
+    place: str
+    sealed: bool = False
+    variable: bool = False
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        return self.value if isinstance(self.value, tuple) else (self.value,)
+
+    @property
+    def text(self) -> str:
+        return ",".join(self.values)
+
+
+Found = Entry | Problem
+
+
+def read_file(path: Path) -> Iterator[Found]:
+    """Entries and problems of a configuration file, in its order."""
+    if path.suffix.lower() not in {".yaml", ".yml", ".properties"}:
+        yield Problem(str(path), "a configuration file ends in .yaml, .yml or .properties; rename it")
+        return
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        yield Problem(str(path), "there is no such file; give the path of a configuration with --config")
+        return
+    except (OSError, ValueError) as error:
+        yield Problem(str(path), f"cannot be read ({_reason(error)}); check the path and its permissions")
+        return
+    yield from parse(data, path)
+
+
+def parse(data: bytes, path: Path) -> Iterator[Found]:
+    """What `read_file` finds, from bytes; `path` chooses the format and names the place."""
+    if len(data) > LARGEST_FILE:
+        yield Problem(str(path), f"is larger than {LARGEST_FILE // 1024**2} MiB, which no configuration is")
+        return
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        yield Problem(str(path), f"is not UTF-8 text (byte {error.start}); save it as UTF-8")
+        return
+    found = _properties(text, path) if path.suffix.lower() == ".properties" else _yaml(text, path)
+    seen: dict[str, str] = {}
+    for entry in found:
+        if isinstance(entry, Entry):
+            if not entry.key.isprintable() or any(_SURROGATE.search(value) for value in entry.values):
+                yield Problem(entry.place, "holds characters that cannot be printed")
+                continue
+            if entry.key in seen:
+                yield Problem(
+                    entry.place, f"{entry.key} was already set at {seen[entry.key]}; keep one of them"
+                )
+                continue
+            seen[entry.key] = entry.place
+            if len(seen) > MOST_ENTRIES:
+                yield Problem(
+                    str(path), f"has more than {MOST_ENTRIES} settings; is it a configuration at all?"
+                )
+                return
+        yield entry
+
+
+def _properties(text: str, path: Path) -> Iterator[Found]:
+    line = 1
+    try:
+        for element in javaproperties.parse(io.StringIO(text)):
+            if isinstance(element, javaproperties.KeyValue):
+                yield Entry(element.key, element.value, _line(path, line))
+            line += len(re.findall(r"\r\n|\r|\n", element.source))
+    except ValueError as error:
+        yield Problem(_line(path, line), f"is not a valid line of a properties file ({_reason(error)})")
+
+
+def _yaml(text: str, path: Path) -> Iterator[Found]:
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        if root is None or (isinstance(root, yaml.ScalarNode) and root.tag == _NULL):
+            return
+        if not isinstance(root, yaml.MappingNode):
+            yield Problem(str(path), "is not a mapping of settings; write lines of the form `name: value`")
+            return
+        # Aliases can make a small file expand without end.
+        entries = list(islice(_flatten(root, "", path, 0), MOST_ENTRIES + 1))
+    except RecursionError:
+        yield Problem(str(path), "is nested too deeply; settings need no more than a few levels")
+        return
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = _line(path, mark.line + 1) if mark else str(path)
+        yield Problem(place, f"is not valid YAML ({_safe_yaml_reason(error)}); check indentation and quotes")
+        return
+    except yaml.YAMLError:
+        yield Problem(str(path), "is not valid YAML: it holds characters that YAML does not allow")
+        return
+    except (ValueError, OverflowError):
+        yield Problem(str(path), "is not valid YAML: it holds an escape that is no character")
+        return
+    yield from entries
+
+
+_NULL = "tag:yaml.org,2002:null"
+_PLAIN = ("str", "int", "float", "bool", "timestamp", "value")
+
+
+def _flatten(node: yaml.MappingNode, prefix: str, path: Path, depth: int) -> Iterator[Found]:
+    if depth > DEEPEST:
+        yield Problem(
+            _line(path, node.start_mark.line + 1), "is nested too deeply (or an alias holds itself)"
+        )
+        return
+    for key_node, value in node.value:
+        place = _line(path, key_node.start_mark.line + 1)
+        if not isinstance(key_node, yaml.ScalarNode) or not key_node.value.strip():
+            yield Problem(place, "has a key that is not a name")
+            continue
+        key = f"{prefix}{key_node.value.strip()}"
+        if isinstance(value, yaml.MappingNode) and not value.value:
+            yield Problem(place, f"{key} holds no settings; remove it")
+        elif isinstance(value, yaml.MappingNode):
+            yield from _flatten(value, f"{key}.", path, depth + 1)
+        elif isinstance(value, yaml.SequenceNode):
+            if all(_is_plain(item) for item in value.value):
+                yield Entry(key, tuple(item.value for item in value.value), place)
+            else:
+                yield Problem(place, f"{key} is a list of something else than plain values")
+        elif value.tag == _NULL:
+            yield Entry(key, "", place)
+        elif _is_plain(value):
+            yield Entry(key, value.value, place)
+        else:
+            yield Problem(place, f"{key} has the tag {value.tag[:60]!r}; write the plain value")
+
+
+def _is_plain(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.tag in {f"tag:yaml.org,2002:{kind}" for kind in _PLAIN}
+
+
+def _safe_yaml_reason(error: yaml.MarkedYAMLError) -> str:
+    """The parser's own words, without any of the file's text that it quotes."""
+    return re.sub(r"'[^']*'|\"[^\"]*\"", "...", error.problem or error.context or "unreadable")
+
+
+def read_environment(
+    environ: Mapping[str, str], known: Mapping[str, str], present: set[str]
+) -> Iterator[Entry]:
+    """Overrides: `SINK_` and the setting in upper case, dots as underscores. An empty variable counts as
+    unset.
+
+    `known` maps a variable's name without prefix to the setting it stands for. Pass-through names
+    (`SINK_KAFKA_...`, `SINK_SPARK_...`, `SINK_HOODIE_...`) match a key of the file first (`present`); else
+    `_` becomes a dot and `__` an underscore, in lower case unless the variable itself has lower-case letters.
+    """
+    written = {variable_name(key): key for key in sorted(present)}
+    for variable in sorted(environ):
+        rest = variable.removeprefix(ENVIRONMENT_PREFIX)
+        if rest == variable or not environ[variable]:
+            continue
+        key = known.get(rest) or written.get(rest) or _pass_through_key(rest)
+        yield Entry(key or variable, environ[variable], f"environment variable {variable}", variable=True)
+
+
+def variable_name(key: str) -> str:
+    """The environment variable of a setting, without the prefix."""
+    return re.sub(r"[.-]", "_", key).upper()
+
+
+def _pass_through_key(rest: str) -> str | None:
+    first, _, tail = rest.partition("_")
+    if first.lower() not in {"kafka", "spark", "hoodie"} or not tail:
+        return None
+    tail = tail if any(c.islower() for c in tail) else tail.lower()
+    return f"{first.lower()}.{re.sub(r'_(_?)', lambda m: '_' if m[1] else '.', tail)}"
+
+
+def resolve(entry: Entry, environ: Mapping[str, str], directory: Path) -> Found:
+    """`entry` with `${env:NAME}`, `${file:/path}` and `${file:/path:key}` replaced by what they name."""
+    resolved: list[str] = []
+    sealed = entry.sealed
+    for value in entry.values:
+        parts: list[str] = []
+        reached = 0
+        for match in _REFERENCE.finditer(value):
+            answer = _look_up(match[1], match[2].strip(), environ, directory)
+            if isinstance(answer, Problem):
+                return Problem(entry.place, f"{entry.key} refers to {match[0]}, {answer.sentence}")
+            parts += [value[reached : match.start()], answer]
+            reached, sealed = match.end(), True
+        resolved.append("".join([*parts, value[reached:]]))
+    return replace(
+        entry, value=tuple(resolved) if isinstance(entry.value, tuple) else resolved[0], sealed=sealed
+    )
+
+
+def _look_up(provider: str, argument: str, environ: Mapping[str, str], directory: Path) -> str | Problem:
+    if provider == "env":
+        value = environ.get(argument)
+        return (
+            value
+            if value
+            else Problem("", "but that environment variable is not set; set it for this process")
+        )
+    location, colon, key = argument.rpartition(":")
+    path = directory / (location if colon else argument)
+    try:
+        content = path.read_bytes().decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        return Problem("", f"but that file cannot be read ({_reason(error)})")
+    if not colon:
+        return content.rstrip("\r\n")
+    try:
+        found = javaproperties.loads(content).get(key)
+    except ValueError:
+        return Problem("", "but that file is not a properties file")
+    return found if found else Problem("", f"but that file has no value for {key!r}")
+
+
+def _line(path: Path, line: int) -> str:
+    return f"{path}, line {line}"
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return "not UTF-8 text"
+    return (
+        (error.strerror or type(error).__name__)
+        if isinstance(error, OSError)
+        else str(error).split("\n")[0][:100]
+    )

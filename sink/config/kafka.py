@@ -1,0 +1,343 @@
+"""One set of `kafka.*` settings for two clients: Spark's Java consumer and confluent-kafka (librdkafka).
+
+A setting may be written under either client's name; what both need (security, time-outs) is translated, what
+only one knows is given to that one alone, so neither refuses or ignores a name. The native side is used for
+metadata and offsets only and gets connection settings only. Certificate files named for librdkafka are read
+when the Java settings are made, because Java wants key and chain in one store. `problems` says what has no
+translation. Errors: ConfigError when such a file cannot be read.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from coordination.errors import ConfigError
+from sink.config.redaction import Properties
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_SHARED = _names(
+    "client.id client.rack client.dns.lookup metadata.max.age.ms reconnect.backoff.ms"
+    " reconnect.backoff.max.ms retry.backoff.ms connections.max.idle.ms security.protocol"
+    " sasl.kerberos.service.name sasl.kerberos.kinit.cmd ssl.key.password"
+)
+_RENAMED = {
+    "sasl.mechanism": "sasl.mechanisms",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "request.timeout.ms": "socket.timeout.ms",
+    "socket.connection.setup.timeout.ms": "socket.connection.setup.timeout.ms",
+    "sasl.oauthbearer.token.endpoint.url": "sasl.oauthbearer.token.endpoint.url",
+}
+"""Java's name to librdkafka's."""
+
+_NATIVE_ONLY = _names(
+    "sasl.mechanisms sasl.username sasl.password sasl.kerberos.keytab sasl.kerberos.principal"
+    " sasl.kerberos.min.time.before.relogin sasl.oauthbearer.method sasl.oauthbearer.config"
+    " sasl.oauthbearer.client.id sasl.oauthbearer.client.secret sasl.oauthbearer.scope"
+    " sasl.oauthbearer.extensions ssl.ca.location ssl.ca.pem ssl.certificate.location ssl.certificate.pem"
+    " ssl.key.location ssl.key.pem ssl.crl.location ssl.curves.list ssl.sigalgs.list ssl.providers"
+    " enable.ssl.certificate.verification enable.sasl.oauthbearer.unsecure.jwt debug broker.address.ttl"
+    " broker.address.family broker.version.fallback api.version.request api.version.request.timeout.ms"
+    " api.version.fallback.ms topic.metadata.refresh.interval.ms topic.metadata.refresh.fast.interval.ms"
+    " topic.metadata.refresh.sparse topic.metadata.propagation.max.ms max.in.flight socket.blocking.max.ms"
+    " socket.keepalive.enable socket.nagle.disable socket.max.fails socket.timeout.ms"
+    " socket.send.buffer.bytes socket.receive.buffer.bytes log_level log.connection.close log.queue"
+    " log.thread.name retry.backoff.max.ms enable.metrics.push message.max.bytes receive.message.max.bytes"
+    " message.copy.max.bytes reconnect.backoff.jitter.ms topic.metadata.refresh.fast.cnt"
+)
+_NATIVE_CONSUMER = _names(
+    "queued.min.messages queued.max.messages.kbytes fetch.error.backoff.ms fetch.message.max.bytes"
+    " fetch.queue.backoff.ms fetch.wait.max.ms enable.partition.eof statistics.interval.ms check.crcs"
+    " offset.store.method"
+)
+"""Settings of librdkafka's consumer: no client of ours uses them."""
+
+_JAVA_ONLY = _names(
+    "fetch.min.bytes fetch.max.bytes fetch.max.wait.ms max.partition.fetch.bytes max.poll.records"
+    " max.poll.interval.ms session.timeout.ms heartbeat.interval.ms group.id group.instance.id"
+    " default.api.timeout.ms socket.connection.setup.timeout.max.ms isolation.level enable.auto.commit"
+    " allow.auto.create.topics exclude.internal.topics partition.assignment.strategy metric.reporters"
+    " metrics.num.samples metrics.sample.window.ms metrics.recording.level auto.include.jmx.reporter"
+    " security.providers sasl.jaas.config sasl.client.callback.handler.class"
+    " sasl.login.callback.handler.class sasl.login.class sasl.kerberos.ticket.renew.window.factor"
+    " sasl.kerberos.ticket.renew.jitter sasl.kerberos.min.time.before.relogin"
+    " sasl.login.refresh.window.factor sasl.login.refresh.window.jitter"
+    " sasl.login.refresh.min.period.seconds sasl.login.refresh.buffer.seconds sasl.login.connect.timeout.ms"
+    " sasl.login.read.timeout.ms sasl.login.retry.backoff.ms sasl.login.retry.backoff.max.ms"
+    " sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.ms"
+    " sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms auto.commit.interval.ms retries"
+    " sasl.oauthbearer.jwks.endpoint.url sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer"
+    " sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name sasl.oauthbearer.clock.skew.seconds"
+    " ssl.protocol ssl.provider ssl.enabled.protocols ssl.cipher.suites ssl.truststore.location"
+    " ssl.truststore.password ssl.truststore.type ssl.truststore.certificates ssl.keystore.location"
+    " ssl.keystore.password ssl.keystore.type ssl.keystore.key ssl.keystore.certificate.chain"
+    " ssl.keymanager.algorithm ssl.trustmanager.algorithm ssl.secure.random.implementation"
+    " ssl.endpoint.identification.algorithm ssl.engine.factory.class"
+)
+_KNOWN = _SHARED | _NATIVE_ONLY | _NATIVE_CONSUMER | _JAVA_ONLY | set(_RENAMED)
+_OWN = ("bootstrap.servers", "topic.names")
+
+_FILES = (
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.truststore.location",
+    "ssl.keystore.location",
+)
+
+_OLD_KEY = re.compile("-----BEGIN (RSA|EC|DSA) PRIVATE KEY-----")
+_OPTION = re.compile(r"([\w.]+)\s*=\s*(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[^\s;\"']+)", re.DOTALL)
+_OAUTH_HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+
+
+def for_java(bootstrap: str, settings: Properties) -> Properties:
+    """For the Java consumer, names without a `kafka.` prefix."""
+    java = {k: v for k, v in settings.items() if k not in _NATIVE_ONLY and k not in _NATIVE_CONSUMER}
+    for name, native in _RENAMED.items():
+        if native in settings:
+            java.setdefault(name, settings[native])
+    if "security.protocol" in java:
+        java["security.protocol"] = java["security.protocol"].upper()
+    if settings.get("ssl.endpoint.identification.algorithm", "").lower() == "none":
+        java["ssl.endpoint.identification.algorithm"] = ""
+    _java_stores(settings, java)
+    _java_login(settings, java)
+    java["bootstrap.servers"] = bootstrap
+    java["isolation.level"] = "read_committed"
+    return Properties(java, _sealed(settings, java))
+
+
+def for_native(bootstrap: str, settings: Properties) -> Properties:
+    """For confluent-kafka's AdminClient and Consumer, as far as metadata and offsets need it."""
+    native = {k: v for k, v in settings.items() if k in _SHARED or k in _NATIVE_ONLY}
+    for name, translated in _RENAMED.items():
+        if name in settings:
+            native.setdefault(translated, settings[name])
+    algorithm = settings.get("ssl.endpoint.identification.algorithm")
+    if algorithm is not None:
+        native["ssl.endpoint.identification.algorithm"] = algorithm.lower() or "none"
+    _native_stores(settings, native)
+    _native_login(settings, native)
+    native["bootstrap.servers"] = bootstrap
+    return Properties(native, _sealed(settings, native))
+
+
+def problems(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """`(setting, sentence)`: what one of the two clients could not be told, and names that are nearly
+    right.
+    """
+    for name in settings:
+        if name not in _KNOWN and (near := difflib.get_close_matches(name, [*_KNOWN, *_OWN], 1, 0.85)):
+            yield (
+                name,
+                f"kafka.{name[:100]} is not a setting of Kafka's clients; did you mean kafka.{near[0]}?",
+            )
+    yield from _store_problems(settings)
+    mechanism = _mechanism(settings)
+    if mechanism == "AWS_MSK_IAM":
+        yield (
+            "sasl.mechanism",
+            (
+                "kafka.sasl.mechanism AWS_MSK_IAM is known to the Java client only, and offsets are asked"
+                " with librdkafka; use SCRAM or TLS client certificates"
+            ),
+        )
+    if "SASL" not in settings.get("security.protocol", "").upper():
+        return
+    options = _options(settings.get("sasl.jaas.config", ""))
+    if mechanism == "PLAIN" or mechanism.startswith("SCRAM"):
+        named = "sasl.username" in settings and "sasl.password" in settings
+        if not named and not {"username", "password"} <= set(options):
+            yield (
+                "security.protocol",
+                (
+                    f"kafka.security.protocol needs credentials for {mechanism}; set kafka.sasl.username and"
+                    " kafka.sasl.password, or kafka.sasl.jaas.config with both"
+                ),
+            )
+    elif not mechanism:
+        yield (
+            "security.protocol",
+            "kafka.sasl.mechanism is missing, which kafka.security.protocol needs; set it, like"
+            " SCRAM-SHA-512",
+        )
+
+
+def _store_problems(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    given = {name for name in settings if settings[name]}
+    pem_authority = given & {"ssl.ca.location", "ssl.ca.pem", "ssl.truststore.certificates"}
+    if "ssl.truststore.location" in given and not pem_authority and not _is_pem(settings, "ssl.truststore"):
+        yield (
+            "ssl.truststore.location",
+            (
+                "kafka.ssl.truststore.location is read by the Java client only, unless"
+                " kafka.ssl.truststore.type is PEM; give the same authorities as kafka.ssl.ca.location (PEM)"
+                " as well"
+            ),
+        )
+    pem_key = given & {"ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.certificate.chain"}
+    kind = settings.get("ssl.keystore.type", "JKS").upper()
+    if "ssl.keystore.location" in given and not pem_key and kind not in {"PEM", "PKCS12"}:
+        yield (
+            "ssl.keystore.location",
+            (
+                f"kafka.ssl.keystore.location of type {kind} is read by the Java client only; set"
+                " kafka.ssl.keystore.type to PKCS12 or PEM (and convert it), or give"
+                " kafka.ssl.certificate.location and kafka.ssl.key.location (PEM) as well"
+            ),
+        )
+    for name in _FILES:
+        # librdkafka takes a directory of authorities too, the Java client does not.
+        if name in given and not Path(settings[name]).is_file():
+            yield name, f"kafka.{name} names a file that does not exist; check the path"
+    if _OLD_KEY.search(_text_of(settings, "ssl.key") or ""):
+        yield (
+            "ssl.key.location" if "ssl.key.location" in given else "ssl.key.pem",
+            "kafka.ssl.key.* is not in PKCS#8 form, which is all that the Java client reads; convert it with"
+            " `openssl pkcs8 -topk8`",
+        )
+    for half, other in (("ssl.certificate", "ssl.key"), ("ssl.key", "ssl.certificate")):
+        has = [any(f"{name}.{form}" in given for form in ("location", "pem")) for name in (half, other)]
+        if has == [True, False]:
+            yield half, f"kafka.{half}.* is set without kafka.{other}.*; a client certificate needs both"
+
+
+def _java_stores(settings: Mapping[str, str], java: dict[str, str]) -> None:
+    if not {"ssl.truststore.location", "ssl.truststore.certificates"} & set(java):
+        if "ssl.ca.location" in settings:
+            java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": settings["ssl.ca.location"]}
+        elif "ssl.ca.pem" in settings:
+            java |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": settings["ssl.ca.pem"]}
+    if not {"ssl.keystore.location", "ssl.keystore.key"} & set(java):
+        chain, key = (_pem(settings, name) for name in ("ssl.certificate", "ssl.key"))
+        if chain and key:
+            java |= {
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.certificate.chain": chain,
+                "ssl.keystore.key": key,
+            }
+
+
+def _native_stores(settings: Mapping[str, str], native: dict[str, str]) -> None:
+    if not {"ssl.ca.location", "ssl.ca.pem"} & set(native):
+        if "ssl.truststore.certificates" in settings:
+            native["ssl.ca.pem"] = settings["ssl.truststore.certificates"]
+        elif "ssl.truststore.location" in settings and _is_pem(settings, "ssl.truststore"):
+            native["ssl.ca.location"] = settings["ssl.truststore.location"]
+    if {"ssl.certificate.location", "ssl.certificate.pem"} & set(native):
+        return
+    if "ssl.keystore.certificate.chain" in settings and "ssl.keystore.key" in settings:
+        native["ssl.certificate.pem"] = settings["ssl.keystore.certificate.chain"]
+        native["ssl.key.pem"] = settings["ssl.keystore.key"]
+    elif "ssl.keystore.location" in settings:
+        location = settings["ssl.keystore.location"]
+        if _is_pem(settings, "ssl.keystore"):
+            native |= {"ssl.certificate.location": location, "ssl.key.location": location}
+        elif settings.get("ssl.keystore.type", "").upper() == "PKCS12":
+            native["ssl.keystore.location"] = location
+            native["ssl.keystore.password"] = settings.get("ssl.keystore.password", "")
+
+
+def _java_login(settings: Mapping[str, str], java: dict[str, str]) -> None:
+    if "sasl.jaas.config" in java:
+        return
+    mechanism = _mechanism(settings)
+    if "sasl.username" in settings and "sasl.password" in settings:
+        module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
+        login = {"username": settings["sasl.username"], "password": settings["sasl.password"]}
+        java["sasl.jaas.config"] = _jaas(f"org.apache.kafka.common.security.{module}", login)
+    elif mechanism == "OAUTHBEARER" and "sasl.oauthbearer.client.id" in settings:
+        login = {
+            "clientId": settings["sasl.oauthbearer.client.id"],
+            "clientSecret": settings.get("sasl.oauthbearer.client.secret", ""),
+        }
+        if "sasl.oauthbearer.scope" in settings:
+            login["scope"] = settings["sasl.oauthbearer.scope"]
+        module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+        java["sasl.jaas.config"] = _jaas(module, login)
+        java.setdefault("sasl.login.callback.handler.class", _OAUTH_HANDLER)
+    elif mechanism == "GSSAPI" and "sasl.kerberos.keytab" in settings:
+        login = {"useKeyTab": "true", "storeKey": "true", "keyTab": settings["sasl.kerberos.keytab"]}
+        if "sasl.kerberos.principal" in settings:
+            login["principal"] = settings["sasl.kerberos.principal"]
+        java["sasl.jaas.config"] = _jaas("com.sun.security.auth.module.Krb5LoginModule", login)
+
+
+def _native_login(settings: Mapping[str, str], native: dict[str, str]) -> None:
+    options = _options(settings.get("sasl.jaas.config", ""))
+    mechanism = _mechanism(settings)
+    if mechanism == "PLAIN" or mechanism.startswith("SCRAM"):
+        names = {"sasl.username": "username", "sasl.password": "password"}
+    elif mechanism == "GSSAPI":
+        names = {"sasl.kerberos.keytab": "keyTab", "sasl.kerberos.principal": "principal"}
+    elif mechanism == "OAUTHBEARER":
+        names = {
+            "sasl.oauthbearer.client.id": "clientId",
+            "sasl.oauthbearer.client.secret": "clientSecret",
+            "sasl.oauthbearer.scope": "scope",
+        }
+        if "sasl.oauthbearer.token.endpoint.url" in settings:
+            native.setdefault("sasl.oauthbearer.method", "oidc")
+    else:
+        return
+    for name, option in names.items():
+        if option in options:
+            native.setdefault(name, options[option])
+
+
+def _mechanism(settings: Mapping[str, str]) -> str:
+    return (settings.get("sasl.mechanism") or settings.get("sasl.mechanisms") or "").strip().upper()
+
+
+def _is_pem(settings: Mapping[str, str], store: str) -> bool:
+    return settings.get(f"{store}.type", "JKS").upper() == "PEM"
+
+
+def _text_of(settings: Mapping[str, str], name: str) -> str | None:
+    """The key as far as it can be read here; a file that cannot be is told of elsewhere."""
+    try:
+        return _pem(settings, name)
+    except ConfigError:
+        return None
+
+
+def _pem(settings: Mapping[str, str], name: str) -> str | None:
+    if f"{name}.pem" in settings:
+        return settings[f"{name}.pem"]
+    location = settings.get(f"{name}.location")
+    if not location:
+        return None
+    try:
+        return Path(location).read_text()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not text"
+        raise ConfigError(f"kafka.{name}.location: {location} cannot be read ({reason}); check it") from None
+
+
+def _options(jaas: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for match in _OPTION.finditer(jaas):
+        value = match[2]
+        quoted = value[0] in "\"'" and len(value) > 1
+        found[match[1]] = re.sub(r"\\(.)", r"\1", value[1:-1]) if quoted else value
+    return found
+
+
+def _jaas(module: str, options: Mapping[str, str]) -> str:
+    def quoted(value: str) -> str:
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+    return f"{module} required {' '.join(f'{k}={quoted(v)}' for k, v in options.items())};"
+
+
+def _sealed(settings: Properties, made: Mapping[str, str]) -> list[str]:
+    """Names in `made` whose value holds a secret of `settings`, under whatever name."""
+    secrets = [secret for secret in settings.secrets() if secret]
+    return [name for name, value in made.items() if any(secret in value for secret in secrets)]

@@ -1,0 +1,423 @@
+"""`Settings`: every setting of a sink with its name, type, default, bounds and meaning.
+
+A value that exists is well formed and complete; anything else is pydantic's ValidationError, which
+`config.load` turns into sentences. No secret is part of a `repr` or a dump. Voided by printing a value of
+`Settings.kafka`, `.spark` or `.hudi` by hand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationInfo,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
+
+from sink.config import kafka as config_kafka
+from sink.config.redaction import Properties, redact_text
+from sink.config.values import (
+    BasePath,
+    Columns,
+    Count,
+    DurationMs,
+    Ensemble,
+    Flag,
+    Name,
+    Servers,
+    SizeBytes,
+    Text,
+    TopicNames,
+    ZnodePath,
+    text,
+)
+
+SINCE = "0.1"
+
+Choice = BeforeValidator(lambda value: text(value).lower())
+
+
+def setting(name: str, meaning: str, *, also: tuple[str, ...] = (), fleet: bool = False, **rest: Any) -> Any:
+    """A field: `also` are further names for it; `fleet`: all workers of a sink must agree on it."""
+    extra: dict[str, Any] = {"also": list(also), "fleet": fleet, "since": SINCE}
+    return Field(alias=name, description=meaning, json_schema_extra=extra, **rest)
+
+
+def _pass_through(value: Any) -> Properties:
+    return value if isinstance(value, Properties) else Properties(value)
+
+
+PassThrough = Annotated[Properties, BeforeValidator(_pass_through)]
+Secret = Annotated[SecretStr, BeforeValidator(text)]
+
+
+class Settings(BaseModel):
+    """Everything a worker needs to know. Immutable; printing it shows no secrets."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        populate_by_name=True,
+        hide_input_in_errors=True,
+        arbitrary_types_allowed=True,
+    )
+
+    zookeeper: Ensemble = setting(
+        "zookeeper.connect",
+        "ZooKeeper ensemble: `host:port,...`, optionally with a `/chroot` at the end. Without a port: 2181.",
+    )
+    zookeeper_root: ZnodePath = setting(
+        "zookeeper.root",
+        "Znode below which the sinks of this fleet keep their state; `/` for the root of the tree.",
+        default="/sink",
+    )
+    session_timeout_ms: DurationMs = setting(
+        "zookeeper.session.timeout.ms",
+        "How long a worker may be silent before the fleet takes it for dead. ZooKeeper itself bounds it (2"
+        " to 20 of its ticks).",
+        default=10_000,
+        ge=1000,
+        le=600_000,
+    )
+    zookeeper_ca: Path | None = setting(
+        "zookeeper.ssl.ca.location",
+        "Certificates (PEM) that ZooKeeper's may be signed by; relative to the configuration file. With it,"
+        " connections are made by TLS only.",
+        default=None,
+    )
+    zookeeper_certificate: Path | None = setting(
+        "zookeeper.ssl.certificate.location",
+        "The worker's own certificate (PEM), where ZooKeeper asks for one.",
+        default=None,
+    )
+    zookeeper_key: Path | None = setting(
+        "zookeeper.ssl.key.location", "The private key of that certificate (PEM).", default=None
+    )
+    zookeeper_key_password: Secret | None = setting(
+        "zookeeper.ssl.key.password", "Password of the private key, if it has one.", default=None
+    )
+    zookeeper_username: Text | None = setting(
+        "zookeeper.digest.username", "Name under which sessions are authenticated (scheme `digest`).", default=None
+    )
+    zookeeper_password: Secret | None = setting(
+        "zookeeper.digest.password", "Password of `zookeeper.digest.username`.", default=None
+    )
+    zookeeper_acl: Annotated[Literal["open", "creator"], Choice] = setting(
+        "zookeeper.acl",
+        "Who may read and change znodes that workers make: anybody, or only who is authenticated as they are. The"
+        " table lock's too: other writers of the table then need the same name.",
+        default="open",
+    )
+    bootstrap: Servers = setting(
+        "kafka.bootstrap.servers",
+        "Kafka brokers to ask first: `host:port,...`.",
+        also=("bootstrap.servers", "hoodie.streamer.source.kafka.bootstrap.servers"),
+    )
+    topics: TopicNames = setting(
+        "kafka.topic.names", "Topics that land in the table.", also=("topics",), fleet=True
+    )
+    base_path: BasePath = setting(
+        "target.base.path",
+        "Where the table is: an absolute path or a URI that every worker can reach.",
+        also=("hoodie.base.path",),
+        fleet=True,
+    )
+    table_name: Name = setting(
+        "target.table.name", "The table's name.", also=("hoodie.table.name",), fleet=True
+    )
+    name: Name = setting(
+        "sink.name",
+        "Name of the sink: its place in ZooKeeper and in the table's checkpoints. Default: the table's name.",
+        also=("name",),
+        default_factory=lambda data: data.get("table_name", "sink"),
+    )
+    worker_id: Name = setting(
+        "worker.id",
+        "Name of this worker, unique in the fleet. Default: the host's name.",
+        default_factory=socket.gethostname,
+    )
+    schema_ddl: Text | None = setting(
+        "schema.ddl",
+        "Columns of the record's value as Spark DDL, like `id BIGINT, amount DECIMAL(10,2)`.",
+        default=None,
+    )
+    schema_file: Path | None = setting(
+        "schema.file",
+        "File that holds the columns, as DDL or as an Avro schema; relative to the configuration file.",
+        default=None,
+    )
+    record_key_fields: Columns = setting(
+        "record.key.fields",
+        "Fields that make the record key. Default: topic, partition and offset.",
+        also=("hoodie.datasource.write.recordkey.field",),
+        default=(),
+        fleet=True,
+    )
+    partition_fields: Columns = setting(
+        "partition.field.name",
+        "Columns that the table is partitioned by. Default: not partitioned.",
+        also=("hoodie.datasource.write.partitionpath.field",),
+        default=(),
+        fleet=True,
+    )
+    hive_style: Flag = setting(
+        "partition.hive.style",
+        "Partition directories are named `column=value`.",
+        also=("hoodie.datasource.write.hive_style_partitioning",),
+        default=True,
+        fleet=True,
+    )
+    flush_size: Count = setting(
+        "flush.size",
+        "Most records (offsets) of one partition in one transaction.",
+        default=5_000_000,
+        ge=1,
+        le=10**12,
+        fleet=True,
+    )
+    slice_records: Count = setting(
+        "slice.records",
+        "Ranges are cut at multiples of it; each piece is one Spark task and one file group. Above"
+        " `flush.size` it does not cut.",
+        default=1_000_000,
+        ge=1,
+        le=10**12,
+        fleet=True,
+    )
+    interval_ms: DurationMs = setting(
+        "transaction.interval.ms",
+        "How often a transaction is begun, if there are records.",
+        default=60_000,
+        ge=10,
+        le=86_400_000,
+    )
+    writestatus_timeout_ms: DurationMs = setting(
+        "coordinator.writestatus.timeout",
+        "How long participants may take to write a transaction's slices before it"
+        " is aborted and re-formed. Grows with each attempt.",
+        default=300_000,
+        ge=1000,
+        le=86_400_000,
+    )
+    in_flight: Count = setting(
+        "transactions.in.flight",
+        "Transactions that may be open at once: 2 writes the next one while one commits.",
+        default=1,
+        ge=1,
+        le=8,
+    )
+    offset_reset: Annotated[Literal["earliest", "latest"], Choice] = setting(
+        "auto.offset.reset",
+        "Where to start with a partition that neither the table nor ZooKeeper knows.",
+        default="earliest",
+        fleet=True,
+    )
+    on_data_loss: Annotated[Literal["fail", "skip"], Choice] = setting(
+        "on.data.loss",
+        "When Kafka deleted records before they were read: `fail` halts the sink, `skip` records the"
+        " gap in the table's checkpoint and goes on.",
+        default="fail",
+        fleet=True,
+    )
+    errors_tolerance: Annotated[Literal["none"], Choice] = setting(
+        "errors.tolerance",
+        "What to do with a record that cannot be decoded: `none` halts the sink and names it.",
+        default="none",
+        fleet=True,
+    )
+    engine: Annotated[Literal["arrow", "hudi"], Choice] = setting(
+        "write.engine",
+        "`arrow` writes Hudi base files from Arrow batches; `hudi` uses Hudi's own row writer, for"
+        " file systems that Arrow does not reach.",
+        default="arrow",
+        fleet=True,
+    )
+    provenance: Flag = setting(
+        "provenance.columns",
+        "Add `_kafka_topic`, `_kafka_partition`, `_kafka_offset` and `_kafka_timestamp`.",
+        default=True,
+        fleet=True,
+    )
+    file_max_bytes: SizeBytes = setting(
+        "file.max.bytes",
+        "A data file is closed and another begun at about this size.",
+        default=128 * 1024**2,
+        ge=64 * 1024,
+        le=16 * 1024**3,
+        fleet=True,
+    )
+    open_files_max: Count = setting(
+        "file.open.max",
+        "Most data files that one task keeps open: bounds memory when a slice spreads over many"
+        " table partitions.",
+        default=64,
+        ge=1,
+        le=10_000,
+        fleet=True,
+    )
+    spark_master: Text = setting("spark.master", "Where Spark runs the work.", default="local[*]")
+    log_dir: Path = setting(
+        "log.dir",
+        "Directory of the files that take Spark's and Hudi's own output; relative to the working directory.",
+        default=Path("logs"),
+    )
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], Choice] = setting(
+        "log.level", "Least important events that are logged.", default="info"
+    )
+    log_format: Annotated[Literal["json", "console"], Choice] = setting(
+        "log.format", "One line an event: `json` for machines, `console` for people.", default="json"
+    )
+    metrics_port: Count = setting(
+        "metrics.port", "Port of the Prometheus metrics; 0 serves none.", default=0, ge=0, le=65535
+    )
+    kafka: PassThrough = setting(
+        "kafka.*",
+        "Any other setting of the Kafka consumer, under Kafka's own name.",
+        default_factory=Properties,
+    )
+    spark: PassThrough = setting("spark.*", "Any other setting of Spark.", default_factory=Properties)
+    hudi: PassThrough = setting(
+        "hoodie.*", "Any other setting of Hudi.", default_factory=Properties, fleet=True
+    )
+
+    _schema_text: str = PrivateAttr(default="")
+
+    @field_validator("errors_tolerance", mode="before")
+    @classmethod
+    def _no_errors_table_yet(cls, value: Any) -> Any:
+        if str(value).strip().lower() == "all":
+            raise ValueError("cannot be `all` yet: there is no errors table to keep bad records in; use none")
+        return value
+
+    @field_validator("schema_file", "zookeeper_ca", "zookeeper_certificate", "zookeeper_key", mode="before")
+    @classmethod
+    def _beside_the_configuration(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is None:
+            return None
+        directory = (info.context or {}).get("directory", Path())
+        path = Path(directory, text(value)).absolute()
+        try:
+            path.read_bytes().decode()
+        except UnicodeDecodeError:
+            raise ValueError(f"names {path}, which is not UTF-8 text") from None
+        except (OSError, ValueError):
+            raise ValueError(
+                f"names {path}, which cannot be read; check the path and its permissions"
+            ) from None
+        return path
+
+    @field_validator("log_dir", mode="before")
+    @classmethod
+    def _a_path(cls, value: Any) -> Any:
+        return value if isinstance(value, Path) else Path(text(value))
+
+    @model_validator(mode="after")
+    def _one_schema(self) -> Settings:
+        if wrong := schema_problem(self.schema_ddl is not None, self.schema_file is not None):
+            raise ValueError(wrong)
+        content = self.schema_file.read_text() if self.schema_file else self.schema_ddl
+        object.__setattr__(self, "_schema_text", (content or "").strip())
+        return self
+
+    @model_validator(mode="after")
+    def _access_to_zookeeper(self) -> Settings:
+        certificate = self.zookeeper_certificate is not None
+        named = self.zookeeper_username is not None
+        if certificate != (self.zookeeper_key is not None):
+            raise ValueError("zookeeper.ssl.certificate.location and zookeeper.ssl.key.location go together; set both")
+        if certificate and self.zookeeper_ca is None:
+            raise ValueError("zookeeper.ssl.certificate.location is for TLS, which zookeeper.ssl.ca.location turns on")
+        if named != (self.zookeeper_password is not None):
+            raise ValueError("zookeeper.digest.username and zookeeper.digest.password go together; set both")
+        if self.zookeeper_acl == "creator" and not (named or certificate):
+            raise ValueError("zookeeper.acl=creator needs a creator: set zookeeper.digest.username, or a certificate")
+        return self
+
+    @field_serializer("kafka", "spark", "hudi")
+    def _without_secrets(self, value: Properties) -> dict[str, str]:
+        return value.shown()
+
+    @field_serializer("spark_master")
+    def _without_userinfo(self, value: str) -> str:
+        return redact_text(value)
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        yield from ((name, _shown(value)) for name, value in super().__repr_args__())
+
+    def __str__(self) -> str:
+        return repr(self)
+
+    @property
+    def schema_text(self) -> str:
+        """The columns as written: DDL, or an Avro schema as JSON."""
+        return self._schema_text
+
+    @property
+    def kafka_java(self) -> Properties:
+        """Settings for the Java consumer inside Spark, `bootstrap.servers` included, without a `kafka.`
+        prefix.
+        """
+        return config_kafka.for_java(self.bootstrap, self.kafka)
+
+    @property
+    def kafka_native(self) -> Properties:
+        """Settings for confluent-kafka's clients, `bootstrap.servers` included."""
+        return config_kafka.for_native(self.bootstrap, self.kafka)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Every secret value, for whoever has to keep them out of a text."""
+        own = [each.get_secret_value() for each in (self.zookeeper_password, self.zookeeper_key_password) if each]
+        return (*own, *self.kafka.secrets(), *self.spark.secrets(), *self.hudi.secrets())
+
+    @property
+    def config_digest(self) -> str:
+        """Names by content what all workers of a sink must agree on; no secrets, nothing of a single host."""
+        agreed: dict[str, Any] = {
+            name: getattr(self, name)
+            for name, field in type(self).model_fields.items()
+            if isinstance(field.json_schema_extra, dict) and field.json_schema_extra["fleet"]
+        }
+        agreed["topics"] = sorted(self.topics)
+        agreed["schema"] = re.sub(r"\s+", " ", self.schema_text)
+        agreed["hudi"] = {k: v for k, v in sorted(self.hudi.items()) if not self.hudi.is_secret(k)}
+        return hashlib.sha256(json.dumps(agreed, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def schema_problem(ddl: bool, file: bool) -> str | None:
+    if ddl != file:
+        return None
+    found = "both are" if ddl else "neither is"
+    return f"one of schema.ddl and schema.file describes the records, but {found} set; set one"
+
+
+def _shown(value: Any) -> Any:
+    return redact_text(value) if isinstance(value, str) else value
+
+
+def aliases() -> dict[str, str]:
+    """Every name that a setting may be written under, to its proper name."""
+    found: dict[str, str] = {}
+    for field in Settings.model_fields.values():
+        assert field.alias is not None
+        assert isinstance(field.json_schema_extra, dict)
+        if not field.alias.endswith(".*"):
+            found[field.alias] = field.alias
+            also = field.json_schema_extra["also"]
+            assert isinstance(also, list)
+            found |= {str(other): field.alias for other in also}
+    return found

@@ -1,0 +1,171 @@
+"""Settings of Kafka, Hudi and Spark that would break the guarantee, and names of other tools that mean
+nothing here.
+
+Everything below `kafka.`, `hoodie.` and `spark.` is passed through, except what the sink has to decide
+itself: what is read (committed records only), who commits (one instant for the whole fleet), who cleans up
+(one elected worker, off the commit path). The table adapter sets these whatever is written; a contrary value
+is refused here rather than silently replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from sink.config.values import flag
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A pass-through setting that may only have these values (lower case); none at all: it may not be set."""
+
+    allowed: tuple[str, ...]
+    why: str
+
+    def refusal(self, key: str, value: str) -> str | None:
+        if value.strip().lower() in self.allowed:
+            return None
+        remedy = f"remove it or set it to {' or '.join(self.allowed)}" if self.allowed else "remove it"
+        return f"{key} is refused: {self.why}; {remedy}"
+
+
+_OFF_PATH = "cleaning and archiving run on one elected worker, off the commit path"
+_ONE_INSTANT = "the fleet writes and commits one Hudi instant together"
+_LAZY = "an instant that another worker still writes must not be rolled back by whoever passes by"
+_SPARK_READS = "Spark's Kafka reader sets it"
+
+RULES: Mapping[str, Rule] = {
+    "kafka.isolation.level": Rule(
+        ("read_committed",), "records of aborted transactions would reach the table"
+    ),
+    "kafka.enable.auto.commit": Rule(("false",), "offsets live in the table's commits, nowhere else"),
+    "kafka.enable.auto.offset.store": Rule(("false",), "offsets live in the table's commits, nowhere else"),
+    "kafka.auto.offset.reset": Rule(
+        (),
+        "a silent reset would lose or repeat records; the sink's own setting"
+        " auto.offset.reset decides where a new topic starts",
+    ),
+    "kafka.allow.auto.create.topics": Rule(("false",), "a mistyped topic would be created and stay empty"),
+    "kafka.key.deserializer": Rule((), _SPARK_READS),
+    "kafka.value.deserializer": Rule((), _SPARK_READS),
+    "kafka.interceptor.classes": Rule((), "an interceptor may change or drop records unseen"),
+    "spark.speculation": Rule(
+        ("false",), "a second attempt of a task in one instant writes the same file group"
+    ),
+    "hoodie.write.markers.type": Rule(("direct",), "markers of many drivers need no timeline server"),
+    "hoodie.embed.timeline.server": Rule(
+        ("false",), "markers and views of many drivers cannot go through one of them"
+    ),
+    "hoodie.clean.failed.writes.policy": Rule(("lazy",), _LAZY),
+    "hoodie.cleaner.policy.failed.writes": Rule(("lazy",), _LAZY),
+    "hoodie.write.concurrency.mode": Rule(
+        ("optimistic_concurrency_control",), "others may write the table at the same time"
+    ),
+    "hoodie.write.lock.provider": Rule(
+        (
+            "org.apache.hudi.client.transaction.lock.zookeeperbasedlockprovider",
+            "org.apache.hudi.client.transaction.lock.inprocesslockprovider",
+        ),
+        "the table lock is Hudi's ZooKeeper lock, held over the worker's own session",
+    ),
+    "hoodie.auto.commit": Rule(("false",), _ONE_INSTANT),
+    "hoodie.rollback.using.markers": Rule(
+        ("true",), "a rollback removes exactly the files that have a marker"
+    ),
+    "hoodie.clean.automatic": Rule(("false",), _OFF_PATH),
+    "hoodie.clean.async": Rule(("false",), _OFF_PATH),
+    "hoodie.clean.async.enabled": Rule(("false",), _OFF_PATH),
+    "hoodie.archive.automatic": Rule(("false",), _OFF_PATH),
+    "hoodie.archive.async": Rule(("false",), _OFF_PATH),
+    "hoodie.table.services.enabled": Rule(("false",), _OFF_PATH),
+    "hoodie.compact.inline": Rule(("false",), "compaction does not belong into the commit path"),
+    "hoodie.clustering.inline": Rule(("false",), "clustering does not belong into the commit path"),
+    "hoodie.clustering.async.enabled": Rule(("false",), "run clustering as a job of its own"),
+    "hoodie.table.type": Rule(("copy_on_write",), "only copy-on-write tables are supported for now"),
+    "hoodie.datasource.write.table.type": Rule(
+        ("copy_on_write",), "only copy-on-write tables are supported for now"
+    ),
+    "hoodie.datasource.write.operation": Rule(
+        ("bulk_insert", "insert"), "only appending is supported for now"
+    ),
+    "hoodie.datasource.write.insert.drop.duplicates": Rule(("false",), "records would be dropped unseen"),
+    "hoodie.datasource.insert.dup.policy": Rule(("none",), "records would be dropped unseen"),
+    "hoodie.combine.before.insert": Rule(("false",), "records would be dropped unseen"),
+    "hoodie.datasource.write.payload.class": Rule((), "appended records are not merged"),
+}
+
+FLAGS = frozenset(
+    {
+        "hoodie.populate.meta.fields",
+        "hoodie.datasource.write.partitionpath.urlencode",
+        "hoodie.metadata.enable",
+        "spark.ui.enabled",
+        "spark.ui.showConsoleProgress",
+    }
+)
+"""Pass-through settings that are true or false. The sink reads the first ones itself, and none of the readers knows
+`yes`: they are passed on as `true` or `false`, however they are written."""
+
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "hoodie.parquet.compression.codec": ("zstd", "snappy", "gzip", "lz4", "uncompressed"),
+}
+"""Pass-through settings with these values only. Of Parquet's codecs those that Arrow, Hudi and Spark all have."""
+
+IMPLIED = frozenset({"kafka.enable.auto.commit", "kafka.enable.auto.offset.store"})
+"""May be written with the only value that there is, and are not passed on: Spark's Kafka source refuses the names."""
+
+FOREIGN: Mapping[str, str] = {
+    "kafka.topics": "is not a setting of Kafka's clients; use kafka.topic.names",
+    "kafka.topic": "is not a setting of Kafka's clients; use kafka.topic.names",
+    "connector.class": "belongs to Kafka Connect and means nothing here; remove it",
+    "tasks.max": "belongs to Kafka Connect; the number of workers and spark.master decide the parallelism;"
+    " remove it",
+    "key.converter": "belongs to Kafka Connect; keys are taken as bytes; remove it",
+    "value.converter": "belongs to Kafka Connect; values are JSON, described by schema.ddl or schema.file;"
+    " remove it",
+    "value.converter.schemas.enable": "belongs to Kafka Connect; values are plain JSON; remove it",
+    "topics.regex": "is not supported; list the topics in kafka.topic.names",
+    "topics.dir": "belongs to the Confluent HDFS sink; use target.base.path",
+    "hdfs.url": "belongs to the Confluent HDFS sink; use target.base.path, like"
+    " hdfs://namenode:8020/tables/orders",
+    "store.url": "belongs to the Confluent storage sinks; use target.base.path",
+    "logs.dir": "belongs to the Confluent HDFS sink; there is no write-ahead log here; remove it",
+    "format.class": "belongs to the Confluent storage sinks; the table is Hudi's; remove it",
+    "partitioner.class": "belongs to the Confluent storage sinks; use partition.field.name",
+    "rotate.interval.ms": "belongs to the Confluent storage sinks; use transaction.interval.ms",
+    "rotate.schedule.interval.ms": "belongs to the Confluent storage sinks; use transaction.interval.ms",
+    "hoodie.kafka.commit.interval.secs": "belongs to Hudi's Kafka Connect sink; use"
+    " transaction.interval.ms, like 60s",
+    "hoodie.kafka.coordinator.write.timeout.secs": "belongs to Hudi's Kafka Connect sink;"
+    " use coordinator.writestatus.timeout, like 300s",
+    "hoodie.kafka.control.topic": "belongs to Hudi's Kafka Connect sink; ZooKeeper has its role here;"
+    " remove it",
+    "hoodie.streamer.source.kafka.topic": "belongs to Hudi Streamer; use kafka.topic.names",
+    "hoodie.deltastreamer.source.kafka.topic": "belongs to Hudi Streamer; use kafka.topic.names",
+    "hoodie.streamer.schemaprovider.source.schema.file": "belongs to Hudi Streamer; use schema.file",
+    "hoodie.deltastreamer.schemaprovider.source.schema.file": "belongs to Hudi Streamer; use schema.file",
+}
+
+
+def refusals(key: str, value: str) -> Iterator[str]:
+    """Sentences for every rule that this pass-through setting breaks."""
+    rule = RULES.get(key)
+    refusal = rule.refusal(key, value) if rule else None
+    if refusal:
+        yield refusal
+    try:
+        canonical(key, value)
+    except ValueError as error:
+        yield f"{key} {error}"
+
+
+def canonical(key: str, value: str) -> str:
+    """The value in the form that every reader of the setting understands; ValueError when there is none."""
+    if key in FLAGS:
+        return str(flag(value)).lower()
+    if key in CHOICES:
+        found = value.strip().lower()
+        if found not in CHOICES[key]:
+            raise ValueError(f"is not one of its values; use {', '.join(CHOICES[key])}")
+        return found
+    return value

@@ -1,0 +1,200 @@
+"""Text to typed values: how a setting is written in a file or an environment variable.
+
+Each parser takes what a file gives (text, or a tuple of text for a YAML list) or an already typed value, and
+raises `ValueError` with the second half of a sentence: what is wrong, and how it is written right.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator
+
+_DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SIZE = {"": 1, "b": 1, "k": 1024, "kb": 1000, "kib": 1024, "m": 1024**2, "mb": 1000**2, "mib": 1024**2}
+_SIZE |= {"g": 1024**3, "gb": 1000**3, "gib": 1024**3}
+_NUMBER = re.compile(r"[+-]?\d+(_\d+)*\Z", re.ASCII)
+_MEASURE = re.compile(r"(\d+(?:_\d+)*(?:\.\d+)?)\s*([A-Za-z]*)\Z", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
+_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*\Z")
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+)\Z")
+_TRUE = frozenset({"true", "yes", "on", "1"})
+_FALSE = frozenset({"false", "no", "off", "0"})
+LARGEST = 2**62
+ZOOKEEPER_PORT = 2181
+
+
+def text(value: Any) -> str:
+    found = "" if value is None else str(value).strip()
+    if isinstance(value, (tuple, list)):
+        raise ValueError("is a list, but one value is expected")
+    if not found:
+        raise ValueError("has no value; give it one or remove it")
+    if any(ord(c) < 32 and c not in "\n\r\t" for c in found):
+        raise ValueError("contains control characters")
+    return found
+
+
+def count(value: Any) -> int:
+    found = text(value)
+    if not _NUMBER.match(found) or len(found) > 20:
+        raise ValueError("is not a whole number; write it like 5000000 or 5_000_000")
+    return int(found)
+
+
+def duration_ms(value: Any) -> int:
+    found = _measure(text(value), {"": 1, **_DURATION_MS})
+    if found is None:
+        raise ValueError("is not a duration; write milliseconds, or a number with ms, s, m, h or d, like 30s")
+    return found
+
+
+def size_bytes(value: Any) -> int:
+    found = _measure(text(value), _SIZE)
+    if found is None:
+        raise ValueError("is not a size; write bytes, or a number with KiB, MiB or GiB, like 128MiB")
+    return found
+
+
+def _measure(found: str, units: dict[str, int]) -> int | None:
+    match = _MEASURE.match(found)
+    if match is None or len(match[1]) > 24 or match[2].lower() not in units:
+        return None
+    number, unit = match[1].replace("_", ""), units[match[2].lower()]
+    exact = float(number) * unit if "." in number else int(number) * unit
+    return int(exact) if exact == int(exact) and exact < LARGEST else None
+
+
+def flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    found = text(value).lower()
+    if found in _TRUE or found in _FALSE:
+        return found in _TRUE
+    raise ValueError("is neither true nor false; write one of the two")
+
+
+def items(value: Any) -> tuple[str, ...]:
+    """A YAML list, or text with commas."""
+    raw = value if isinstance(value, (tuple, list)) else text(value).split(",")
+    found = tuple(text(item) for item in raw if str(item).strip())
+    if not found:
+        raise ValueError("is an empty list; name at least one or remove the setting")
+    if len(set(found)) != len(found):
+        twice = sorted({item for item in found if found.count(item) > 1})
+        raise ValueError(f"names {', '.join(twice)} more than once")
+    return found
+
+
+def name(value: Any) -> str:
+    found = text(value)
+    if not _NAME.match(found) or set(found) <= {"."}:
+        raise ValueError("may only contain letters, digits, dots, dashes and underscores (at most 200)")
+    return found
+
+
+def topic_names(value: Any) -> tuple[str, ...]:
+    found = items(value)
+    for topic in found:
+        if not _TOPIC.match(topic) or topic in {".", ".."}:
+            raise ValueError(
+                f"names {topic!r}, which cannot be a Kafka topic; list topics separated by commas"
+            )
+    return found
+
+
+def columns(value: Any) -> tuple[str, ...]:
+    if isinstance(value, (tuple, list)) and not value:
+        return ()
+    found = items(value)
+    for column in found:
+        if not _COLUMN.match(column):
+            raise ValueError(
+                f"names {column!r}, which cannot be a field; list field names separated by commas"
+            )
+    return found
+
+
+def servers(value: Any) -> str:
+    """`host:port,host:port`, tidied."""
+    found = items(value)
+    for server in found:
+        check_address(server, port_required=True)
+    return ",".join(found)
+
+
+def ensemble(value: Any) -> str:
+    """ZooKeeper's connection string: `host:port,host:port`, optionally with a `/chroot` at the end.
+
+    A port that is left out is written out: Hudi's lock has no default of its own.
+    """
+    found = ",".join(items(value))
+    hosts, _, chroot = found.partition("/")
+    servers = hosts.split(",")
+    for server in servers:
+        check_address(server, port_required=False)
+    full = [server if _has_port(server) else f"{server}:{ZOOKEEPER_PORT}" for server in servers]
+    return ",".join(full) + (znode_path(f"/{chroot}") if chroot else "")
+
+
+def _has_port(server: str) -> bool:
+    return ":" in server and not server.endswith("]")
+
+
+def check_address(server: str, port_required: bool) -> None:
+    if "://" in server:
+        raise ValueError(f"has {server.split('://')[0]}://, but takes host:port without a scheme")
+    host, colon, port = server.rpartition(":") if not server.endswith("]") else (server, "", "")
+    if not colon:
+        host = server
+    if not _HOST.match(host) or (port_required and not colon):
+        raise ValueError("is not a list of host:port, like broker-1:9092,broker-2:9092")
+    if colon and not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536):
+        raise ValueError(f"has a port that is not between 1 and 65535: {port[:20]!r}")
+
+
+def znode_path(value: Any) -> str:
+    """Without a slash at the end, so that the tree's own root is the empty text: what is appended begins with one."""
+    found = text(value)
+    path = found.strip("/")
+    if not found.startswith("/") or (path and any(part in {"", ".", ".."} for part in path.split("/"))):
+        raise ValueError("is not a znode path; write it like /sink, or / for the root of the tree")
+    return f"/{path}" if path else ""
+
+
+def base_path(value: Any) -> str:
+    """An absolute path or a URI, without a slash at the end."""
+    found = text(value)
+    if "://" not in found and not found.startswith("/") and not found.startswith("file:/"):
+        raise ValueError("is relative, so every worker would see another place; write /path or scheme://path")
+    try:
+        parts = urlsplit(found)
+    except ValueError:
+        raise ValueError("is not a path or URI; write it like /data/orders or s3a://bucket/orders") from None
+    if "://" in found and parts.scheme != "file" and not parts.netloc and not parts.path.strip("/"):
+        raise ValueError("names a scheme but no place; write it like s3a://bucket/orders")
+    if parts.password is not None:
+        raise ValueError("carries a password; give credentials through spark.hadoop.* settings instead")
+    if ".." in parts.path.split("/"):
+        raise ValueError("contains '..'; write the path it stands for")
+    tidy = found.rstrip("/")
+    if not tidy or tidy.endswith(":"):
+        raise ValueError("is the root of a file system; a table needs a directory of its own")
+    return tidy
+
+
+Text = Annotated[str, BeforeValidator(text)]
+Count = Annotated[int, BeforeValidator(count)]
+DurationMs = Annotated[int, BeforeValidator(duration_ms)]
+SizeBytes = Annotated[int, BeforeValidator(size_bytes)]
+Flag = Annotated[bool, BeforeValidator(flag)]
+Name = Annotated[str, BeforeValidator(name)]
+TopicNames = Annotated[tuple[str, ...], BeforeValidator(topic_names)]
+Columns = Annotated[tuple[str, ...], BeforeValidator(columns)]
+Servers = Annotated[str, BeforeValidator(servers)]
+Ensemble = Annotated[str, BeforeValidator(ensemble)]
+ZnodePath = Annotated[str, BeforeValidator(znode_path)]
+BasePath = Annotated[str, BeforeValidator(base_path)]

@@ -1,0 +1,210 @@
+"""Many JSON values decoded at once: the fast path, which either gives exactly the reference's columns or
+nothing.
+
+Guarantee: `parse` returns one row per value, in order, equal to what `json_values` makes of each value
+alone, or None. Why one parse of many values is sound: every value begins with `{` and ends with `}`, and
+a raw newline stands between them. A newline is not allowed in a JSON string and `}` newline `{` nowhere
+inside a document, so in any text that parses each boundary is also the end of a document: as many rows as
+values then means one document in each. Raises nothing on purpose.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+from pyspark.sql import types as T
+
+from sink.schema import TableSchema, arrow_type
+
+_OPEN, _CLOSE, _COLON, _UTC, _ZERO = ord("{"), ord("}"), ord(":"), ord("Z"), ord("0")
+_SIGNS = (ord("+"), ord("-"))
+_NEWLINE, _EMPTY = pa.scalar(b"\n", pa.binary()), pa.scalar(b"", pa.binary())
+_SECONDS_AT = 16
+"""Where the colon before the seconds stands in `yyyy-MM-ddTHH:mm:ss`."""
+
+
+class _NotExact(Exception):
+    """The fast parser may differ from the reference here: the reference decides."""
+
+
+class FastParser:
+    """For one schema. It remembers how timestamps came last, as text or as seconds, and tries that first."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        self._schema = schema
+        kinds = [field.dataType for field in schema.values.fields]
+        self.supported = not any(_holds(kind, T.MapType) for kind in kinds)
+        forms = (pa.string(), pa.int64()) if any(_holds(kind, T.TimestampType) for kind in kinds) else (pa.string(),)
+        self._forms = [_read_schema(schema.values, form) for form in forms] if self.supported else []
+
+    def parse(self, values: pa.BinaryArray) -> pa.RecordBatch | None:
+        """The value columns in the table's types, or None when the reference has to decide."""
+        text = _joined(values) if self.supported else None
+        if text is None:
+            return None
+        for position, form in enumerate(self._forms):
+            try:
+                rows = self._convert(_read(text, form), len(values))
+            except (pa.ArrowInvalid, _NotExact):
+                continue
+            if position:
+                self._forms.reverse()
+            return rows
+        return None
+
+    def _convert(self, table: pa.Table, expected: int) -> pa.RecordBatch:
+        if table.num_rows != expected:
+            raise _NotExact
+        columns = []
+        for field in self._schema.values.fields:
+            chunks = table.column(field.name).chunks
+            column = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
+            if not field.nullable and column.null_count:
+                raise _NotExact
+            columns.append(_exact(column, field.dataType))
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema.fields)
+
+
+def _joined(values: pa.BinaryArray) -> pa.Buffer | None:
+    if not len(values) or values.null_count:
+        return None
+    if values.buffers()[2] is None:
+        return None
+    starts, ends, data = _extents(values)
+    if (ends <= starts).any() or (data[starts] != _OPEN).any() or (data[ends - 1] != _CLOSE).any():
+        return None
+    try:
+        values.cast(pa.string())
+    except pa.ArrowInvalid:
+        # Not UTF-8: the JSON parser would let it pass.
+        return None
+    return pc.binary_join_element_wise(values, _EMPTY, _NEWLINE).buffers()[2]
+
+
+def _read(text: pa.Buffer, schema: pa.Schema) -> pa.Table:
+    return pj.read_json(
+        pa.BufferReader(text),
+        # One block: the parser would otherwise look for line ends, which a document may contain.
+        read_options=pj.ReadOptions(use_threads=False, block_size=max(1 << 20, text.size + 1)),
+        parse_options=pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+    )
+
+
+def _holds(kind: T.DataType, wanted: type[T.DataType]) -> bool:
+    if isinstance(kind, T.ArrayType):
+        return _holds(kind.elementType, wanted)
+    if isinstance(kind, T.StructType):
+        return any(_holds(field.dataType, wanted) for field in kind.fields)
+    if isinstance(kind, T.MapType) and wanted is not T.MapType:
+        return _holds(kind.valueType, wanted)
+    return isinstance(kind, wanted)
+
+
+def _read_schema(struct: T.StructType, timestamps: pa.DataType) -> pa.Schema:
+    return pa.schema([(field.name, _read_type(field.dataType, timestamps)) for field in struct.fields])
+
+
+def _read_type(kind: T.DataType, timestamps: pa.DataType) -> pa.DataType:
+    """What Arrow is to read: its own types where it reads exactly, text where the column is converted
+    later.
+    """
+    if isinstance(kind, T.ArrayType):
+        return pa.list_(pa.field("element", _read_type(kind.elementType, timestamps)))
+    if isinstance(kind, T.StructType):
+        return pa.struct([(field.name, _read_type(field.dataType, timestamps)) for field in kind.fields])
+    if isinstance(kind, (T.BinaryType, T.DateType)):
+        return pa.string()
+    return timestamps if isinstance(kind, T.TimestampType) else arrow_type(kind)
+
+
+def _exact(column: pa.Array, kind: T.DataType) -> pa.Array:
+    """A column as Arrow read it, in the table's type; raises where the reference might answer otherwise."""
+    if isinstance(kind, T.StructType):
+        return _exact_struct(column, kind)
+    if isinstance(kind, T.ArrayType):
+        if not kind.containsNull and column.flatten().null_count:
+            raise _NotExact
+        elements = _exact(column.values, kind.elementType)
+        field = pa.field("element", elements.type, kind.containsNull)
+        return pa.ListArray.from_arrays(column.offsets, elements, type=pa.list_(field), mask=_nulls(column))
+    if isinstance(kind, (T.FloatType, T.DoubleType)):
+        # Arrow's JSON knows spellings of infinity that JSON and Jackson do not.
+        if pc.all(pc.is_finite(column)).as_py() is False:
+            raise _NotExact
+        return column
+    if isinstance(kind, (T.ByteType, T.ShortType)):
+        return column.cast(pa.int32())
+    if isinstance(kind, T.BinaryType):
+        return _from_base64(column)
+    if isinstance(kind, T.DecimalType):
+        # Arrow counts the digits as written, before it scales them: 99.5 passes as decimal(3,2).
+        column.validate(full=True)
+        return column
+    if isinstance(kind, T.DateType):
+        return column.cast(pa.date32())
+    if isinstance(kind, T.TimestampType):
+        return _timestamps(column)
+    return column
+
+
+def _exact_struct(column: pa.StructArray, kind: T.StructType) -> pa.Array:
+    children, fields = [], []
+    for position, field in enumerate(kind.fields):
+        child = column.field(position)
+        if not field.nullable and pc.any(pc.and_(column.is_valid(), child.is_null())).as_py():
+            raise _NotExact
+        child = _exact(child, field.dataType)
+        children.append(child)
+        fields.append(pa.field(field.name, child.type, field.nullable))
+    return pa.StructArray.from_arrays(children, fields=fields, mask=_nulls(column))
+
+
+def _nulls(column: pa.Array) -> pa.Array | None:
+    return column.is_null() if column.null_count else None
+
+
+def _from_base64(column: pa.StringArray) -> pa.Array:
+    try:
+        decoded = [None if text is None else base64.b64decode(text, validate=True) for text in column.to_pylist()]
+    except (binascii.Error, ValueError):
+        raise _NotExact from None
+    return pa.array(decoded, pa.binary())
+
+
+def _timestamps(column: pa.Array) -> pa.Array:
+    """Seconds as integers, or ISO text down to the seconds, with a zone or without one throughout."""
+    micros = pa.timestamp("us", "UTC")
+    if pa.types.is_integer(column.type):
+        return column.cast(pa.timestamp("s", "UTC")).cast(micros)
+    present = column.drop_null()
+    if not len(present):
+        return pa.nulls(len(column), micros)
+    starts, ends, text = _extents(present)
+    # Without seconds Arrow takes a zone where Spark takes none.
+    if (ends - starts <= _SECONDS_AT).any() or (text[starts + _SECONDS_AT] != _COLON).any():
+        raise _NotExact
+    if (text[ends - 1] == _UTC).all():
+        return column.cast(micros)
+    try:
+        moments = column.cast(micros)
+    except pa.ArrowInvalid:
+        return column.cast(pa.timestamp("us")).cast(micros)
+    # Arrow knows zones up to 24 hours away, Java up to 18; `+hh:mm` is looked at, rarer forms are not.
+    zoned = ends[text[ends - 1] != _UTC]
+    hours = (text[zoned - 5] - _ZERO) * 10 + text[zoned - 4] - _ZERO
+    if (text[zoned - 3] != _COLON).any() or not np.isin(text[zoned - 6], _SIGNS).all() or (hours >= 18).any():
+        raise _NotExact
+    return moments
+
+
+def _extents(values: pa.Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+    """Where each value begins and ends in the bytes of all."""
+    _, offsets_buffer, data_buffer = values.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int32)[values.offset : values.offset + len(values) + 1]
+    return offsets[:-1], offsets[1:], np.frombuffer(data_buffer, np.uint8)

@@ -1,0 +1,305 @@
+"""JSON values decoded one record at a time: the reference for what a record means, and the slow path.
+
+Guarantee: a record is valid when Spark's `from_json` with `FROM_JSON_OPTIONS` finds it valid, and then
+has the same value. Exceptions, all of them refused here rather than changed in silence: a null or empty
+value, invalid UTF-8, half a surrogate pair, anything after the document, null in a NOT NULL column, 128
+to 255 in a byte, a time of day without a day, a bare number of days as date, Java's old zones
+`SystemV/...`. Unknown members are ignored.
+Of a member that is there twice the last counts, and each must be valid; in a map the last stays. Voided
+by another session time zone than UTC. Raises Undecodable.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+import re
+from collections.abc import Callable
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import types as T
+
+from sink.decode import spark_times
+from sink.decode.json_text import Fractional, JsonObject, Whole, compact_text
+
+FROM_JSON_OPTIONS = {"mode": "FAILFAST", "allowSingleQuotes": "false"}
+"""What the row writer must give to `from_json`, so that both engines accept the same records."""
+
+_RANGES: dict[type[T.DataType], tuple[int, int]] = {
+    kind: (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    for kind, bits in ((T.ByteType, 8), (T.ShortType, 16), (T.IntegerType, 32), (T.LongType, 64))
+}
+_SPECIAL = {
+    "NaN": "nan",
+    "+INF": "inf",
+    "+Infinity": "inf",
+    "Infinity": "inf",
+    "INF": "inf",
+    "-INF": "-inf",
+    "-Infinity": "-inf",
+}
+# Numbers to Jackson, beside the three that Python's parser takes.
+_PYTHON_INFINITE = {"+INF": "Infinity", "+Infinity": "Infinity", "-INF": "-Infinity"}
+_STRING_OR_INFINITE = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|(?<![+-])(?:[+-]INF|\+Infinity)', re.DOTALL)
+_JAVA_DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_EXACT = Context(prec=4096, rounding=ROUND_HALF_UP, Emax=10**9, Emin=-(10**9))
+_BLANK = re.compile(r"[\x00-\x20]")
+_LONG_MIN, _LONG_MAX = _RANGES[T.LongType]
+
+Converter = Callable[[Any], Any]
+
+
+class Undecodable(Exception):
+    """The reason why one value is not a record of the schema; the caller adds the coordinates."""
+
+
+def record_decoder(struct: T.StructType) -> Callable[[bytes | None], dict[str, Any]]:
+    """A function from the bytes of one value to a dict with every column; it raises Undecodable."""
+    convert = _struct(struct)
+
+    def decode(value: bytes | None) -> dict[str, Any]:
+        if value is None:
+            raise Undecodable("the value is null (a tombstone), which an append table cannot take")
+        try:
+            document = _document(value.decode())
+        except UnicodeDecodeError as error:
+            raise Undecodable(f"not UTF-8 at byte {error.start}") from None
+        except json.JSONDecodeError as error:
+            reason = (
+                f"not one JSON document: {error.msg} at character {error.pos}"
+                if value.strip()
+                else "the value is empty"
+            )
+            raise Undecodable(reason) from None
+        except RecursionError:
+            raise Undecodable("nested too deeply") from None
+        if type(document) is not JsonObject:
+            raise Undecodable(f"a JSON object is needed, found {_name(document)}")
+        record: dict[str, Any] = convert(document)
+        return record
+
+    return decode
+
+
+def _document(text: str) -> Any:
+    try:
+        return _loads(text)
+    except json.JSONDecodeError:
+        # Parsed again rather than searched before: hardly any document has such a number.
+        spelled = _STRING_OR_INFINITE.sub(lambda found: _PYTHON_INFINITE.get(found[0], found[0]), text)
+        if spelled == text:
+            raise
+        return _loads(spelled)
+
+
+def _loads(text: str) -> Any:
+    return json.loads(
+        text,
+        parse_int=Whole,
+        parse_float=Fractional,
+        parse_constant=Fractional,
+        object_pairs_hook=JsonObject,
+    )
+
+
+def _converter(kind: T.DataType) -> Converter:
+    if isinstance(kind, T.StructType):
+        return _struct(kind)
+    if isinstance(kind, T.ArrayType):
+        return _array(kind)
+    if isinstance(kind, T.MapType):
+        return _map(kind)
+    if isinstance(kind, T.DecimalType):
+        return _decimal(kind)
+    if type(kind) in _RANGES:
+        return _integer(kind)
+    return _SCALARS[type(kind)]
+
+
+def _struct(kind: T.StructType) -> Converter:
+    converters = {field.name: (_converter(field.dataType), field.nullable) for field in kind.fields}
+    empty = dict.fromkeys(converters)
+    required = [field.name for field in kind.fields if not field.nullable]
+
+    def convert(found: Any) -> dict[str, Any]:
+        if type(found) is not JsonObject:
+            raise _mismatch(found, kind)
+        record: dict[str, Any] = empty.copy()
+        for name, inner in found:
+            known = converters.get(name)
+            if known is not None:
+                try:
+                    record[name] = None if inner is None else known[0](inner)
+                except Undecodable as error:
+                    raise Undecodable(_at(name, error)) from None
+        for name in required:
+            if record[name] is None:
+                raise Undecodable(f"column {name!r} is NOT NULL, and it is null or missing")
+        return record
+
+    return convert
+
+
+def _at(name: str, error: Undecodable) -> str:
+    reason = str(error)
+    return f"column '{name}.{reason[8:]}" if reason.startswith("column '") else f"column {name!r}: {reason}"
+
+
+def _array(kind: T.ArrayType) -> Converter:
+    convert = _converter(kind.elementType)
+
+    def convert_all(found: Any) -> list[Any]:
+        if type(found) is not list:
+            raise _mismatch(found, kind)
+        if not kind.containsNull and None in found:
+            raise Undecodable("its elements are NOT NULL, and one is null")
+        return [None if inner is None else convert(inner) for inner in found]
+
+    return convert_all
+
+
+def _map(kind: T.MapType) -> Converter:
+    convert = _converter(kind.valueType)
+
+    def convert_all(found: Any) -> list[tuple[str, Any]]:
+        if type(found) is not JsonObject:
+            raise _mismatch(found, kind)
+        entries = {_string(key): None if inner is None else convert(inner) for key, inner in found}
+        if not kind.valueContainsNull and None in entries.values():
+            raise Undecodable("its values are NOT NULL, and one is null")
+        return list(entries.items())
+
+    return convert_all
+
+
+def _integer(kind: T.DataType) -> Converter:
+    low, high = _RANGES[type(kind)]
+
+    def convert(found: Any) -> int:
+        if type(found) is not Whole:
+            raise _mismatch(found, kind)
+        # Longer than any integer column: not worth parsing, and Python would refuse to beyond 4,300 digits.
+        number = int(found) if len(found) <= 20 else high + 1
+        if not low <= number <= high:
+            raise Undecodable(f"{_shorten(found)} does not fit {kind.simpleString()}")
+        return number
+
+    return convert
+
+
+def _decimal(kind: T.DecimalType) -> Converter:
+    step, bound = Decimal(1).scaleb(-kind.scale), Decimal(10) ** (kind.precision - kind.scale)
+
+    def convert(found: Any) -> Decimal:
+        if type(found) not in (Whole, Fractional, str):
+            raise _mismatch(found, kind)
+        text = found.replace(",", "") if type(found) is str else found
+        if not _JAVA_DECIMAL.fullmatch(text):
+            raise Undecodable(f"{_shorten(found)!r} is not a decimal number")
+        try:
+            number = _EXACT.quantize(_EXACT.create_decimal(text), step)
+        except InvalidOperation:
+            raise Undecodable(f"{_shorten(found)} does not fit {kind.simpleString()}") from None
+        if abs(number) >= bound:
+            raise Undecodable(f"{_shorten(found)} does not fit {kind.simpleString()}")
+        return number
+
+    return convert
+
+
+def _boolean(found: Any) -> bool:
+    if type(found) is not bool:
+        raise _mismatch(found, T.BooleanType())
+    return found
+
+
+def _float(found: Any) -> float:
+    if type(found) is str:
+        if found not in _SPECIAL:
+            raise _mismatch(found, T.DoubleType())
+        return float(_SPECIAL[found])
+    if type(found) not in (Whole, Fractional):
+        raise _mismatch(found, T.DoubleType())
+    return float(found)
+
+
+def _float32(found: Any) -> float:
+    """From the digits as written: a detour over 64 bits would round twice."""
+    number = _float(found)
+    if math.isfinite(number):
+        try:
+            single: float = pa.scalar(str(found)).cast(pa.float32()).as_py()
+        except pa.ArrowInvalid:
+            return math.copysign(math.inf, number)
+        return single
+    return number
+
+
+def _string(found: Any) -> str:
+    text = found if type(found) is str else compact_text(found)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Undecodable("half a surrogate pair (\\ud800 to \\udfff), which UTF-8 cannot hold") from None
+    return text
+
+
+def _binary(found: Any) -> bytes:
+    if type(found) is not str:
+        raise _mismatch(found, T.BinaryType())
+    try:
+        return base64.b64decode(_BLANK.sub("", found), validate=True)
+    except (binascii.Error, ValueError):
+        raise Undecodable("not base64") from None
+
+
+def _date(found: Any) -> int:
+    if type(found) is not str:
+        raise _mismatch(found, T.DateType())
+    try:
+        return spark_times.days(found)
+    except ValueError as error:
+        raise Undecodable(str(error)) from None
+
+
+def _timestamp(found: Any) -> int:
+    if type(found) is Whole and len(found) <= 20:
+        micros = int(found) * 1_000_000
+        if _LONG_MIN <= micros <= _LONG_MAX:
+            return micros
+    if type(found) is not str:
+        raise _mismatch(found, T.TimestampType())
+    try:
+        return spark_times.micros(found)
+    except ValueError as error:
+        raise Undecodable(str(error)) from None
+
+
+_SCALARS: dict[type[T.DataType], Converter] = {
+    T.BooleanType: _boolean,
+    T.FloatType: _float32,
+    T.DoubleType: _float,
+    T.StringType: _string,
+    T.BinaryType: _binary,
+    T.DateType: _date,
+    T.TimestampType: _timestamp,
+}
+
+
+def _mismatch(found: Any, kind: T.DataType) -> Undecodable:
+    return Undecodable(f"{_name(found)} where {kind.simpleString()} is needed")
+
+
+def _name(found: Any) -> str:
+    names = {JsonObject: "an object", list: "an array", bool: f"{found}".lower(), type(None): "null"}
+    if type(found) in names:
+        return names[type(found)]
+    return f"the string {_shorten(found)!r}" if type(found) is str else f"the number {_shorten(found)}"
+
+
+def _shorten(text: str) -> str:
+    return str(text) if len(text) <= 60 else f"{text[:60]}..."

@@ -1,0 +1,90 @@
+"""Batches of record values decoded to columns of the schema.
+
+Guarantee: what becomes of a value depends on that value alone, neither on where batches end nor on which
+path ran. A batch that the fast parser cannot answer for is cut until the values concerned stand alone,
+and there the reference decides. What the reference refuses but the fast parser takes alone (infinities
+and very deep nesting inside unknown members) is taken. Bad records are returned, never dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from sink.decode.json_columns import FastParser
+from sink.decode.json_values import Undecodable, record_decoder
+from sink.schema import TableSchema
+
+_ALONE = 8
+"""Batches of up to so many values are decoded one by one."""
+_PIECES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class BadValue:
+    """`index` counts values from the beginning of the batch."""
+
+    index: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """`rows` holds the good values in order. When `bad` is empty, that is one row per value."""
+
+    rows: pa.RecordBatch
+    bad: tuple[BadValue, ...]
+
+
+class Decoder:
+    """Decodes JSON values by one schema. Not to be shared between threads."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        self._schema = schema
+        self._fast = FastParser(schema)
+        self._slow = record_decoder(schema.values)
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        rows = self._fast.parse(values)
+        if rows is not None:
+            return Decoded(rows, ())
+        parts: list[pa.RecordBatch] = []
+        bad: list[BadValue] = []
+        self._cut(values, 0, parts, bad)
+        whole = pa.Table.from_batches(parts, schema=self._schema.fields).combine_chunks().to_batches()
+        return Decoded(whole[0] if whole else _rows([], self._schema.fields), tuple(bad))
+
+    def _cut(self, values: pa.BinaryArray, at: int, parts: list[pa.RecordBatch], bad: list[BadValue]) -> None:
+        """Decodes values that the fast parser refused as a whole; `at` is where they begin in the batch."""
+        if len(values) <= _ALONE or not self._fast.supported:
+            self._one_by_one(values, at, parts, bad)
+            return
+        step = -(-len(values) // _PIECES)
+        for start in range(0, len(values), step):
+            piece = values.slice(start, step)
+            rows = self._fast.parse(piece)
+            if rows is None:
+                self._cut(piece, at + start, parts, bad)
+            else:
+                parts.append(rows)
+
+    def _one_by_one(self, values: pa.BinaryArray, at: int, parts: list[pa.RecordBatch], bad: list[BadValue]) -> None:
+        pending: list[dict[str, Any]] = []
+        for index, value in enumerate(values):
+            try:
+                pending.append(self._slow(value.as_py()))
+            except Undecodable as error:
+                rows = self._fast.parse(values.slice(index, 1))
+                if rows is None:
+                    bad.append(BadValue(at + index, str(error)))
+                    continue
+                parts.extend((_rows(pending, self._schema.fields), rows))
+                pending = []
+        parts.append(_rows(pending, self._schema.fields))
+
+
+def _rows(records: list[dict[str, Any]], fields: pa.Schema) -> pa.RecordBatch:
+    columns = [pa.array([record[field.name] for record in records], field.type) for field in fields]
+    return pa.RecordBatch.from_arrays(columns, schema=fields)

@@ -1,0 +1,282 @@
+"""One life of a worker in the fleet: from joining under a fresh incarnation to the end of its session.
+
+Holds a participant for as long as it lives, stands for election again and again, and runs a coordinator for
+each term that it wins. The end of the ZooKeeper session ends everything here; what was under way may still
+have its effect, and is fenced by epoch, header version and member znode.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+
+import structlog
+from kazoo.client import KazooClient
+from kazoo.protocol.states import KazooState
+
+from coordination.coordinator import Coordinator
+from coordination.election import Candidacy
+from coordination.errors import ConfigError, Corrupt, Unavailable
+from coordination.keeper import Keeper
+from coordination.messages import Drain, KeeperChanged, ShareSeen
+from coordination.model import Member, WorkerState
+from coordination.offsets import DataLossPolicy, OffsetReset
+from coordination.participant import Participant
+from coordination.slicing import Limits
+from coordination.term import CoordinatorConfig
+from sink.config import Settings
+from sink.kafka import Log
+from sink.observer import Observer
+from sink.runtime import Actor, CoordinatorPerformer, ParticipantPerformer
+from sink.table import Table
+from sink.write.engine import Engine
+
+LOG = structlog.get_logger("sink.worker")
+RETRY_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What outlives an incarnation. Each executor has one thread, so that two lives never overlap in it."""
+
+    settings: Settings
+    client: KazooClient
+    keeper: Keeper
+    root: str
+    table: Table
+    engine: Engine
+    log: Log
+    coordinating: Executor
+    participating: Executor
+    observer: Observer
+
+
+class Incarnation:
+    def __init__(self, resources: Resources, member: Member) -> None:
+        self._with = resources
+        self._member = member
+        self._ended = threading.Event()
+        self._changed = threading.Event()
+        self._draining = threading.Event()
+        self._drained = threading.Event()
+        self._actors: list[Actor] = []
+        self._coordinator: Actor | None = None
+        self._candidacy: Candidacy | None = None
+        self._writer = ParticipantPerformer(
+            resources.keeper, resources.engine, member.incarnation, resources.observer.metrics
+        )
+        self._participant = Actor(
+            "participant",
+            Participant(member.incarnation),
+            self._writer,
+            resources.participating,
+            resources.observer.note,
+            self._participant_resigned,
+        )
+        self._reader = threading.Thread(target=self._guarded, args=(self._read_shares,), name="reader", daemon=True)
+        self._candidate = threading.Thread(target=self._guarded, args=(self._stand,), name="candidate", daemon=True)
+
+    @property
+    def ended(self) -> bool:
+        return self._ended.is_set()
+
+    def beat(self) -> float:
+        """The oldest sign of life of its actors, in monotonic seconds."""
+        actors = [actor for actor in (self._participant, self._coordinator) if actor is not None and actor.alive]
+        return min((actor.beat for actor in actors), default=time.monotonic())
+
+    def asked(self) -> float:
+        """When its coordinator made the request that is being performed, in monotonic seconds; now, without one."""
+        coordinator = self._coordinator
+        return time.monotonic() if coordinator is None else coordinator.asked
+
+    def start(self) -> None:
+        """Join the fleet. Raises Unavailable, Corrupt, or ConfigError when the fleet runs another configuration."""
+        self._with.keeper.bootstrap(self._with.settings.config_digest)
+        self._check_fleet()
+        try:
+            self._with.keeper.join(self._member)
+            # Again: of two that join at once, the later sees the other now, whose own look may have come too early.
+            self._check_fleet()
+        except (ConfigError, Corrupt, Unavailable):
+            # Also when it is unknown whether it has joined: a member that does not write would be waited for.
+            self._leave()
+            raise
+        LOG.info("worker.joined", incarnation=self._member.incarnation)
+        self._participant.start()
+        self._reader.start()
+        self._candidate.start()
+        self._changed.set()
+
+    def session_changed(self, state: str) -> None:
+        if state == KazooState.LOST and not self.ended:
+            LOG.warning("session.lost", incarnation=self._member.incarnation)
+            self.end()
+
+    def tree_changed(self) -> None:
+        self._changed.set()
+        if (coordinator := self._coordinator) is not None:
+            coordinator.post(KeeperChanged(time.monotonic()))
+
+    def drain(self, seconds: float) -> bool:
+        """Finish what is open and leave; False when the time was not enough and it was abandoned."""
+        try:
+            self._with.keeper.join(replace(self._member, state=WorkerState.DRAINING))
+        except Unavailable as error:
+            LOG.warning("drain.unannounced", reason=str(error))
+        self._draining.set()
+        deadline = time.monotonic() + seconds
+        coordinator, candidacy = self._coordinator, self._candidacy
+        if coordinator is not None:
+            coordinator.post(Drain(time.monotonic()))
+        elif candidacy is not None:
+            candidacy.withdraw()
+        self._candidate.join(max(0.0, deadline - time.monotonic()))
+        self._participant.post(Drain(time.monotonic()))
+        drained = self._drained.wait(max(0.0, deadline - time.monotonic())) and not self._candidate.is_alive()
+        self.end()
+        return drained
+
+    def end(self) -> None:
+        self._ended.set()
+        self._changed.set()
+        if (candidacy := self._candidacy) is not None:
+            candidacy.withdraw()
+
+    def close(self, timeout: float) -> None:
+        """After `end`: stop the actors and give back what the session still holds."""
+        self.end()
+        self._participant.stop()
+        # Its answer would find nobody, and the next life's first write would wait for it.
+        self._writer.cancel()
+        self._candidate.join(timeout)
+        self._reader.join(timeout)
+        self._participant.join(timeout)
+        self._leave()
+
+    def _leave(self) -> None:
+        try:
+            if self._with.client.connected:
+                self._with.keeper.leave(self._member.incarnation)
+        except Unavailable as error:
+            LOG.warning("worker.left_unannounced", reason=str(error))
+
+    def _check_fleet(self) -> None:
+        """Refuse to run beside workers that have another configuration under the same sink name."""
+        members = self._with.keeper.read().members
+        others = sorted(member.worker for member in members if member.config != self._member.config)
+        if others:
+            raise ConfigError(
+                f"sink {self._with.settings.name!r}: {', '.join(others)} already run under this name with another"
+                " configuration; use the same settings on every worker, stop the others first, or choose another"
+                " sink.name"
+            )
+
+    def _participant_resigned(self, reason: str) -> None:
+        LOG.info("participant.resigned", reason=reason)
+        self._drained.set()
+        self.end()
+
+    def _read_shares(self) -> None:
+        while not self._ended.is_set():
+            self._changed.wait()
+            self._changed.clear()
+            if self._ended.is_set():
+                return
+            try:
+                share = self._with.keeper.share(self._member.incarnation)
+            except (Unavailable, Corrupt) as error:
+                LOG.warning("keeper.unread", reason=str(error))
+                self._ended.wait(RETRY_SECONDS)
+                self._changed.set()
+                continue
+            self._with.observer.metrics.halted(share.halted)
+            self._participant.post(ShareSeen(time.monotonic(), share))
+
+    def _stand(self) -> None:
+        while not self._ended.is_set() and not self._draining.is_set():
+            candidacy = self._candidacy = Candidacy(self._with.client, self._with.root, self._member.incarnation)
+            if self._ended.is_set() or self._draining.is_set():
+                return  # whoever said so may have seen the candidacy before this one
+            try:
+                # Somebody may have removed the tree, or a part of it, since this incarnation joined.
+                self._with.keeper.bootstrap(self._with.settings.config_digest)
+                lock_path = candidacy.campaign()
+            except Unavailable as error:
+                LOG.warning("election.interrupted", reason=str(error))
+                self._ended.wait(RETRY_SECONDS)
+                continue
+            if lock_path is not None:
+                if not self._ended.is_set():
+                    self._coordinate(lock_path)
+                self._give_up(candidacy)
+
+    def _give_up(self, candidacy: Candidacy) -> None:
+        """Tries for as long as the session may live: a contender that is left behind would block every election."""
+        while self._with.client.state != KazooState.LOST:
+            try:
+                if self._with.client.connected:
+                    candidacy.resign()
+                    return
+            except Unavailable as error:
+                LOG.warning("election.not_resigned", reason=str(error))
+            time.sleep(RETRY_SECONDS)
+
+    def _guarded(self, run: Callable[[], None]) -> None:
+        """A thread that dies of a defect takes its incarnation with it, which is then replaced."""
+        try:
+            run()
+        except Exception as error:
+            LOG.exception("incarnation.failed", thread=threading.current_thread().name, reason=repr(error))
+            self.end()
+
+    def _coordinate(self, lock_path: str) -> None:
+        resigned = threading.Event()
+
+        def resign(reason: str) -> None:
+            LOG.info("coordinator.resigned", reason=reason)
+            resigned.set()
+
+        performer = CoordinatorPerformer(
+            self._with.keeper, self._with.table, self._with.log, lock_path, self._with.observer.metrics
+        )
+        machine = Coordinator(coordinator_config(self._with.settings, self._member.incarnation, lock_path))
+        actor = Actor("coordinator", machine, performer, self._with.coordinating, self._with.observer.note, resign)
+        actor.start()
+        self._coordinator = actor
+        self._with.observer.metrics.coordinating(True)
+        if self._draining.is_set():
+            actor.post(Drain(time.monotonic()))
+        while not resigned.wait(RETRY_SECONDS) and not self._ended.is_set():
+            if not actor.alive:
+                LOG.error("coordinator.died")
+                break
+        self._coordinator = None
+        self._with.observer.metrics.coordinating(False)
+        actor.stop()
+        self._with.table.stop_heartbeats()
+
+
+def new_member(settings: Settings, host: str, pid: int, version: str) -> Member:
+    incarnation = f"{settings.worker_id}:{uuid.uuid4().hex[:12]}"
+    return Member(incarnation, host, pid, version, config=settings.config_digest)
+
+
+def coordinator_config(settings: Settings, incarnation: str, lock_path: str) -> CoordinatorConfig:
+    return CoordinatorConfig(
+        sink=settings.name,
+        incarnation=incarnation,
+        lock_path=lock_path,
+        config_digest=settings.config_digest,
+        topics=settings.topics,
+        limits=Limits(settings.flush_size, settings.slice_records),
+        interval=settings.interval_ms / 1000,
+        timeout=settings.writestatus_timeout_ms / 1000,
+        in_flight=settings.in_flight,
+        reset=OffsetReset(settings.offset_reset),
+        on_data_loss=DataLossPolicy(settings.on_data_loss),
+    )

@@ -1,0 +1,43 @@
+"""What a Java exception says through py4j: its chain of causes, outermost first, without stack traces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+
+_CAUSES_MAX = 20
+
+
+def causes(error: Py4JJavaError) -> list[str]:
+    """Class names from the outermost exception to the root."""
+    return [str(cause.getClass().getName()) for cause in _chain(error)]
+
+
+def message(error: BaseException) -> str:
+    """What Java said, outermost and root, a line each at most; of another error, its class and first line."""
+    if not isinstance(error, Py4JJavaError):
+        return f"{type(error).__name__}: {_first_line(str(error).strip())}"
+    said = [_first_line(str(cause.toString())) for cause in _chain(error)]
+    return said[0] if len(said) == 1 else f"{said[0]} (cause: {said[-1]})"
+
+
+def everything(error: BaseException) -> str:
+    """All lines of all causes: Hudi wraps what a task said."""
+    if not isinstance(error, Py4JJavaError):
+        return str(error)
+    return "\n".join(str(cause.toString()) for cause in _chain(error))
+
+
+def _chain(error: Py4JJavaError) -> Iterator[Any]:
+    cause = error.java_exception
+    for _ in range(_CAUSES_MAX):
+        if cause is None:
+            return
+        yield cause
+        cause = cause.getCause()
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]

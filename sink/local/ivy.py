@@ -1,0 +1,118 @@
+"""Runs Ivy, which PySpark ships, as a child process and shows how its download goes.
+
+Ivy checks every file against the repository's checksum. Progress goes to standard error: a bar on a
+terminal, a few plain lines elsewhere. Raises `Unavailable` when something did not come, with Ivy's own
+reason and the path of its full output.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from coordination.errors import Unavailable
+
+PLAIN_SECONDS = 5.0
+REDRAW_SECONDS = 0.25
+REASONS = (
+    re.compile(r"Server access error.*|unknown host.*|.*timed? ?out.*|.*FAILED.*", re.IGNORECASE),
+    re.compile(r"module not found.*|.*not found.*", re.IGNORECASE),
+    re.compile(r".*(Exception|Error).*"),
+)
+"""What Ivy says when something did not come: the cause first, its consequences after."""
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    name: str
+    java: Path
+    options: tuple[str, ...]
+    ivy: Path
+    document: Path
+    settings: Path | None
+    cache: Path
+    jars: Path
+    log: Path
+
+
+def retrieve(download: Download) -> None:
+    """Brings every jar that `download.document` needs to `download.jars`. Raises `Unavailable`."""
+    command = [
+        *(str(download.java), "-Xmx256m", *download.options, "-jar", str(download.ivy)),
+        *("-ivy", str(download.document), "-cache", str(download.cache), "-confs", "default"),
+        *("-types", "jar", "bundle"),
+        *("-retrieve", f"{download.jars}/[artifact]-[revision](-[classifier]).[ext]"),
+    ]
+    if download.settings:
+        command += ["-settings", str(download.settings)]
+    with download.log.open("wb") as log:
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        _show(download, child)
+    finally:
+        child.kill()
+        child.wait()
+    said = download.log.read_text(errors="replace")
+    if child.returncode != 0 or "UNRESOLVED" in said or not any(download.jars.glob("*.jar")):
+        found = (reason.search(said) for reason in REASONS)
+        reason = next((match[0].strip() for match in found if match), f"Ivy: exit status {child.returncode}")
+        raise Unavailable(
+            f"could not download the {download.name} jars: {reason[:300]} (full output: {download.log}); "
+            "check the network, or a mirror in ~/.ivy2/ivysettings.xml"
+        )
+
+
+def _show(download: Download, child: subprocess.Popen[bytes]) -> None:
+    console = Console(stderr=True)
+    if console.is_terminal:
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[state]}"),
+        )
+        with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+            task = progress.add_task(f"downloading {download.name} jars", total=None, state="")
+            while not _ended(child, REDRAW_SECONDS):
+                done, total, megabytes = _state(download)
+                progress.update(
+                    task,
+                    completed=done,
+                    total=total or None,
+                    state=f"{done} of {total or '?'}, {megabytes:.0f} MB",
+                )
+        return
+    print(f"downloading {download.name} jars, once", file=sys.stderr, flush=True)
+    while not _ended(child, PLAIN_SECONDS):
+        done, total, megabytes = _state(download)
+        print(
+            f"  {download.name}: {done} of {total or '?'} jars, {megabytes:.0f} MB",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _ended(child: subprocess.Popen[bytes], seconds: float) -> bool:
+    try:
+        child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _state(download: Download) -> tuple[int, int, float]:
+    """Jars that came, jars known to be needed, megabytes on disk."""
+    said = download.log.read_text(errors="replace")
+    size = 0
+    for path in download.cache.rglob("*.jar*"):
+        try:
+            size += path.stat().st_size
+        except FileNotFoundError:
+            continue  # Ivy renamed it meanwhile: counted next time
+    return said.count("[SUCCESSFUL ]"), len(re.findall(r"^\tfound ", said, re.MULTILINE)), size / 1e6

@@ -1,0 +1,264 @@
+"""Works out what an operator's reset changes, and writes it: halts cleared, partitions moved, records of
+intent dropped.
+
+The table's checkpoint is the truth, so a reset never touches the table: it changes what ZooKeeper records,
+under a raised generation, and the next commit carries that into the table. Until that commit a reset lives in
+ZooKeeper alone: if ZooKeeper is emptied before, the sink goes on from the table's checkpoint as if there had
+been no reset, which loses and repeats nothing. A generation is raised above any that ZooKeeper or a
+checkpoint on the timeline ever had for the partition, so that no file id is used twice.
+Voided by workers of the sink that are alive but not members: it takes the coordinator's own lock and a new
+epoch, so what they still write is refused. Errors: ConfigError, Conflict (workers are alive, or a transaction
+has to be finished first), TableError, Unavailable, OutcomeUnknown.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from coordination import recovery, tree
+from coordination.errors import ConfigError, Conflict
+from coordination.model import (
+    NO_TRANSACTION,
+    Checkpoint,
+    Gap,
+    LogView,
+    PartitionState,
+    Phase,
+    TopicPartition,
+)
+from coordination.phases import enter
+from coordination.tree import Delete, Halt, KeeperView, Ledger, Op, Transaction
+
+
+class Position(Enum):
+    """Where partitions are to go on."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    CHECKPOINT = "checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the operator asks for. Without `to` and `offsets` only a halt is cleared. `topics` empty: all."""
+
+    to: Position | None = None
+    offsets: Mapping[TopicPartition, int] | None = None
+    topics: tuple[str, ...] = ()
+
+    @property
+    def moves(self) -> bool:
+        return self.to is not None or bool(self.offsets)
+
+    @property
+    def needs_log(self) -> bool:
+        return bool(self.offsets) or self.to in (Position.EARLIEST, Position.LATEST)
+
+
+@dataclass(frozen=True, slots=True)
+class TableTruth:
+    """What the timeline says. `generations`: the highest that any checkpoint on it has for a partition."""
+
+    checkpoint: Checkpoint | None
+    generations: Mapping[TopicPartition, int]
+    completed: frozenset[str]
+    pending: frozenset[str]
+
+
+NO_TABLE = TableTruth(None, {}, frozenset(), frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A partition that goes on elsewhere. `reached` is the end of what is committed, None where nothing
+    is.
+    """
+
+    source: TopicPartition
+    reached: int | None
+    after: PartitionState
+
+    @property
+    def effect(self) -> str:
+        to = self.after.end
+        if self.reached is None:
+            return "starts here"
+        if to < self.reached:
+            return f"reads {self.reached - to:,} offsets again: their rows will be in the table twice"
+        return (
+            f"leaves out {to - self.reached:,} offsets, recorded as a gap"
+            if to > self.reached
+            else "as before"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """A reset, ready to be written on top of the view that it was worked out from."""
+
+    halt: Halt | None
+    moves: tuple[Move, ...]
+    aborted: tuple[Transaction, ...]
+    changed: Mapping[TopicPartition, PartitionState]
+    ledger: Ledger | None
+    warnings: tuple[str, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        return self.halt is None and not self.moves and not self.aborted and self.ledger is None
+
+
+def refuse_if_alive(workers: Sequence[str]) -> None:
+    """Raises Conflict while there are any."""
+    if workers:
+        raise Conflict(
+            f"workers are alive ({', '.join(workers)}); stop them first, and wait until their sessions have ended"
+        )
+
+
+def work_out(view: KeeperView, request: Request, table: TableTruth, log: LogView | None) -> Reset:
+    """What `request` means for what is recorded now. Pure but for the wall clock in the records for
+    people.
+    """
+    refuse_if_alive([member.worker for member in view.members])
+    if not request.moves:
+        return Reset(view.halt, (), (), {}, None, ())
+    aborted = tuple(_abandoned(view.transactions, table))
+    positions = _positions(request, table, log)
+    moves = tuple(
+        Move(source, _reached(view, table, source), _moved(view, table, source, topic_id, offset))
+        for source, (topic_id, offset) in sorted(positions.items())
+    )
+    changed = _dropped(view, {move.source for move in moves})
+    changed |= {move.source: move.after for move in moves}
+    ledger = _ledger(view, table, moves)
+    comparison = recovery.compare({**view.states, **changed}, ledger, table.checkpoint)
+    warnings = (comparison.reason,) if isinstance(comparison, recovery.Ahead) else ()
+    return Reset(view.halt, moves, aborted, changed, ledger, warnings)
+
+
+def _abandoned(transactions: Sequence[Transaction], table: TableTruth) -> Iterator[Transaction]:
+    """Transactions to be aborted, so that the next coordinator rolls them back; Conflict for a decided
+    one.
+    """
+    for t in transactions:
+        header = t.header
+        if header.phase is Phase.COMMITTED or header.instant in table.completed:
+            raise Conflict(
+                f"transaction {header.number} is in the table but not settled; start a worker, wait until"
+                " `sink status` shows no open transaction, stop it, then reset"
+            )
+        if header.phase is Phase.PREPARED and header.instant in table.pending:
+            raise Conflict(
+                f"transaction {header.number} is decided (PREPARED) and can still be committed; start a"
+                " worker, wait until `sink status` shows no open transaction, stop it, then reset"
+            )
+        if header.phase is not Phase.ABORTED:
+            yield t
+
+
+def _positions(
+    request: Request, table: TableTruth, log: LogView | None
+) -> dict[TopicPartition, tuple[str, int]]:
+    """Topic id and offset by partition."""
+    if request.to is Position.CHECKPOINT:
+        if table.checkpoint is None:
+            raise ConfigError(
+                "the table has no checkpoint of this sink; use --to earliest, --to latest or --forget"
+            )
+        found = {
+            source: (table.checkpoint.topics[source.topic], reached.end)
+            for source, reached in table.checkpoint.ends.items()
+        }
+    else:
+        assert log is not None
+        logs = log.partitions
+        if request.offsets:
+            for source, offset in request.offsets.items():
+                held = logs.get(source)
+                if held is None:
+                    raise ConfigError(f"{source} is not a partition of the topics; see `sink status`")
+                if not held.start <= offset <= held.end:
+                    raise ConfigError(
+                        f"{source}: offset {offset} is outside the log, [{held.start}, {held.end}]"
+                    )
+            return {source: (logs[source].topic_id, offset) for source, offset in request.offsets.items()}
+        earliest = request.to is Position.EARLIEST
+        found = {
+            source: (held.topic_id, min(held.start, held.end) if earliest else held.end)
+            for source, held in logs.items()
+        }
+    chosen = {s: p for s, p in found.items() if not request.topics or s.topic in request.topics}
+    if unknown := sorted(set(request.topics) - {source.topic for source in chosen}):
+        raise ConfigError(f"--topic: nothing is known of {', '.join(unknown)}; see `sink status`")
+    return chosen
+
+
+def _reached(view: KeeperView, table: TableTruth, source: TopicPartition) -> int | None:
+    """The end of what the table holds: the checkpoint's word before ZooKeeper's."""
+    if table.checkpoint is not None and source in table.checkpoint.ends:
+        return table.checkpoint.ends[source].end
+    state = view.states.get(source)
+    return state.end if state is not None and state.end > state.start else None
+
+
+def _moved(
+    view: KeeperView, table: TableTruth, source: TopicPartition, topic_id: str, offset: int
+) -> PartitionState:
+    state = view.states.get(source)
+    used = [table.generations.get(source, -1)]
+    if state is not None:
+        used += [state.generation, *(r.generation for r in state.open)]
+    return PartitionState(topic_id, offset, offset, max(used) + 1)
+
+
+def _dropped(view: KeeperView, moved: set[TopicPartition]) -> dict[TopicPartition, PartitionState]:
+    """Other partitions that share a recorded batch with a moved one drop their range, to be planned anew."""
+    batches = {r.batch for source in moved if source in view.states for r in view.states[source].open}
+    changed: dict[TopicPartition, PartitionState] = {}
+    for source, state in view.states.items():
+        first = next((i for i, r in enumerate(state.open) if r.batch in batches), None)
+        if first is not None:
+            changed[source] = replace(state, open=state.open[:first])
+    return changed
+
+
+def _ledger(view: KeeperView, table: TableTruth, moves: Sequence[Move]) -> Ledger:
+    checkpoint = table.checkpoint
+    number = checkpoint.number if checkpoint else NO_TRANSACTION
+    known = (
+        checkpoint.gaps if checkpoint and len(checkpoint.gaps) > len(view.ledger.gaps) else view.ledger.gaps
+    )
+    topics = checkpoint.topics if checkpoint else {}
+    gaps = [
+        Gap(move.source.topic, move.source.partition, move.reached, move.after.end)
+        for move in moves
+        if move.reached is not None
+        and move.after.end > move.reached
+        # Offsets of another topic id have nothing to do with those that were committed.
+        and topics.get(move.source.topic, move.after.topic_id) == move.after.topic_id
+    ]
+    return replace(
+        view.ledger,
+        last=max(view.ledger.last, view.highest, number),
+        committed=number,
+        attempts={},
+        gaps=(*known, *(gap for gap in gaps if gap not in known)),
+    )
+
+
+def drafts(view: KeeperView, reset: Reset) -> tuple[tuple[Op, ...], ...]:
+    """The multis that write `reset`, without the fence; the last one clears the halt."""
+    wall = time.time()
+    ops: list[Op] = [
+        tree.header_op(enter(t.header, Phase.ABORTED, wall, reason="abandoned by an operator's reset"), t.version)
+        for t in reset.aborted
+    ]
+    ops += tree.shard_ops(view, reset.changed) if reset.changed else ()
+    last: list[Op] = [tree.ledger_op(view, reset.ledger)] if reset.ledger is not None else []
+    if reset.halt is not None:
+        last.append(Delete(tree.HALT))
+    return tuple(tree.batched(ops, last))

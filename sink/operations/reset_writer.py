@@ -1,0 +1,129 @@
+"""Writes a reset to ZooKeeper as a coordinator would: under the election's lock and a new epoch. Or forgets all,
+under the lock.
+
+Guarantee: no worker coordinates while a reset is written, and whoever did before is refused from then on. A
+reset that was interrupted half way leaves the halt in place and can be run again.
+Errors: Conflict (workers are alive, or the lock is not to be had), Unavailable, OutcomeUnknown.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Timer
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+
+from coordination import tree
+from coordination.election import Candidacy
+from coordination.errors import Conflict, Unavailable
+from coordination.keeper import Keeper
+from coordination.tree import Check, Delete, KeeperView, Op
+from sink.operations.reset import refuse_if_alive
+
+LOCK_SECONDS = 20.0
+
+Drafts = Callable[[KeeperView], Sequence[Sequence[Op]]]
+
+
+def write(client: KazooClient, root: str, config_digest: str, epoch_floor: int, drafts: Drafts) -> int:
+    """Writes what `drafts` makes of the tree as it is under the lock. Returns the epoch of the reset."""
+    Keeper(client, root, _ignore).bootstrap(config_digest)
+    with _lock(client, root) as lock_path:
+        fence = Check(lock_path, 0)
+        view = _read(client, root)
+        drafts(view)
+        epoch = max(view.epoch, epoch_floor) + 1
+        _read_keeper(client, root).write((fence, tree.epoch_op(view, epoch, "reset")))
+        # Read again: nobody else can write from here on, and what was read before the epoch rose may be
+        # stale.
+        view = _read(client, root)
+        keeper = _read_keeper(client, root)
+        for multi in drafts(view):
+            if multi:
+                keeper.write((fence, Check(tree.EPOCH, view.epoch_version), *multi))
+    return epoch
+
+
+def forget(client: KazooClient, root: str) -> None:
+    """Removes all that is recorded, whether it can be read or not. Interrupted half way, it can be run again."""
+    with _lock(client, root) as lock_path:
+        refuse_if_alive(workers(client, root))
+        strays = [*_paths(client, root, tree.WORKERS)][:-1]
+        # Headers first: a transaction without one means nothing.
+        paths = sorted((*recorded(client, root), *strays), key=lambda path: not path.endswith("/header"))
+        keeper = _read_keeper(client, root)
+        for multi in tree.batched([Delete(path) for path in paths], ()):
+            if multi:
+                keeper.write((Check(lock_path, 0), *multi))
+
+
+def workers(client: KazooClient, root: str) -> list[str]:
+    """Ids of the workers that are alive, by the names of their znodes; what belongs to no session is none of them."""
+    members = [*_paths(client, root, tree.WORKERS)][:-1]
+    with _listing(root):
+        stats = {path: client.exists(posixpath.join(root, path)) for path in members}
+    alive = [posixpath.basename(path) for path, stat in stats.items() if stat and stat.ephemeralOwner]
+    return sorted(name.rpartition(":")[0] for name in alive)
+
+
+def recorded(client: KazooClient, root: str) -> list[str]:
+    """Paths of all that is recorded, relative to `root`, deepest first."""
+    return [path for name in tree.RECORDS for path in _paths(client, root, name)]
+
+
+def _paths(client: KazooClient, root: str, path: str) -> Iterator[str]:
+    """All that is below a path, and the path itself at last; nothing where it is not there."""
+    with _listing(root):
+        try:
+            children = client.get_children(posixpath.join(root, path))
+        except NoNodeError:
+            return
+    for child in children:
+        yield from _paths(client, root, f"{path}/{child}")
+    yield path
+
+
+@contextmanager
+def _listing(root: str) -> Iterator[None]:
+    try:
+        yield
+    except (KazooException, KazooTimeoutError) as error:
+        raise Unavailable(f"ZooKeeper: cannot list {root}: {error!r}; nothing was changed, try again") from error
+
+
+@contextmanager
+def _lock(client: KazooClient, root: str) -> Iterator[str]:
+    candidacy = Candidacy(client, root, f"reset:{uuid.uuid4()}")
+    patience = Timer(LOCK_SECONDS, candidacy.withdraw)
+    patience.start()
+    try:
+        path = candidacy.campaign()
+    finally:
+        patience.cancel()
+    if path is None:
+        raise Conflict(
+            f"{root}: somebody else holds or waits for the coordinator's lock; stop all workers, wait until"
+            " their sessions have ended, then reset again"
+        )
+    try:
+        yield path
+    finally:
+        candidacy.resign()
+
+
+def _read(client: KazooClient, root: str) -> KeeperView:
+    """A reading without any cache."""
+    return _read_keeper(client, root).read()
+
+
+def _read_keeper(client: KazooClient, root: str) -> Keeper:
+    return Keeper(client, root, _ignore)
+
+
+def _ignore() -> None:
+    return

@@ -1,0 +1,233 @@
+"""What a sink is doing, as one value: read from ZooKeeper, with lag from Kafka where it answers.
+
+`collect` reads and changes nothing. The JSON form has a `format` number; fields are added to it, never
+renamed or taken away within one format. A reading is not atomic: two facts in it may be a moment apart.
+Errors: Unavailable, Corrupt (ZooKeeper); what Kafka refuses is part of the status, not an error.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+from coordination.errors import SinkError
+from coordination.keeper import Keeper
+from coordination.model import LogView, PartitionState, Phase, TopicPartition
+from coordination.tree import Halt, KeeperView, Summary, Transaction
+from sink.config import Settings
+from sink.kafka import Log
+
+FORMAT = 1
+PHASE_NAMES = {
+    (Phase.PLANNED.value, Phase.STARTED.value): "begin",
+    (Phase.STARTED.value, Phase.PREPARED.value): "write",
+    (Phase.PREPARED.value, Phase.COMMITTED.value): "commit",
+    (Phase.COMMITTED.value, "ENDED"): "settle",
+    (Phase.ABORTED.value, "ENDED"): "roll back",
+}
+"""What happens between two entries of a transaction's times."""
+PHASE_ORDER = (*(phase.value for phase in Phase), "ENDED")
+
+
+@dataclass(frozen=True, slots=True)
+class MemberStatus:
+    incarnation: str
+    worker: str
+    host: str
+    pid: int
+    version: str
+    state: str
+    role: str
+    """`coordinator` (and participant), or `participant`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """`[start, end)` is the recorded range in `status` BEFORE or AFTER. `lag` counts offsets that are
+    readable and not committed; the log's fields are None when Kafka does not tell."""
+
+    topic: str
+    partition: int
+    status: str
+    start: int
+    end: int
+    committed: int
+    generation: int
+    log_start: int | None
+    log_end: int | None
+    lag: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionStatus:
+    number: int
+    batch: int
+    attempt: int
+    epoch: int
+    phase: str
+    instant: str | None
+    age_seconds: float
+    """Since the transaction was planned."""
+    phase_seconds: float
+    """Since it entered its phase."""
+    slices: int
+    offsets: int
+    participants: int
+    reported: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndedStatus:
+    number: int
+    batch: int
+    outcome: str
+    instant: str | None
+    records: int
+    reason: str
+    ended: float
+    seconds: Mapping[str, float]
+    """By phase: begin, write, commit, settle; roll back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    sink: str
+    zookeeper: str
+    exists: bool
+    """Whether ZooKeeper has a tree of this sink at all."""
+    keeper: str | None
+    config: str | None
+    same_config: bool
+    """Whether the fleet's configuration is the one this command was given."""
+    epoch: int
+    coordinator: str | None
+    halt: Halt | None
+    members: tuple[MemberStatus, ...]
+    partitions: tuple[PartitionStatus, ...]
+    lag: int | None
+    transactions: tuple[TransactionStatus, ...]
+    history: tuple[EndedStatus, ...]
+    committed: int
+    kafka_error: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format": FORMAT, **asdict(self)}
+
+
+def collect(settings: Settings, keeper: Keeper, log: Log | None) -> Status:
+    """Read everything once. Without `log` there is no lag."""
+    view = keeper.read()
+    observed, error = _observe(log, [*settings.topics, *(source.topic for source in view.states)])
+    return build(settings, view, observed, error, time.time())
+
+
+def build(
+    settings: Settings, view: KeeperView, observed: LogView | None, kafka_error: str | None, wall: float
+) -> Status:
+    partitions = _partitions(view.states, observed)
+    lags = [p.lag for p in partitions]
+    return Status(
+        sink=settings.name,
+        zookeeper=f"{settings.zookeeper}{settings.zookeeper_root.rstrip('/')}/{settings.name}",
+        exists=view.info is not None,
+        keeper=view.info.uuid if view.info else None,
+        config=view.info.config if view.info else None,
+        same_config=view.info is None or view.info.config == settings.config_digest,
+        epoch=view.epoch,
+        coordinator=view.coordinator,
+        halt=view.halt,
+        members=tuple(
+            MemberStatus(
+                m.incarnation, m.worker, m.host, m.pid, m.version, m.state.value,
+                "coordinator" if m.incarnation == view.coordinator else "participant",
+            )
+            for m in view.members
+        ),
+        partitions=partitions,
+        lag=None if observed is None else sum(lag for lag in lags if lag is not None),
+        transactions=tuple(_transaction(t, wall) for t in view.transactions),
+        history=tuple(_ended(summary) for summary in reversed(view.ledger.history)),
+        committed=view.ledger.committed,
+        kafka_error=kafka_error,
+    )  # fmt: skip
+
+
+def _observe(log: Log | None, topics: Sequence[str]) -> tuple[LogView | None, str | None]:
+    if log is None:
+        return None, None
+    try:
+        return log.view(tuple(dict.fromkeys(topics))), None
+    except SinkError as error:
+        return None, str(error)
+
+
+def _partitions(
+    states: Mapping[TopicPartition, PartitionState], observed: LogView | None
+) -> tuple[PartitionStatus, ...]:
+    logs = observed.partitions if observed else {}
+    rows: list[PartitionStatus] = []
+    for source in sorted({*states, *logs}):
+        state, log = states.get(source), logs.get(source)
+        first, last = (log.start, log.end) if log else (None, None)
+        if state is None:
+            # Nothing is recorded yet: the first plan decides where it starts.
+            lag = last - first if last is not None and first is not None else None
+            rows.append(PartitionStatus(source.topic, source.partition, "NEW", 0, 0, 0, 0, first, last, lag))
+            continue
+        start, end = (state.end, state.planned_end) if state.open else (state.start, state.end)
+        lag = None if last is None else max(0, last - state.end)
+        rows.append(
+            PartitionStatus(
+                source.topic, source.partition, state.status.value, start, end, state.end, state.generation,
+                first, last, lag,
+            )
+        )  # fmt: skip
+    return tuple(rows)
+
+
+def _transaction(t: Transaction, wall: float) -> TransactionStatus:
+    header = t.header
+    slices = list(t.plan)
+    times = header.times
+    first = min(times.values(), default=wall)
+    return TransactionStatus(
+        number=header.number,
+        batch=header.batch,
+        attempt=header.attempt,
+        epoch=header.epoch,
+        phase=header.phase.value,
+        instant=header.instant,
+        age_seconds=round(max(0.0, wall - first), 3),
+        phase_seconds=round(max(0.0, wall - times.get(header.phase.value, wall)), 3),
+        slices=len(slices),
+        offsets=sum(piece.size for piece in slices),
+        participants=sum(1 for assigned in t.plan.slices.values() if assigned),
+        reported=len(t.statuses),
+        reason=header.reason,
+    )
+
+
+def _ended(summary: Summary) -> EndedStatus:
+    # By phase, not by time: clocks of two coordinators may differ.
+    order = [(phase, summary.times[phase]) for phase in PHASE_ORDER if phase in summary.times]
+    seconds: dict[str, float] = {}
+    for (phase, entered), (following, left) in pairwise(order):
+        # A phase that was left for ABORTED is counted under what it was doing.
+        doing = PHASE_NAMES.get((phase, following)) or next(
+            (name for (at, _), name in PHASE_NAMES.items() if at == phase), phase.lower()
+        )
+        seconds[doing] = round(max(0.0, left - entered), 3)
+    return EndedStatus(
+        summary.number,
+        summary.batch,
+        summary.outcome,
+        summary.instant,
+        summary.records,
+        summary.reason,
+        max(summary.times.values(), default=0.0),
+        seconds,
+    )

@@ -1,0 +1,251 @@
+"""Checks a configuration against the live servers, the storage and the table, and says all that is wrong at
+once.
+
+Each check is independent of the others and changes nothing that lasts: at most an ephemeral znode and a file
+that is deleted again. What holds now may stop holding later; nothing here is a promise about the future.
+Raises nothing of its own: what a check cannot do is a finding of that check.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka as ck
+import pyarrow as pa
+from confluent_kafka.admin import AdminClient
+from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+
+from coordination.errors import ConfigError, SinkError, Unavailable
+from coordination.keeper import Keeper
+from sink.commands.common import sink_root, zookeeper
+from sink.config import Settings
+from sink.kafka import Log
+from sink.local.java import find_java
+from sink.schema import TableSchema, parse_ddl
+from sink.table.creation import columns_misfit, misfits
+from sink.table.files import Content, look
+from sink.table.usable import unusable
+from sink.write.storage import access_of, open_storage
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fact about one part; `wrong` when the sink could not work with it."""
+
+    part: str
+    sentence: str
+    wrong: bool = False
+
+
+def validate(settings: Settings) -> list[Finding]:
+    """All findings, in the order of the parts."""
+    schema, findings = _schema(settings)
+    checks: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
+        ("Java", _java),
+        ("logs", lambda: _logs(settings)),
+        ("ZooKeeper", lambda: _zookeeper(settings)),
+        ("Kafka", lambda: _kafka(settings)),
+        ("table", lambda: _table(settings, schema)),
+    ]
+    for part, check in checks:
+        try:
+            findings += check()
+        except SinkError as error:
+            findings.append(Finding(part, str(error), wrong=True))
+    # A place that cannot be reached is found by more than one of them.
+    return list({finding.sentence: finding for finding in reversed(findings)}.values())[::-1]
+
+
+def _schema(settings: Settings) -> tuple[TableSchema | None, list[Finding]]:
+    """The columns, and whether a table and an engine can do with them what the settings ask for."""
+    place = f"schema.file ({settings.schema_file})" if settings.schema_file else "schema.ddl"
+    try:
+        schema = parse_ddl(settings.schema_text, settings.provenance, place)
+    except SinkError as error:
+        return None, [Finding("schema", str(error), wrong=True)]
+    columns = schema.spark.names
+    said = f"{len(columns)} columns: {', '.join(columns[:12])}{', ...' if columns[12:] else ''}"
+    wrong = [Finding("settings", str(error), wrong=True) for error in unusable(settings, schema)]
+    return schema, [Finding("schema", said), *wrong]
+
+
+def _java() -> Iterator[Finding]:
+    java = find_java()
+    yield Finding("Java", f"Java {java.version} at {java.binary}")
+
+
+def _logs(settings: Settings) -> Iterator[Finding]:
+    directory = settings.log_dir.absolute()
+    if problem := _unwritable(directory):
+        yield Finding("logs", f"log.dir: {problem}", wrong=True)
+    else:
+        yield Finding("logs", f"{directory} can be written")
+
+
+def _unwritable(directory: Path) -> str | None:
+    existing = directory
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir():
+        return f"{existing} is not a directory; name another place"
+    if not os.access(existing, os.W_OK | os.X_OK):
+        return f"{existing} cannot be written by this user; change its owner or name another place"
+    return None
+
+
+def _zookeeper(settings: Settings) -> Iterator[Finding]:
+    with zookeeper(settings) as client:
+        yield Finding("ZooKeeper", f"{settings.zookeeper} answers")
+        root = sink_root(settings)
+        try:
+            existing = root
+            while existing and client.exists(existing) is None:
+                existing = existing.rpartition("/")[0]
+            probe = client.create(f"{existing}/sink-validate-{uuid.uuid4().hex}", b"", ephemeral=True)
+            client.delete(probe)
+        except NoAuthError:
+            yield Finding(
+                "ZooKeeper", f"{existing or '/'} may not be written by this user; correct its ACL", wrong=True
+            )
+        except NoNodeError:
+            yield Finding(
+                "ZooKeeper",
+                "the chroot of zookeeper.connect does not exist; create that znode first",
+                wrong=True,
+            )
+        except (KazooException, KazooTimeoutError) as error:
+            raise Unavailable(
+                f"ZooKeeper at {settings.zookeeper} stopped answering ({error!r}); try again"
+            ) from error
+        else:
+            yield Finding("ZooKeeper", f"{existing or '/'} can be written")
+        yield from _fleet(settings, Keeper(client, root, lambda: None))
+
+
+def _fleet(settings: Settings, keeper: Keeper) -> Iterator[Finding]:
+    view = keeper.read()
+    if view.info is None:
+        yield Finding("fleet", f"no sink {settings.name} yet")
+        return
+    if view.halt is not None:
+        yield Finding("fleet", f"the sink has halted: {view.halt.reason}", wrong=True)
+    workers = ", ".join(member.worker for member in view.members)
+    if view.info.config == settings.config_digest:
+        yield Finding("fleet", f"sink {settings.name}, same configuration, workers: {workers or 'none'}")
+    elif view.members:
+        yield Finding(
+            "fleet",
+            f"{workers} run as sink {settings.name!r} with another configuration; use the same settings on"
+            " every worker, stop the others first, or choose another sink.name",
+            wrong=True,
+        )
+    else:
+        yield Finding(
+            "fleet", f"sink {settings.name} ran with another configuration before; no worker runs now"
+        )
+
+
+def _kafka(settings: Settings) -> Iterator[Finding]:
+    log = Log(settings.kafka_native)
+    try:
+        view = log.view(settings.topics)
+    finally:
+        log.close()
+    yield Finding("Kafka", f"{settings.bootstrap} answers, cluster {view.cluster}")
+    for topic in settings.topics:
+        logs = [held for source, held in view.partitions.items() if source.topic == topic]
+        held = sum(each.end - each.start for each in logs)
+        yield Finding("Kafka", f"topic {topic}: {len(logs)} partitions, {held:,} offsets to read")
+    yield from _permissions(settings)
+
+
+def _permissions(settings: Settings) -> Iterator[Finding]:
+    """What the brokers say this user may do. A broker without authorisation says nothing, or everything."""
+    admin = AdminClient({**settings.kafka_native}, logger=_SILENT)
+    topics = ck.TopicCollection(list(settings.topics))
+    answers = admin.describe_topics(topics, include_authorized_operations=True, request_timeout=10)
+    for topic, answer in answers.items():
+        try:
+            allowed = answer.result(15).authorized_operations
+        except (ck.KafkaException, TimeoutError) as error:
+            yield Finding("Kafka", f"topic {topic}: what this user may do is not told ({error})")
+            continue
+        if allowed and "READ" not in {operation.name for operation in allowed}:
+            yield Finding(
+                "Kafka", f"topic {topic}: this user may not READ it; grant READ and DESCRIBE", wrong=True
+            )
+
+
+class _Silent:
+    """Takes librdkafka's own log lines."""
+
+    def log(self, *_ignored: object) -> None:
+        return
+
+
+_SILENT: Any = _Silent()
+
+
+def _table(settings: Settings, schema: TableSchema | None) -> Iterator[Finding]:
+    if settings.engine == "hudi" and not _reached(settings):
+        sentence = f"{settings.base_path} is reached by Spark alone: a worker looks at it when it starts"
+        yield Finding("table", sentence)
+        return
+    found = look(settings.base_path, access_of(settings.spark))
+    if found.content is Content.OTHER:
+        what = ", ".join(found.names)
+        yield Finding(
+            "table",
+            f"{settings.base_path} holds something else than a Hudi table ({what}); name an empty place with"
+            " target.base.path",
+            wrong=True,
+        )
+        return
+    yield from _writable(settings)
+    if found.content is Content.NOTHING:
+        yield Finding("table", f"{settings.base_path} is empty: the table will be created")
+        return
+    yield Finding(
+        "table", f"{settings.base_path} holds the Hudi table {found.properties.get('hoodie.table.name', '?')}"
+    )
+    wrong = list(misfits(settings, found.properties))
+    if schema is not None and found.schema is not None:
+        wrong += filter(None, [columns_misfit(json.dumps(found.schema), schema)])
+    for sentence in wrong:
+        yield Finding("table", f"{settings.base_path}: {sentence}", wrong=True)
+
+
+def _reached(settings: Settings) -> bool:
+    try:
+        open_storage(settings.base_path, access_of(settings.spark))
+    except ConfigError:
+        return False
+    return True
+
+
+def _writable(settings: Settings) -> Iterator[Finding]:
+    storage = open_storage(settings.base_path, access_of(settings.spark))
+    if storage.has_directories and storage.root.startswith("/") and not settings.base_path.startswith("hdfs"):
+        problem = _unwritable(Path(storage.root))
+        if problem:
+            yield Finding("table", f"target.base.path: {problem}", wrong=True)
+        return
+    probe = f".sink-validate-{uuid.uuid4().hex}"
+    try:
+        with storage.create(probe) as stream:
+            stream.write(b"")
+        storage.delete(probe)
+    except (OSError, pa.ArrowException) as error:
+        with suppress(OSError, pa.ArrowException):
+            storage.delete(probe)
+        yield Finding(
+            "table", f"{settings.base_path} cannot be written ({error}); correct its permissions", wrong=True
+        )

@@ -1,0 +1,356 @@
+"""Runs the machines: the one place that performs their effects and turns what happens into outcomes.
+
+An `Actor` gives a machine one thread to step in and performs its requests, one at a time, on an executor that
+outlives it: a new term never overlaps with what an older one still has under way. An exception becomes the
+outcome that it proves, and `Unknown` where it proves nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from typing import Protocol
+
+import structlog
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from coordination import messages
+from coordination.errors import (
+    BadRecord,
+    Conflict,
+    Corrupt,
+    DataLoss,
+    NotLeader,
+    OutcomeUnknown,
+    SinkError,
+    TableError,
+    Unavailable,
+)
+from coordination.keeper import Keeper
+from coordination.messages import (
+    Answered,
+    Cancel,
+    Done,
+    Effect,
+    Event,
+    Failed,
+    Note,
+    Operation,
+    Outcome,
+    Refused,
+    Request,
+    Resign,
+    Tick,
+    Unknown,
+)
+from coordination.model import (
+    NO_TRANSACTION,
+    Failure,
+    FailureKind,
+    PartitionState,
+    TableView,
+    TopicPartition,
+    WriteStatus,
+)
+from coordination.tree import EPOCH, Check, header_path
+from sink.failpoints import Failpoints
+from sink.kafka import Log
+from sink.metrics import Metrics
+from sink.table import Table, TableOutcome
+from sink.write.engine import Engine
+
+LOG = structlog.get_logger("sink.worker")
+TICK_SECONDS = 0.1
+
+
+class Machine(Protocol):
+    def step(self, event: Event) -> list[Effect]: ...
+
+
+class Performer(Protocol):
+    """Performs one request, blocking. Never raises for what it can name as an outcome."""
+
+    def perform(self, request: Request) -> Outcome: ...
+
+    def cancel(self, request_id: int) -> None: ...
+
+
+class Actor:
+    """One machine at work. `on_note` gets its notes, `on_resign` its last word; both in the actor's thread."""
+
+    def __init__(
+        self,
+        name: str,
+        machine: Machine,
+        performer: Performer,
+        executor: Executor,
+        on_note: Callable[[Note], None],
+        on_resign: Callable[[str], None],
+    ) -> None:
+        self._machine = machine
+        self._performer = performer
+        self._executor = executor
+        self._on_note = on_note
+        self._on_resign = on_resign
+        self._failpoints = Failpoints.from_environment()
+        self._events: queue.Queue[Event | None] = queue.Queue()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.beat = time.monotonic()
+        """When the actor's thread last came round: what the watchdog looks at."""
+        self._asked: float | None = None
+
+    @property
+    def asked(self) -> float:
+        """When it made the request that is being performed, in monotonic seconds; now, if there is none."""
+        asked = self._asked
+        return time.monotonic() if asked is None else asked
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def post(self, event: Event) -> None:
+        self._events.put(event)
+
+    def stop(self) -> None:
+        """End without waiting for what is being performed: its answer will find nobody."""
+        self._events.put(None)
+        self._ended.set()
+
+    def join(self, timeout: float) -> None:
+        self._thread.join(timeout)
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self._step_until_ended()
+        except Exception as error:
+            LOG.exception("machine.failed", machine=self._thread.name)
+            self._ended.set()
+            self._on_resign(f"a defect: {error!r}")
+
+    def _step_until_ended(self) -> None:
+        while not self._ended.is_set():
+            self.beat = time.monotonic()
+            try:
+                event = self._events.get(timeout=TICK_SECONDS)
+            except queue.Empty:
+                event = Tick(time.monotonic(), time.time())
+            if event is None:
+                return
+            # People read the wall clock of phases: keep it no older than the event that enters one.
+            for effect in self._machine.step(Tick(time.monotonic(), time.time())) + self._machine.step(event):
+                self._handle(effect)
+
+    def _handle(self, effect: Effect) -> None:
+        match effect:
+            case Request():
+                self._asked = time.monotonic()
+                self._executor.submit(self._perform, effect)
+            case Cancel(id=id):
+                self._performer.cancel(id)
+            case Note():
+                self._on_note(effect)
+            case Resign(reason):
+                self._ended.set()
+                self._on_resign(reason)
+
+    def _perform(self, request: Request) -> None:
+        outcome: Outcome = Unknown("not performed: its machine has ended")
+        if not self._ended.is_set():
+            self._failpoints.reach(request.operation, "before")
+            try:
+                outcome = self._performer.perform(request)
+            except Exception as error:
+                LOG.exception("request.failed", operation=type(request.operation).__name__)
+                outcome = Unknown(said(error))
+            self._failpoints.reach(request.operation, "after")
+        self._asked = None
+        self.post(Answered(time.monotonic(), request.id, outcome))
+
+
+class CoordinatorPerformer:
+    """A coordinator's requests on ZooKeeper, the table and the log."""
+
+    def __init__(self, keeper: Keeper, table: Table, log: Log, lock_path: str, metrics: Metrics) -> None:
+        self._keeper = keeper
+        self._table = table
+        self._log = log
+        self._lock_path = lock_path
+        self._metrics = metrics
+        self._states: Mapping[TopicPartition, PartitionState] = {}
+        self._failpoints = Failpoints.from_environment()
+
+    def perform(self, request: Request) -> Outcome:
+        operation = request.operation
+        try:
+            match operation:
+                case messages.Write():
+                    return write(self._keeper, operation)
+                case messages.Complete():
+                    return self._complete(operation)
+                case messages.Begin() | messages.RollBack():
+                    return self._change_table(operation)
+                case _:
+                    return Done(self._read(operation))
+        except (Corrupt, TableError) as error:
+            return Failed(str(error), invalid=True)
+        except (SinkError, Py4JError, OSError) as error:
+            # Only reads come here: whatever went wrong, nothing was changed.
+            return Failed(said(error))
+
+    def cancel(self, request_id: int) -> None:
+        raise AssertionError(f"a coordinator cancels nothing, and was asked to cancel {request_id}")
+
+    def _read(self, operation: Operation) -> object:
+        match operation:
+            case messages.ReadKeeper():
+                view = self._keeper.read()
+                self._states = view.states
+                return view
+            case messages.ReadTable(instants):
+                return self._table.view(instants)
+            case messages.ReadLog(topics):
+                seen = self._log.view(topics)
+                self._metrics.lag(self._states, seen)
+                return seen
+            case messages.FindHeld(stats=stats):
+                return self._table.held(stats)
+        raise AssertionError(f"not a coordinator's request: {operation}")
+
+    def _change_table(self, operation: messages.Begin | messages.RollBack) -> Outcome:
+        try:
+            if isinstance(operation, messages.Begin):
+                return Done(self._table.begin(operation.number, operation.epoch))
+            self._table.roll_back(operation.instant)
+            return Done()
+        except (TableError, Unavailable, Conflict) as error:
+            return Failed(str(error), invalid=isinstance(error, TableError))
+        except (SinkError, Py4JError, OSError) as error:
+            return Unknown(said(error))
+
+    def _complete(self, operation: messages.Complete) -> Outcome:
+        """The three checks run inside the table lock, right before the commit; see DESIGN 3.2, step 5."""
+
+        def guard(view: TableView) -> None:
+            newest = view.checkpoint.number if view.checkpoint else NO_TRANSACTION
+            if newest != operation.checkpoint.base:
+                raise Disproved(
+                    f"the table's checkpoint is transaction {newest}, this one extends {operation.checkpoint.base}"
+                )
+            # Last, for it is the one that time can undo: a linearizable reading of lock, epoch and header.
+            self._keeper.write(
+                (
+                    Check(self._lock_path, 0),
+                    Check(EPOCH, operation.epoch_version),
+                    Check(header_path(operation.number), operation.header_version),
+                )
+            )
+            self._failpoints.at("Complete.guarded")
+
+        try:
+            outcome = self._table.complete(operation.instant, operation.stats, operation.checkpoint, guard)
+        except Disproved as error:
+            return Refused(str(error))
+        except NotLeader as error:
+            return Refused(str(error), fenced=True)
+        except (Conflict, Unavailable) as error:
+            return Failed(str(error))
+        except (SinkError, Py4JError, OSError) as error:
+            return Unknown(said(error))
+        return _COMPLETE_OUTCOMES[outcome](outcome.value)
+
+
+_COMPLETE_OUTCOMES: Mapping[TableOutcome, Callable[[str], Outcome]] = {
+    TableOutcome.COMPLETED: lambda _: Done(),
+    TableOutcome.ALREADY_COMPLETE: lambda _: Done(),
+    TableOutcome.ROLLED_BACK: Refused,
+    TableOutcome.CONFLICT: Refused,
+    # Not settled yet: the next look at the timeline finds it rolled back, or gone.
+    TableOutcome.ROLLING_BACK: Failed,
+    TableOutcome.ABSENT: Failed,
+}
+
+
+class Disproved(SinkError):
+    """Proof, under the table lock, that a prepared instant can no longer complete as it is."""
+
+
+class ParticipantPerformer:
+    """A participant's requests: writing slices with an engine, and reporting over ZooKeeper."""
+
+    def __init__(self, keeper: Keeper, engine: Engine, incarnation: str, metrics: Metrics) -> None:
+        self._keeper = keeper
+        self._engine = engine
+        self._incarnation = incarnation
+        self._metrics = metrics
+        self._writing: tuple[int, str] | None = None
+
+    def perform(self, request: Request) -> Outcome:
+        operation = request.operation
+        if isinstance(operation, messages.Write):
+            return write(self._keeper, operation)
+        assert isinstance(operation, messages.WriteSlices)
+        self._writing = (request.id, operation.instant)
+        try:
+            return self._write_slices(operation)
+        finally:
+            self._writing = None
+
+    def cancel(self, request_id: int | None = None) -> None:
+        """Ends the write of that request, or whatever is being written."""
+        writing = self._writing
+        if writing is not None and request_id in (None, writing[0]):
+            self._engine.cancel(writing[1])
+
+    def _write_slices(self, operation: messages.WriteSlices) -> Outcome:
+        started = time.monotonic()
+        try:
+            written = self._engine.write(operation.instant, operation.slices)
+        except BadRecord as error:
+            return _failed(FailureKind.BAD_RECORD, error)
+        except DataLoss as error:
+            return _failed(FailureKind.DATA_LOSS, error)
+        except (PySparkException, Py4JError, SinkError, OSError) as error:
+            return Failed(said(error))
+        self._metrics.wrote(sum(json.loads(stat)["fileSizeInBytes"] for stat in written.stats))
+        seconds = round(time.monotonic() - started, 3)
+        return Done(
+            WriteStatus(
+                operation.number, self._incarnation, written.results, written.stats, seconds=seconds
+            )
+        )
+
+
+def write(keeper: Keeper, operation: messages.Write) -> Outcome:
+    try:
+        keeper.write(operation.ops)
+        return Done()
+    except NotLeader as error:
+        return Refused(str(error), fenced=True)
+    except Conflict as error:
+        return Refused(str(error))
+    except OutcomeUnknown as error:
+        return Unknown(str(error))
+
+
+def said(error: BaseException) -> str:
+    """An error in one line: its first lines without Java's stack trace, or what a Python traceback ends with."""
+    text, _, _ = str(error).partition("\n\tat ")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = lines[-1:] if "Traceback (most recent call last):" in lines else lines[:3]
+    return f"{type(error).__name__}: {' '.join(told)}"[:500]
+
+
+def _failed(kind: FailureKind, error: BadRecord | DataLoss) -> Failed:
+    return Failed(
+        str(error), failure=Failure(kind, str(error), error.topic, error.partition, error.offset)
+    )

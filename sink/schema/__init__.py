@@ -1,0 +1,178 @@
+"""The table's columns, declared once and given in the forms that Spark, Arrow and Avro need.
+
+Guarantee: the forms agree; what the Arrow writer lays down is what Hudi and Spark read back. Needs no JVM.
+Voided by a table whose columns were changed behind the sink. Raises ConfigError, with the place in the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+from pyspark.sql import types as T
+
+from coordination.errors import ConfigError
+from sink.schema.avro import AVRO_NAME, avro_schema, struct_of_avro
+from sink.schema.ddl import parse_struct
+
+RESERVED_PREFIXES = ("_hoodie_", "_kafka_")
+META_COLUMNS = (
+    "_hoodie_commit_time",
+    "_hoodie_commit_seqno",
+    "_hoodie_record_key",
+    "_hoodie_partition_path",
+    "_hoodie_file_name",
+)
+PROVENANCE = T.StructType(
+    [
+        T.StructField("_kafka_topic", T.StringType()),
+        T.StructField("_kafka_partition", T.IntegerType()),
+        T.StructField("_kafka_offset", T.LongType()),
+        T.StructField("_kafka_timestamp", T.TimestampType()),
+    ]
+)
+
+_ARROW: dict[type[T.DataType], pa.DataType] = {
+    T.BooleanType: pa.bool_(),
+    T.ByteType: pa.int8(),
+    T.ShortType: pa.int16(),
+    T.IntegerType: pa.int32(),
+    T.LongType: pa.int64(),
+    T.FloatType: pa.float32(),
+    T.DoubleType: pa.float64(),
+    T.StringType: pa.string(),
+    T.BinaryType: pa.binary(),
+    T.DateType: pa.date32(),
+    T.TimestampType: pa.timestamp("us", "UTC"),
+}
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """`values` are the columns as declared: what a record must hold. The table adds provenance to them."""
+
+    values: T.StructType
+    provenance: bool = True
+
+    @cached_property
+    def spark(self) -> T.StructType:
+        """The whole table as Spark reads it back. Avro has no 8 and 16 bit integers: they are read as int."""
+        widened = _widen(self.values)
+        assert isinstance(widened, T.StructType)
+        return T.StructType(widened.fields + (PROVENANCE.fields if self.provenance else []))
+
+    @cached_property
+    def fields(self) -> pa.Schema:
+        """The value columns in the types the table holds."""
+        return arrow_schema(_widen(self.values))
+
+    @cached_property
+    def declared(self) -> pa.Schema:
+        """The value columns in the types a record must satisfy."""
+        return arrow_schema(self.values)
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """The whole table."""
+        return arrow_schema(self.spark)
+
+    def avro(self, table_name: str) -> str:
+        """The whole table as Hudi names it in its commits."""
+        return avro_schema(self.spark, table_name)
+
+    def require(self, names: Sequence[str], setting: str, allowed: Sequence[type[T.DataType]]) -> None:
+        """Refuses a setting that names a column the table has not, or one of a type that cannot serve."""
+        for name in names:
+            if name not in self.spark.names:
+                known = ", ".join(self.spark.names)
+                raise ConfigError(f"{setting}: no column {name!r} in the schema; columns are {known}")
+            kind = self.spark[name].dataType
+            if not isinstance(kind, tuple(allowed)):
+                served = ", ".join(sorted(each.typeName() for each in allowed))
+                raise ConfigError(
+                    f"{setting}: column {name!r} is {kind.simpleString()}, which cannot serve; use one of {served}"
+                )
+
+
+def parse_ddl(text: str, provenance: bool = True, place: str = "schema") -> TableSchema:
+    """A schema from Spark DDL (`id bigint not null, tags array<string>`) or from an Avro record in JSON.
+
+    `place` is what an error names as the text's origin.
+    """
+    try:
+        return TableSchema(_struct(text), provenance)
+    except ConfigError as error:
+        raise ConfigError(f"{place}: {str(error).removeprefix('schema: ')}") from None
+    except RecursionError:
+        raise ConfigError(f"{place}: types are nested too deeply; flatten them") from None
+
+
+def _struct(text: str) -> T.StructType:
+    if not text.strip():
+        raise ConfigError("schema: it is empty; give columns as DDL, for instance `id bigint, name string`")
+    struct = struct_of_avro(text) if text.lstrip().startswith("{") else parse_struct(text)
+    _check_names(struct, "")
+    for field in struct.fields:
+        if field.name.lower().startswith(RESERVED_PREFIXES):
+            raise ConfigError(
+                f"schema: column {field.name!r} is reserved, for Hudi and the sink add columns of such names; rename it"
+            )
+    return struct
+
+
+def arrow_schema(struct: T.DataType) -> pa.Schema:
+    assert isinstance(struct, T.StructType)
+    return pa.schema([_arrow_field(field) for field in struct.fields])
+
+
+def arrow_type(kind: T.DataType) -> pa.DataType:
+    """Children are named as Spark names them in Parquet: element, key, value."""
+    if isinstance(kind, T.DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
+    if isinstance(kind, T.ArrayType):
+        return pa.list_(pa.field("element", arrow_type(kind.elementType), kind.containsNull))
+    if isinstance(kind, T.MapType):
+        value = pa.field("value", arrow_type(kind.valueType), kind.valueContainsNull)
+        return pa.map_(pa.field("key", pa.string(), nullable=False), value)
+    if isinstance(kind, T.StructType):
+        return pa.struct([_arrow_field(field) for field in kind.fields])
+    return _ARROW[type(kind)]
+
+
+def _arrow_field(field: T.StructField) -> pa.Field:
+    return pa.field(field.name, arrow_type(field.dataType), field.nullable)
+
+
+def _widen(kind: T.DataType) -> T.DataType:
+    if isinstance(kind, (T.ByteType, T.ShortType)):
+        return T.IntegerType()
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(_widen(kind.elementType), kind.containsNull)
+    if isinstance(kind, T.MapType):
+        return T.MapType(kind.keyType, _widen(kind.valueType), kind.valueContainsNull)
+    if isinstance(kind, T.StructType):
+        return T.StructType([T.StructField(f.name, _widen(f.dataType), f.nullable) for f in kind.fields])
+    return kind
+
+
+def _check_names(kind: T.DataType, path: str) -> None:
+    if isinstance(kind, T.ArrayType):
+        _check_names(kind.elementType, path)
+    elif isinstance(kind, T.MapType):
+        _check_names(kind.valueType, path)
+    elif isinstance(kind, T.StructType):
+        seen: set[str] = set()
+        for field in kind.fields:
+            name = path + field.name
+            if not AVRO_NAME.fullmatch(field.name):
+                raise ConfigError(
+                    f"schema: Hudi cannot hold a column named {name!r}; use letters, digits and _, no digit first"
+                )
+            if field.name.lower() in seen:
+                raise ConfigError(
+                    f"schema: column {name!r} is there twice (Spark does not tell case apart); rename one"
+                )
+            seen.add(field.name.lower())
+            _check_names(field.dataType, name + ".")

@@ -1,0 +1,166 @@
+"""Avro records to and from Spark's types, by the rules of spark-avro and Hudi.
+
+Guarantee: `avro_schema` gives what Hudi's own converter gives for the same columns (a test holds it to that).
+Raises ConfigError for Avro that no table column can hold.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from pyspark.sql import types as T
+
+from coordination.errors import ConfigError
+
+AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+MAX_PRECISION = 38
+
+_TO_AVRO: dict[type[T.DataType], Any] = {
+    T.BooleanType: "boolean",
+    T.ByteType: "int",
+    T.ShortType: "int",
+    T.IntegerType: "int",
+    T.LongType: "long",
+    T.FloatType: "float",
+    T.DoubleType: "double",
+    T.StringType: "string",
+    T.BinaryType: "bytes",
+    T.DateType: {"type": "int", "logicalType": "date"},
+    T.TimestampType: {"type": "long", "logicalType": "timestamp-micros"},
+}
+_FROM_AVRO: dict[tuple[str, str | None], type[T.DataType]] = {
+    ("boolean", None): T.BooleanType,
+    ("int", None): T.IntegerType,
+    ("long", None): T.LongType,
+    ("float", None): T.FloatType,
+    ("double", None): T.DoubleType,
+    ("string", None): T.StringType,
+    ("string", "uuid"): T.StringType,
+    ("enum", None): T.StringType,
+    ("bytes", None): T.BinaryType,
+    ("fixed", None): T.BinaryType,
+    ("int", "date"): T.DateType,
+    ("long", "timestamp-micros"): T.TimestampType,
+    ("long", "timestamp-millis"): T.TimestampType,
+}
+
+
+def avro_schema(struct: T.StructType, table_name: str) -> str:
+    """The record `hoodie.<table>.<table>_record`; a nullable column is a union with null and defaults
+    to it.
+    """
+    name = re.sub(r"[^A-Za-z0-9_]", "__", re.sub(r"^[^A-Za-z_]", "__", table_name))
+    return json.dumps(_to_avro(struct, f"{name}_record", f"hoodie.{name}"))
+
+
+def _to_avro(kind: T.DataType, name: str, space: str) -> Any:
+    if isinstance(kind, T.DecimalType):
+        return {
+            "type": "fixed",
+            "name": "fixed",
+            "namespace": f"{space}.{name}",
+            "size": _decimal_bytes(kind.precision),
+            "logicalType": "decimal",
+            "precision": kind.precision,
+            "scale": kind.scale,
+        }
+    if isinstance(kind, T.ArrayType):
+        return {
+            "type": "array",
+            "items": _optional(_to_avro(kind.elementType, name, space), kind.containsNull),
+        }
+    if isinstance(kind, T.MapType):
+        return {
+            "type": "map",
+            "values": _optional(_to_avro(kind.valueType, name, space), kind.valueContainsNull),
+        }
+    if isinstance(kind, T.StructType):
+        fields = []
+        for field in kind.fields:
+            inner = _optional(_to_avro(field.dataType, field.name, f"{space}.{name}"), field.nullable)
+            fields.append({"name": field.name, "type": inner} | ({"default": None} if field.nullable else {}))
+        return {"type": "record", "name": name, "namespace": space, "fields": fields}
+    return _TO_AVRO[type(kind)]
+
+
+def _optional(avro: Any, nullable: bool) -> Any:
+    return ["null", avro] if nullable else avro
+
+
+def _decimal_bytes(precision: int) -> int:
+    """The fewest bytes whose two's complement holds every number of that many digits."""
+    return (int("9" * precision).bit_length() + 8) // 8
+
+
+def struct_of_avro(text: str) -> T.StructType:
+    """The columns of an Avro record given as JSON."""
+    try:
+        avro = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"schema: neither DDL nor Avro JSON, {error}") from None
+    try:
+        kind, _ = _from_avro(avro, "", {})
+    except (TypeError, ValueError, AssertionError) as error:
+        raise ConfigError(f"schema: the Avro schema is not well formed ({error}); correct it") from None
+    if not isinstance(kind, T.StructType):
+        raise ConfigError("schema: the Avro schema must be a record, whose fields become the columns")
+    return kind
+
+
+def _from_avro(avro: Any, path: str, named: dict[str, Any]) -> tuple[T.DataType, bool]:
+    """The type and whether null is allowed."""
+    if isinstance(avro, list):
+        others = [branch for branch in avro if branch != "null"]
+        if len(others) != 1 or len(avro) > 2:
+            raise ConfigError(f"schema: {path or 'the record'}: of unions only [null, type] can be a column")
+        return _from_avro(others[0], path, named)[0], len(avro) == 2
+    if isinstance(avro, str) and avro in named:
+        return _from_avro(named[avro], path, named)
+    node = {"type": avro} if isinstance(avro, str) else avro
+    if not isinstance(node, dict) or "type" not in node:
+        raise ConfigError(f"schema: {path or 'the text'}: {avro!r} is not an Avro type")
+    if "name" in node and node["type"] in ("enum", "fixed"):
+        named[node["name"]] = node
+    return _from_node(node, path, named), False
+
+
+def _from_node(node: dict[str, Any], path: str, named: dict[str, Any]) -> T.DataType:
+    kind, logical = node["type"], node.get("logicalType")
+    if isinstance(kind, (dict, list)):
+        return _from_avro(kind, path, named)[0]
+    if logical == "decimal":
+        precision, scale = int(_part(node, "precision", path)), int(node.get("scale", 0))
+        if not (1 <= precision <= MAX_PRECISION and 0 <= scale <= precision):
+            raise ConfigError(
+                f"schema: {path}: decimal({precision},{scale}) needs a precision of 1 to {MAX_PRECISION} and a"
+                " scale within it"
+            )
+        return T.DecimalType(precision, scale)
+    if kind == "record":
+        fields = []
+        for field in node.get("fields", ()):
+            inner, nullable = _from_avro(
+                _part(field, "type", path), f"{path}.{_part(field, 'name', path)}".lstrip("."), named
+            )
+            fields.append(T.StructField(field["name"], inner, nullable))
+        if not fields:
+            raise ConfigError(f"schema: {path or 'the record'} has no fields; Parquet cannot hold it")
+        return T.StructType(fields)
+    if kind == "array":
+        return T.ArrayType(*_from_avro(_part(node, "items", path), path, named))
+    if kind == "map":
+        value, nullable = _from_avro(_part(node, "values", path), path, named)
+        return T.MapType(T.StringType(), value, nullable)
+    found = _FROM_AVRO.get((kind, logical))
+    if found is None:
+        shown = f"{kind} ({logical})" if logical else kind
+        raise ConfigError(f"schema: {path or 'the text'}: Avro type {shown} cannot be a column")
+    return found()
+
+
+def _part(node: Any, name: str, path: str) -> Any:
+    if not isinstance(node, dict) or name not in node:
+        raise ConfigError(f"schema: {path or 'the record'}: {json.dumps(node)} has no {name!r}, which Avro asks for")
+    return node[name]

@@ -1,0 +1,182 @@
+"""A reader of Spark's DDL for table columns, so that a schema can be checked without starting a JVM.
+
+Guarantee: what it accepts, `StructType.fromDDL` of Spark 3.5 reads alike. It is narrower: types that neither
+JSON nor Hudi can hold are refused by name. Raises ConfigError with the position and the word found there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from pyspark.sql import types as T
+
+from coordination.errors import ConfigError
+from sink.schema.avro import MAX_PRECISION
+
+_TOKEN = re.compile(
+    r"\s*(?:(?P<word>\w+)|(?P<quoted>`(?:[^`]|``)+`)|(?P<text>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|(?P<sign>[<>,():]))"
+)
+
+_SIMPLE: dict[str, Callable[[], T.DataType]] = {
+    "boolean": T.BooleanType,
+    "tinyint": T.ByteType,
+    "byte": T.ByteType,
+    "smallint": T.ShortType,
+    "short": T.ShortType,
+    "int": T.IntegerType,
+    "integer": T.IntegerType,
+    "bigint": T.LongType,
+    "long": T.LongType,
+    "float": T.FloatType,
+    "real": T.FloatType,
+    "double": T.DoubleType,
+    "string": T.StringType,
+    "binary": T.BinaryType,
+    "date": T.DateType,
+    "timestamp": T.TimestampType,
+    "timestamp_ltz": T.TimestampType,
+}
+_REFUSED = {
+    "char": "string",
+    "character": "string",
+    "varchar": "string",
+    "timestamp_ntz": "timestamp",
+    "void": "string",
+    "interval": "string or bigint",
+}
+
+
+def parse_struct(text: str) -> T.StructType:
+    """Columns of a DDL text; `struct<...>` around the whole is allowed, as Spark allows it."""
+    reader = _Reader(text)
+    if [word.lower() for word, _ in reader.tokens[:2]] == ["struct", "<"]:
+        kind = reader.kind()
+        assert isinstance(kind, T.StructType)
+    else:
+        kind = T.StructType(reader.columns())
+    reader.expect("")
+    return kind
+
+
+class _Reader:
+    """Recursive descent over the words of one text; `position` counts words."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = _tokens(text)
+        self.position = 0
+
+    def peek(self) -> str:
+        return self.tokens[self.position][0]
+
+    def take(self) -> str:
+        word = self.peek()
+        self.position = min(self.position + 1, len(self.tokens) - 1)
+        return word
+
+    def skip(self, *words: str) -> bool:
+        ahead = [word.lower() for word, _ in self.tokens[self.position : self.position + len(words)]]
+        if ahead != list(words):
+            return False
+        self.position += len(words)
+        return True
+
+    def expect(self, word: str) -> None:
+        if self.peek() != word:
+            raise self.error(f"expected {word!r}" if word else "expected ',' or the end")
+        self.take()
+
+    def error(self, reason: str) -> ConfigError:
+        word, at = self.tokens[self.position]
+        found = f"found {word[:40]!r}" if word else "the text ends"
+        return ConfigError(f"schema: {reason} at position {at}, {found}: {_excerpt(self.text, at)}")
+
+    def columns(self) -> list[T.StructField]:
+        fields = [self.column()]
+        while self.skip(","):
+            fields.append(self.column())
+        return fields
+
+    def column(self) -> T.StructField:
+        word = self.peek()
+        if not re.match(r"\w|`", word):
+            raise self.error("expected a column name")
+        name = self.take()
+        name = name[1:-1].replace("``", "`") if name.startswith("`") else name
+        self.skip(":")
+        kind = self.kind()
+        nullable = not self.skip("not", "null")
+        if self.skip("comment"):
+            if not self.peek().startswith(("'", '"')):
+                raise self.error("expected a quoted comment")
+            self.take()
+        return T.StructField(name, kind, nullable)
+
+    def kind(self) -> T.DataType:
+        name = self.peek().lower()
+        if name in _REFUSED:
+            raise self.error(f"type {name} is not supported, use {_REFUSED[name]},")
+        if name in _SIMPLE:
+            self.take()
+            return _SIMPLE[name]()
+        if name in ("decimal", "dec", "numeric"):
+            return self.decimal()
+        if name in ("array", "map", "struct"):
+            self.take()
+            self.expect("<")
+            kind = {"array": self.array, "map": self.map, "struct": self.struct}[name]()
+            self.expect(">")
+            return kind
+        raise self.error("expected a type")
+
+    def decimal(self) -> T.DataType:
+        at = self.position
+        self.take()
+        precision, scale = 10, 0
+        if self.skip("("):
+            precision = self.number()
+            scale = self.number() if self.skip(",") else 0
+            self.expect(")")
+        if not (1 <= precision <= MAX_PRECISION and scale <= precision):
+            self.position = at
+            raise self.error(f"decimal({precision},{scale}) needs a precision of 1 to 38 and a scale within it,")
+        return T.DecimalType(precision, scale)
+
+    def number(self) -> int:
+        if not re.fullmatch(r"[0-9]{1,9}", self.peek()):
+            raise self.error("expected a number")
+        return int(self.take())
+
+    def array(self) -> T.DataType:
+        return T.ArrayType(self.kind())
+
+    def map(self) -> T.DataType:
+        at = self.position
+        if not isinstance(self.kind(), T.StringType):
+            self.position = at
+            raise self.error("a map's key must be string, for JSON and Avro know no other,")
+        self.expect(",")
+        return T.MapType(T.StringType(), self.kind())
+
+    def struct(self) -> T.DataType:
+        return T.StructType(self.columns())
+
+
+def _tokens(text: str) -> list[tuple[str, int]]:
+    tokens: list[tuple[str, int]] = []
+    at = 0
+    while text[at:].strip():
+        match = _TOKEN.match(text, at)
+        if match is None:
+            at += len(text[at:]) - len(text[at:].lstrip())
+            raise ConfigError(f"schema: cannot read position {at}: {_excerpt(text, at)}")
+        word = match[match.lastgroup or 0]
+        tokens.append((word, match.end() - len(word)))
+        at = match.end()
+    # The empty word marks the end, so that looking ahead is always possible.
+    return [*tokens, ("", len(text))]
+
+
+def _excerpt(text: str, at: int) -> str:
+    return f"...{text[max(0, at - 20) : at]} >>> {text[at : at + 20]}"

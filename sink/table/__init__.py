@@ -1,0 +1,220 @@
+"""The sink's Hudi table: create or verify, begin, complete, roll back, and what its timeline says.
+
+Guarantee: an instant that `complete` completed was pending and passed the guard on the timeline as it was
+under the table lock, which nothing else may change meanwhile; one that `roll_back` returned for can never
+complete; what is not known after an exception is read back or said to be unknown. Voided by writers of the
+same table without the table lock, and by clocks that differ by more than `options.CLOCK_SKEW_MS`. Raises
+TableError, Unavailable (nothing was changed), OutcomeUnknown, Conflict, Corrupt. One thread at a time,
+`services` and `stop_heartbeats` excepted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from enum import Enum
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.sql import SparkSession
+
+from coordination.codec import encode_checkpoint
+from coordination.errors import Conflict, OutcomeUnknown, Unavailable
+from coordination.model import Checkpoint, InstantState, TableView
+from sink.config import Settings
+from sink.java_errors import causes, message
+from sink.schema import TableSchema
+from sink.table.creation import create_or_verify
+from sink.table.gateway import Hudi
+from sink.table.options import commit_options
+from sink.table.services import run_services
+from sink.table.timeline import CHECKPOINT_KEY, EPOCH_KEY, NUMBER_KEY, SINK_KEY, Snapshot, Timeline
+
+_DATA_FILE = re.compile(r"([^/]+)_[^_/]+_([0-9]+)\.parquet\Z")
+
+
+class TableOutcome(Enum):
+    """How `complete` ended for certain. All but COMPLETED and ALREADY_COMPLETE: the instant can never
+    complete as it is.
+    """
+
+    COMPLETED = "completed"
+    ALREADY_COMPLETE = "the instant is already complete"
+    ROLLED_BACK = "a rollback of the instant stands on the timeline"
+    ROLLING_BACK = "a rollback of the instant is planned on the timeline, and whoever passes by will finish it"
+    ABSENT = "the instant is not on the timeline"
+    CONFLICT = "Hudi refused the commit for a conflict with another one, while the table lock was held"
+
+
+class Table:
+    """`locks()` gives the table lock as a context manager; see `table_lock`."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        schema: TableSchema,
+        locks: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self.spark = spark
+        self._settings = settings
+        self._schema = schema
+        self._locks = locks
+        avro = schema.avro(settings.table_name)
+        self._hudi = Hudi(spark, settings.base_path, avro, commit_options(settings))
+        self._timeline = Timeline(self._hudi, settings.name)
+
+    def ensure(self) -> None:
+        """Creates the table, or verifies that the one at the base path is as configured. Any number at a
+        time.
+        """
+        with self._reading():
+            create_or_verify(self._hudi, self._settings, self._schema, self._locks)
+
+    def view(self, instants: Collection[str] = ()) -> TableView:
+        return self._timeline.view(instants)
+
+    def begin(self, number: int, epoch: int) -> str:
+        """A pending instant that carries this sink's name and the transaction's number from its first file
+        on.
+        """
+        owner = {SINK_KEY: self._settings.name, NUMBER_KEY: str(number), EPOCH_KEY: str(epoch)}
+        with self._locks():
+            newest = self._timeline.snapshot().place
+            with self._changing(f"beginning an instant for transaction {number}"):
+                instant = self._hudi.begin(owner)
+            if newest is None or instant > newest.requested:
+                return instant
+            self._roll_back(instant)
+        raise Unavailable(
+            f"{self._settings.base_path}: a new instant would be {instant}, before the newest checkpoint's,"
+            f" {newest.requested}: the clock of this host is behind that of another worker; set it right"
+        )
+
+    def complete(
+        self, instant: str, stats: Sequence[str], checkpoint: Checkpoint, guard: Callable[[TableView], None]
+    ) -> TableOutcome:
+        """Completes the instant with all stats and the checkpoint. `guard` raises to refuse; the instant
+        stays pending.
+        """
+        with self._reading():
+            parsed = self._hudi.write_stats(stats)
+            self._hudi.save_partition_metafiles(instant, sorted({json.loads(stat)["partitionPath"] for stat in stats}))
+        extra = {CHECKPOINT_KEY + self._settings.name: encode_checkpoint(checkpoint)}
+        with self._locks():
+            now = self._timeline.snapshot()
+            view = self._timeline.view((instant,), now)
+            if (settled := _settled(now, view, instant)) is not None:
+                return settled
+            with self._reading():
+                self._hudi.beat(instant)
+            guard(view)
+            try:
+                with self._unobstructed():
+                    self._hudi.commit_stats(instant, parsed, extra)
+            except (Py4JError, OSError) as error:
+                return self._outcome(instant, error)
+        return TableOutcome.COMPLETED
+
+    def roll_back(self, instant: str) -> None:
+        """Confirmed when it returns. Nothing to do for an instant that is not on the timeline."""
+        with self._locks():
+            self._roll_back(instant)
+
+    def held(self, stats: Sequence[str]) -> tuple[str, ...]:
+        """File ids of these stats that the table already holds, those of replaced file groups included."""
+        if not stats:
+            return ()
+        written = [json.loads(stat) for stat in stats]
+        ids = {stat["fileId"] for stat in written}
+        with self._reading():
+            now = self._timeline.snapshot()
+            names = self._hudi.data_files(sorted({stat["partitionPath"] for stat in written}))
+        found = {m[1] for m in map(_DATA_FILE.fullmatch, names) if m and m[1] in ids and _counts(now, m[2])}
+        return tuple(sorted(found | (ids & self._timeline.replaced())))
+
+    def services(self) -> None:
+        """Cleans and archives, off the commit path, with Hudi taking the table lock itself. Safe beside
+        everything.
+        """
+        with self._reading():
+            run_services(self.spark, self._settings, self._schema)
+
+    def stop_heartbeats(self) -> None:
+        """For a coordinator that was deposed: its instants are now another's to keep alive."""
+        with self._reading():
+            self._hudi.stop_beating()
+
+    def _roll_back(self, instant: str) -> None:
+        state = self._timeline.state(instant)
+        now = self._timeline.snapshot()
+        if state is InstantState.COMPLETED:
+            raise Conflict(f"{self._settings.base_path}: instant {instant} is complete and is never rolled back")
+        if state is not InstantState.PENDING and instant not in now.rolling_back and not now.of(instant):
+            return
+        with self._changing(f"rolling back instant {instant}"):
+            self._hudi.roll_back(instant)
+        now = self._timeline.snapshot()
+        if instant not in now.rolled_back or now.of(instant):
+            raise OutcomeUnknown(
+                f"{self._settings.base_path}: no completed rollback of {instant} stands on the timeline"
+            )
+
+    def _outcome(self, instant: str, error: Exception) -> TableOutcome:
+        """The lock is still held: what the timeline says now is what became of the attempt."""
+        said = f"{self._settings.base_path}: completing instant {instant}: {message(error)}"
+        try:
+            state = self._timeline.state(instant)
+        except Unavailable:
+            raise OutcomeUnknown(said) from error
+        if state is InstantState.COMPLETED:
+            return TableOutcome.COMPLETED
+        conflict = isinstance(error, Py4JJavaError) and any("HoodieWriteConflict" in name for name in causes(error))
+        if state is InstantState.PENDING and conflict:
+            return TableOutcome.CONFLICT
+        raise OutcomeUnknown(said) from error
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except (Py4JError, OSError) as error:
+            raise Unavailable(f"{self._settings.base_path}: {message(error)}") from error
+
+    @contextmanager
+    def _changing(self, what: str) -> Iterator[None]:
+        try:
+            with self._unobstructed():
+                yield
+        except (Py4JError, OSError) as error:
+            raise OutcomeUnknown(f"{self._settings.base_path}: {what}: {message(error)}") from error
+
+    @contextmanager
+    def _unobstructed(self) -> Iterator[None]:
+        """Who died while compacting the metadata table leaves a heartbeat, and Hudi lets nobody write for the two
+        minutes that it is good for. All writing to that table is done under the lock that is held here: whoever it
+        was is gone, and the next attempt need not wait.
+        """
+        try:
+            yield
+        except Py4JJavaError as error:
+            if any("HoodieLockException" in name for name in causes(error)):
+                self._hudi.drop_metadata_heartbeats()
+            raise
+
+
+def _settled(now: Snapshot, view: TableView, instant: str) -> TableOutcome | None:
+    match view.instants[instant]:
+        case InstantState.COMPLETED:
+            return TableOutcome.ALREADY_COMPLETE
+        case InstantState.ROLLED_BACK:
+            return TableOutcome.ROLLED_BACK
+        case InstantState.ABSENT:
+            return TableOutcome.ABSENT
+    return TableOutcome.ROLLING_BACK if instant in now.rolling_back else None
+
+
+def _counts(now: Snapshot, instant: str) -> bool:
+    """Whether readers take a file of that instant for committed: all before the active timeline count."""
+    return instant < now.first or any(each.done for each in now.of(instant))

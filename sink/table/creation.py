@@ -1,0 +1,178 @@
+"""Makes the table, or holds the one that is there against the settings.
+
+Guarantee: a table that fits is left untouched; one that does not is refused with both sides named, an older
+table version included, which Hudi would upgrade without a word. Workers that start together make one table,
+under the table lock. Raises TableError; what py4j raises passes through.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+
+from pyspark.sql import types as T
+
+from coordination.errors import ConfigError, TableError
+from sink.config import Settings
+from sink.schema import META_COLUMNS, TableSchema
+from sink.schema.avro import struct_of_avro
+from sink.table.gateway import TABLE_VERSION, Hudi
+from sink.table.options import key_generator, populate_meta_fields, record_key_fields, url_encode
+from sink.table.usable import require_usable
+
+Locks = Callable[[], AbstractContextManager[None]]
+
+
+def create_or_verify(hudi: Hudi, settings: Settings, schema: TableSchema, locks: Locks) -> None:
+    require_usable(settings, schema)
+    if not _is_table(hudi):
+        with locks():
+            # Another worker may have been first.
+            if not _is_table(hudi):
+                _refuse_anything_else(hudi)
+                _create(hudi, settings, schema)
+    _verify(hudi, settings, schema)
+
+
+def _is_table(hudi: Hudi) -> bool:
+    return bool(hudi.storage().exists(hudi.path(".hoodie/hoodie.properties")))
+
+
+def _refuse_anything_else(hudi: Hudi) -> None:
+    names = set(hudi.names(""))
+    found = sorted(names - {".hoodie"})
+    if found:
+        shown = ", ".join(found[:5])
+        raise TableError(
+            f"{hudi.base_path} holds something else than a Hudi table ({shown}); name an empty place with"
+            " target.base.path"
+        )
+    # A creation that was cut short leaves directories, but never an instant.
+    if (
+        ".hoodie" in names
+        and "timeline" in hudi.names(".hoodie")
+        and hudi.names(".hoodie/timeline") not in ([], ["history"])
+    ):
+        raise TableError(
+            f"{hudi.base_path}/.hoodie has a timeline but no hoodie.properties: the table is damaged; restore it"
+        )
+
+
+def _create(hudi: Hudi, settings: Settings, schema: TableSchema) -> None:
+    builder = hudi.java.common.table.HoodieTableMetaClient.newTableBuilder()
+    builder = builder.setTableType("COPY_ON_WRITE").setTableName(settings.table_name).setTableVersion(TABLE_VERSION)
+    builder = builder.setTableCreateSchema(schema.avro(settings.table_name))
+    builder = builder.setPopulateMetaFields(populate_meta_fields(settings)).setKeyGeneratorClassProp(
+        key_generator(settings)
+    )
+    if keys := record_key_fields(settings):
+        builder = builder.setRecordKeyFields(",".join(keys))
+    if settings.partition_fields:
+        builder = builder.setPartitionFields(",".join(settings.partition_fields))
+        builder = builder.setHiveStylePartitioningEnable(settings.hive_style).setUrlEncodePartitioning(
+            url_encode(settings)
+        )
+    builder.initTable(hudi.storage_conf, hudi.base_path)
+    # Makes the metadata table now: it takes seconds, and the first transaction need not wait for it.
+    hudi.init_table()
+
+
+def _verify(hudi: Hudi, settings: Settings, schema: TableSchema) -> None:
+    meta = hudi.meta_client()
+    wrong = next(misfits(settings, hudi.json(meta.getTableConfig().getProps())), None)
+    if wrong is None and (found := hudi.table_schema(meta)) is not None:
+        wrong = columns_misfit(json.dumps(json.loads(found)), schema)
+    if wrong is not None:
+        raise TableError(f"{hudi.base_path}: {wrong}")
+
+
+def misfits(settings: Settings, has: Mapping[str, str]) -> Iterator[str]:
+    """Where a table's `hoodie.properties` and the settings differ, both sides named."""
+    yes, no = "true", "false"
+    pairs = [
+        (
+            "version",
+            has.get("hoodie.table.version", "unknown"),
+            str(TABLE_VERSION),
+            "upgrade the table with Hudi's tools",
+        ),
+        ("name", has.get("hoodie.table.name", ""), settings.table_name, "target.table.name"),
+        (
+            "type",
+            has.get("hoodie.table.type", ""),
+            "COPY_ON_WRITE",
+            "no setting: only copy-on-write is supported",
+        ),
+        (
+            "partition columns",
+            _partition_fields(has),
+            ",".join(settings.partition_fields),
+            "partition.field.name",
+        ),
+        (
+            "record key",
+            has.get("hoodie.table.recordkey.fields", ""),
+            ",".join(record_key_fields(settings)),
+            "record.key.fields",
+        ),
+        (
+            "meta columns",
+            has.get("hoodie.populate.meta.fields", yes).lower(),
+            yes if populate_meta_fields(settings) else no,
+            "hoodie.populate.meta.fields",
+        ),
+    ]
+    if settings.partition_fields:
+        style = has.get("hoodie.datasource.write.hive_style_partitioning", no).lower()
+        encode = has.get("hoodie.datasource.write.partitionpath.urlencode", no).lower()
+        pairs += [
+            ("hive style partitions", style, str(settings.hive_style).lower(), "partition.hive.style"),
+            (
+                "encoded partitions",
+                encode,
+                str(url_encode(settings)).lower(),
+                "hoodie.datasource.write.partitionpath.urlencode",
+            ),
+        ]
+    for what, is_, wanted, remedy in pairs:
+        if is_ != wanted:
+            yield f"the table's {what}: {is_ or 'none'}; the settings ask for {wanted or 'none'} ({remedy})"
+
+
+def _partition_fields(has: Mapping[str, str]) -> str:
+    """Some writers note the kind of each field behind a colon."""
+    return ",".join(
+        part.partition(":")[0].strip() for part in has.get("hoodie.table.partition.fields", "").split(",") if part
+    )
+
+
+def columns_misfit(avro: str, schema: TableSchema) -> str | None:
+    """How a table's columns, as Avro in JSON, differ from the schema."""
+    try:
+        struct = struct_of_avro(avro)
+    except ConfigError as error:
+        return f"the table has columns that the sink cannot write: {error}"
+    has = {field.name: field.dataType for field in struct.fields if field.name not in META_COLUMNS}
+    wants = {field.name: field.dataType for field in schema.spark.fields}
+    differences = [
+        _difference(name, has, wants) for name in {**wants, **has} if _plain(has.get(name)) != _plain(wants.get(name))
+    ]
+    if not differences:
+        return None
+    return (
+        f"the table's columns do not fit the schema: {'; '.join(differences)}; correct schema.ddl or schema.file,"
+        " or change the table with Spark SQL"
+    )
+
+
+def _plain(kind: T.DataType | None) -> str | None:
+    return None if kind is None else kind.simpleString()
+
+
+def _difference(name: str, has: Mapping[str, T.DataType], wants: Mapping[str, T.DataType]) -> str:
+    if name not in has:
+        return f"{name} {wants[name].simpleString()} is not in the table"
+    if name not in wants:
+        return f"{name} {has[name].simpleString()} is in the table, not in the schema"
+    return f"{name} is {has[name].simpleString()} in the table, {wants[name].simpleString()} in the schema"

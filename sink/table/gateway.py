@@ -1,0 +1,266 @@
+"""Hudi's Java API as the sink calls it through py4j: each function one step of a sequence, in Hudi's own
+words.
+
+Guarantee: no decision is taken here; every call does what its name says or raises what py4j raises
+(Py4JError). Written for Hudi 1.2 and table version 9: another version asks for every call here to be tried
+again. Knows nothing of transactions, checkpoints or locks.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+TABLE_VERSION = 9
+COMMIT = "commit"
+METADATA_HEARTBEATS = ".hoodie/metadata/.hoodie/.heartbeat"
+BENT = ("hoodie.clean.failed.writes.policy",)
+_FILE_NAME = re.compile(r"[^/,{}\[\]\s'=]+\.parquet")
+
+
+class Hudi:
+    """The Java objects of one table. One thread at a time for what changes the table; reading is free."""
+
+    def __init__(self, spark: SparkSession, base_path: str, avro_schema: str, options: Mapping[str, str]) -> None:
+        self.base_path = base_path
+        self._spark = spark
+        self._avro = avro_schema
+        self._options = options
+        self._client: Any = None
+
+    @property
+    def jvm(self) -> Any:
+        return self._spark.sparkContext._jvm
+
+    @cached_property
+    def java(self) -> Any:
+        """The package `org.apache.hudi`."""
+        return self.jvm.org.apache.hudi
+
+    @cached_property
+    def mapper(self) -> Any:
+        return self.java.common.util.JsonUtils.getObjectMapper()
+
+    @cached_property
+    def engine_context(self) -> Any:
+        return self.java.client.common.HoodieSparkEngineContext(self._spark.sparkContext._jsc)
+
+    @cached_property
+    def config(self) -> Any:
+        name, options = self._options["hoodie.table.name"], self.java_map(self._options)
+        config = self.java.DataSourceUtils.createHoodieConfig(self._avro, self.base_path, name, options)
+        # The builder bends some settings to fit others: the policy NEVER becomes LAZY where writers are many.
+        for key in (key for key in BENT if key in self._options):
+            config.setValue(key, self._options[key])
+        return config
+
+    @cached_property
+    def storage_conf(self) -> Any:
+        return self.java.hadoop.fs.HadoopFSUtils.getStorageConf(self._spark.sparkContext._jsc.hadoopConfiguration())
+
+    @property
+    def client(self) -> Any:
+        """The write client, whose heartbeats go on until `close`."""
+        if self._client is None:
+            self._client = self.java.client.SparkRDDWriteClient(self.engine_context, self.config)
+        return self._client
+
+    @property
+    def heartbeats(self) -> Any:
+        return self.client.getHeartbeatClient()
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def meta_client(self) -> Any:
+        builder = self.java.common.table.HoodieTableMetaClient.builder()
+        return builder.setConf(self.storage_conf).setBasePath(self.base_path).build()
+
+    def storage(self) -> Any:
+        return self.java.storage.HoodieStorageUtils.getStorage(self.base_path, self.storage_conf)
+
+    def path(self, relative: str = "") -> Any:
+        return self.java.storage.StoragePath(f"{self.base_path}/{relative}" if relative else self.base_path)
+
+    def java_map(self, values: Mapping[str, str]) -> Any:
+        """In one call, for every call costs a round trip."""
+        kind = self.jvm.java.lang.Class.forName("java.util.HashMap")
+        return self._plain_mapper.readValue(json.dumps(dict(values)), kind)
+
+    def option(self, value: Any = None) -> Any:
+        kind = self.java.common.util.Option
+        return kind.empty() if value is None else kind.of(value)
+
+    def commit_metadata(self, extra: Mapping[str, str]) -> Any:
+        metadata = self.java.common.model.HoodieCommitMetadata()
+        for key, value in extra.items():
+            metadata.addMetadata(key, value)
+        metadata.setOperationType(self.bulk_insert)
+        return metadata
+
+    @property
+    def bulk_insert(self) -> Any:
+        return self.java.common.model.WriteOperationType.BULK_INSERT
+
+    def instant(self, meta: Any, state: str, action: str, requested: str) -> Any:
+        states = getattr(self.jvm, "org.apache.hudi.common.table.timeline.HoodieInstant$State")
+        return meta.createNewInstant(getattr(states, state), action, requested)
+
+    def begin(self, extra: Mapping[str, str]) -> str:
+        """A new instant with its heartbeat: requested and inflight, both carrying `extra`.
+
+        As `startCommit` does it, but for the content of the requested file: an instant that was requested by
+        a process which died before inflight tells by it whose it is.
+        """
+        client, meta = self.client, self.meta_client()
+        timeline = meta.getActiveTimeline()
+        instant = str(client.createNewInstantTime(True))
+        requested = self.instant(meta, "REQUESTED", COMMIT, instant)
+        content = self.option(self.commit_metadata(extra))
+        with self._beating(instant):
+            timeline.createFileInMetaPath(f"{instant}.{COMMIT}.requested", content, False)
+            meta.reloadActiveTimeline()
+            client.setOperationType(self.bulk_insert)
+            table = client.initTable(self.bulk_insert, self.option(instant))
+            # Without it a foreign change of the schema between two commits makes the next one fail.
+            client.preWrite(instant, self.bulk_insert, table.getMetaClient())
+            table.getActiveTimeline().transitionRequestedToInflight(requested, content)
+        return instant
+
+    def beat(self, instant: str) -> None:
+        """A heartbeat of this process for the instant, alive now."""
+        beats = self.heartbeats
+        if beats.getHeartbeat(instant) is not None and beats.isHeartbeatExpired(instant):
+            # One that missed its time, for the JVM was stopped or storage was away, never recovers by itself.
+            beats.stop(instant)
+        with self._beating(instant):
+            pass
+
+    @contextmanager
+    def _beating(self, instant: str) -> Iterator[None]:
+        """Hudi remembers a heartbeat that it failed to start, and keeps beating for an instant that was not begun: both
+        would stand in the way of the next attempt.
+        """
+        try:
+            self.heartbeats.start(instant)
+            yield
+        except (Py4JError, OSError):
+            self.heartbeats.stop(instant)
+            raise
+
+    def write_stats(self, stats: Sequence[str]) -> Any:
+        """One call, however many files."""
+        factory = self.mapper.getTypeFactory()
+        kind = self.jvm.java.lang.Class.forName(
+            "org.apache.hudi.common.model.HoodieWriteStat",
+            True,
+            self.jvm.Thread.currentThread().getContextClassLoader(),
+        )
+        kinds = factory.constructCollectionType(self.jvm.java.lang.Class.forName("java.util.ArrayList"), kind)
+        return self.mapper.readValue(f"[{','.join(stats)}]", kinds)
+
+    def commit_stats(self, instant: str, stats: Any, extra: Mapping[str, str]) -> None:
+        self.client.setOperationType(self.bulk_insert)
+        self.client.commitStats(instant, stats, self.option(self.java_map(extra)), COMMIT)
+
+    def bulk_insert_rows(self, frame: Any, instant: str) -> list[str]:
+        """Writes a Java DataFrame under the instant with Hudi's row writer; one write stat per file."""
+        meta = self.meta_client()
+        table = self.java.table.HoodieSparkTable.create(self.config, self.engine_context, meta)
+        partitioned = bool(self._options["hoodie.datasource.write.partitionpath.field"])
+        partitioner = self.java.execution.bulkinsert.BulkInsertInternalPartitionerWithRowsFactory.get(
+            self.config, partitioned
+        )
+        helper = self.java.HoodieDatasetBulkInsertHelper
+        prepared = helper.prepareForBulkInsert(frame, self.config, meta.getTableConfig(), partitioner, instant)
+        sorted_ = partitioner.arePartitionRecordsSorted()
+        written = helper.bulkInsert(prepared, instant, table, self.config, sorted_, False)
+        stats = []
+        for status in written.collectAsList():
+            if status.hasErrors():
+                raise OSError(f"Hudi's row writer: {status.getTotalErrorRecords()} errors in {status.getFileId()}")
+            stats.append(str(self.mapper.writeValueAsString(status.getStat())))
+        return stats
+
+    def save_partition_metafiles(self, instant: str, paths: Sequence[str]) -> None:
+        """Without them rows are gone for a reader without the metadata table, and when that is rebuilt."""
+        kind, storage, base, none = (
+            self.java.common.model.HoodiePartitionMetadata,
+            self.storage(),
+            self.path(),
+            self.option(),
+        )
+        for path in paths:
+            kind(storage, instant, base, self.path(path), none).trySave()
+
+    def roll_back(self, instant: str) -> None:
+        """Also finishes a rollback of the instant that somebody else began."""
+        self.client.rollback(instant)
+        self.heartbeats.stop(instant)
+        # The heartbeat of a dead process is a file that nobody else removes.
+        self.storage().deleteFile(
+            self.java.storage.StoragePath(f"{self.heartbeats.getHeartbeatFolderPath()}/{instant}")
+        )
+
+    def drop_metadata_heartbeats(self) -> None:
+        """Those of table services of the metadata table. The table lock is held, so that nobody runs one now."""
+        for name in self.names(METADATA_HEARTBEATS):
+            self.storage().deleteFile(self.path(f"{METADATA_HEARTBEATS}/{name}"))
+
+    def stop_beating(self) -> None:
+        """Ends this process's heartbeats and leaves their files, which may be another's by now."""
+        if self._client is not None:
+            self.heartbeats.close()
+
+    def init_table(self) -> None:
+        """Makes what the table lacks, its metadata table above all."""
+        self.client.initTable(self.bulk_insert, self.option())
+
+    def names(self, directory: str) -> list[str]:
+        """Entries of a directory of the table; none where there is none."""
+        storage, path = self.storage(), self.path(directory)
+        if not storage.exists(path):
+            return []
+        return [str(entry.getPath().getName()) for entry in storage.listDirectEntries(path)]
+
+    def files_below(self, directory: str) -> list[str]:
+        """Files below a directory of the table, relative to that directory."""
+        prefix = str(self.path(directory).toUri().getPath()) + "/"
+        files = self.storage().listFiles(self.path(directory))
+        return [str(file.getPath().toUri().getPath()).removeprefix(prefix) for file in files]
+
+    def data_files(self, partitions: Sequence[str]) -> list[str]:
+        """Names of the files in these partitions: with the metadata table the committed ones, else all."""
+        paths = self.jvm.java.util.ArrayList()
+        for partition in partitions:
+            paths.add(str(self.path(partition).toString()))
+        metadata = self.java.metadata.NativeTableMetadataFactory.getInstance().create(
+            self.engine_context, self.storage(), self.config.getMetadataConfig(), self.base_path, False
+        )
+        try:
+            found = metadata.getAllFilesInPartitions(paths)
+            return _FILE_NAME.findall(str(found.toString()))
+        finally:
+            metadata.close()
+
+    def table_schema(self, meta: Any) -> str | None:
+        """The newest schema of the table as Avro JSON; None while there is none."""
+        found = self.java.common.table.TableSchemaResolver(meta).getTableSchemaIfPresent(False)
+        return str(found.get().toString()) if found.isPresent() else None
+
+    def json(self, value: Any) -> Any:
+        """A Java value by way of JSON: one round trip for a whole list."""
+        return json.loads(self.mapper.writeValueAsString(value))
+
+    @cached_property
+    def _plain_mapper(self) -> Any:
+        return self.java.common.util.JsonUtils.getObjectMapper()

@@ -1,0 +1,112 @@
+"""Hudi's settings for the sink's table: defaults, the user's own, and what the guarantee rests on, in this
+order.
+
+Guarantee: the same settings give the same options in every worker. What may not be overridden is refused in
+`config_rules` with a sentence, and set here whatever is written. No I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sink.config import Settings
+from sink.table.lock import BASE_PATH, DEFAULT_BASE_PATH, LOCK_KEY
+from sink.write.record_keys import DEFAULT_KEY
+
+IN_PROCESS_LOCK = "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
+ZOOKEEPER_LOCK = "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"
+CLOCK_SKEW_MS = 20
+"""How far the clocks of hosts may differ. Hudi waits so long for each instant time, and its default is 200."""
+
+_CODEC = "hoodie.parquet.compression.codec"
+_KEY_GENERATORS = "org.apache.hudi.keygen"
+_DEFAULTS: Mapping[str, str] = {
+    "hoodie.metadata.enable": "true",
+    _CODEC: "zstd",
+    "hoodie.bulkinsert.sort.mode": "NONE",
+    "hoodie.time.generator.max_expected_clock_skew_ms": str(CLOCK_SKEW_MS),
+}
+
+
+def record_key_fields(settings: Settings) -> tuple[str, ...]:
+    """The columns of the record key; none where the default key's columns are not in the table."""
+    return settings.record_key_fields or (DEFAULT_KEY if settings.provenance else ())
+
+
+def key_generator(settings: Settings) -> str:
+    if not settings.partition_fields:
+        return f"{_KEY_GENERATORS}.NonpartitionedKeyGenerator"
+    simple = len(settings.partition_fields) == 1 and len(record_key_fields(settings)) == 1
+    return f"{_KEY_GENERATORS}.{'Simple' if simple else 'Complex'}KeyGenerator"
+
+
+def populate_meta_fields(settings: Settings) -> bool:
+    return settings.hudi.get("hoodie.populate.meta.fields", "true").strip().lower() == "true"
+
+
+def url_encode(settings: Settings) -> bool:
+    return settings.hudi.get("hoodie.datasource.write.partitionpath.urlencode", "false").strip().lower() == "true"
+
+
+def arrow_codec(settings: Settings) -> str:
+    """The codec of base files by Arrow's name, which is Hudi's but for one."""
+    codec = settings.hudi.get(_CODEC, _DEFAULTS[_CODEC]).strip().lower()
+    return "none" if codec == "uncompressed" else codec
+
+
+def commit_options(settings: Settings) -> Mapping[str, str]:
+    """For begin, write, complete and roll back: no table service runs there, and Hudi's lock is this
+    process's own, for the table lock is held around it from Python.
+    """
+    return {
+        **_DEFAULTS,
+        **settings.hudi,
+        **_required(settings),
+        "hoodie.write.lock.provider": IN_PROCESS_LOCK,
+        "hoodie.clean.automatic": "false",
+        "hoodie.clean.async.enabled": "false",
+        "hoodie.archive.automatic": "false",
+    }
+
+
+def service_options(settings: Settings) -> Mapping[str, str]:
+    """For cleaning and archiving: Hudi takes the table lock itself, for as short as it knows to.
+
+    Failed writes are left alone: an instant of ours whose heartbeat has expired may be PREPARED.
+    """
+    return {
+        **_DEFAULTS,
+        **settings.hudi,
+        **_required(settings),
+        "hoodie.clean.failed.writes.policy": "NEVER",
+        "hoodie.table.services.enabled": "true",
+        "hoodie.write.lock.provider": ZOOKEEPER_LOCK,
+        # The port belongs into the url: without it the first commit hangs for minutes.
+        "hoodie.write.lock.zookeeper.url": settings.zookeeper,
+        "hoodie.write.lock.zookeeper.port": settings.zookeeper.split(",")[0].split("/")[0].rpartition(":")[2],
+        BASE_PATH: settings.hudi.get(BASE_PATH, DEFAULT_BASE_PATH),
+        LOCK_KEY: settings.hudi.get(LOCK_KEY, settings.table_name),
+    }
+
+
+def _required(settings: Settings) -> dict[str, str]:
+    return {
+        "path": settings.base_path,
+        "hoodie.table.name": settings.table_name,
+        "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
+        "hoodie.datasource.write.operation": "bulk_insert",
+        "hoodie.datasource.write.payload.class": "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload",
+        "hoodie.datasource.compaction.async.enable": "false",
+        "hoodie.datasource.write.insert.drop.duplicates": "false",
+        "hoodie.datasource.write.recordkey.field": ",".join(record_key_fields(settings)),
+        "hoodie.datasource.write.partitionpath.field": ",".join(settings.partition_fields),
+        "hoodie.datasource.write.keygenerator.class": key_generator(settings),
+        "hoodie.datasource.write.hive_style_partitioning": str(settings.hive_style).lower(),
+        "hoodie.datasource.write.partitionpath.urlencode": str(url_encode(settings)).lower(),
+        "hoodie.populate.meta.fields": str(populate_meta_fields(settings)).lower(),
+        "hoodie.write.markers.type": "DIRECT",
+        "hoodie.embed.timeline.server": "false",
+        "hoodie.clean.failed.writes.policy": "LAZY",
+        "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
+        "hoodie.rollback.using.markers": "true",
+    }

@@ -1,0 +1,24 @@
+"""The version of what runs here. Raises nothing."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+DISTRIBUTION = "hudi-keeper-sink"
+PARTS = ("pyspark", "kazoo", "confluent-kafka", "pyarrow", "hudi", "duckdb")
+
+
+def sink_version() -> str:
+    return _version(DISTRIBUTION) or "unreleased"
+
+
+def parts() -> dict[str, str]:
+    """Installed versions of what the sink is built on."""
+    return {name: found for name in PARTS if (found := _version(name)) is not None}
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None

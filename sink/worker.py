@@ -1,0 +1,229 @@
+"""`python -m sink.worker --config FILE`: a worker of the fleet, from its start to its last word.
+
+Exit status: 0 after SIGTERM or Ctrl-C, 2 for settings or a table that cannot be used, 70 when the JVM or a
+machine stopped answering and everything here was killed; a supervisor is expected to start it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from types import FrameType
+
+import sdnotify
+import structlog
+from pyspark.sql import SparkSession
+
+from coordination.errors import Corrupt, SinkError, Unavailable
+from coordination.keeper import Keeper
+from sink.config import Settings, load
+from sink.guardian import EXIT_JVM_SILENT, Guardian, kill_process_tree
+from sink.incarnation import Incarnation, Resources, new_member
+from sink.kafka import Log
+from sink.logs import configure_from
+from sink.observer import Observer
+from sink.runtime import said
+from sink.schema import TableSchema, parse_ddl
+from sink.session import WARM_UP, start_session, warm_up
+from sink.table import Table
+from sink.table.lock import TableLocks
+from sink.table.usable import require_usable
+from sink.version import sink_version
+from sink.write.arrow_engine import ArrowEngine
+from sink.write.engine import Engine
+from sink.write.row_engine import RowEngine
+from sink.zookeeper import Session
+
+LOG = structlog.get_logger("sink.worker")
+ENGINES: Mapping[str, Callable[[SparkSession, Settings, TableSchema], Engine]] = {
+    "arrow": ArrowEngine,
+    "hudi": RowEngine,
+}
+DRAIN_SECONDS = 60.0
+ACTOR_SILENT_SECONDS = 60.0
+REQUEST_SECONDS = 900.0
+"""Longer than anything that a coordinator asks for can sensibly take: what hangs on storage for so long, holds lock and
+session, and nobody else may act."""
+PAUSED_SECONDS = 3.0
+ALIVE_SECONDS = 5.0
+
+
+class Worker:
+    """Everything that lives as long as the process, and the incarnations that come and go in it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._stop = Event()
+        self._life: Incarnation | None = None
+        self._keeper: Keeper | None = None
+        self._notifier = sdnotify.SystemdNotifier()
+        self._watched = time.monotonic()
+        self._forgiven = self._watched
+
+    def stop(self, signum: int, _frame: FrameType | None) -> None:
+        """Drain; a second signal ends everything at once."""
+        if self._stop.is_set():
+            kill_process_tree(128 + signum)
+        self._stop.set()
+
+    def run(self) -> int:
+        settings = self._settings
+        schema = parse_ddl(settings.schema_text, settings.provenance)
+        require_usable(settings, schema)
+        session = Session(settings, self._session_changed)
+        session.start()
+        if not session.wait(self._stop):
+            session.close()
+            return 0
+        client = session.client
+        spark = start_session(settings, f"sink-{settings.name}", _spark_log(settings))
+        guardian = Guardian(spark)
+        guardian.start()
+        table = Table(spark, settings, schema, TableLocks(client, settings))
+        engine = ENGINES[settings.engine](spark, settings, schema)
+        engine.check()
+        root = f"{settings.zookeeper_root}/{settings.name}"
+        self._keeper = Keeper(client, root, self._tree_changed)
+        observer = Observer(settings, table)
+        with ThreadPoolExecutor(1, "coordinating") as coordinating, ThreadPoolExecutor(1, "participating") as writing:
+            resources = Resources(
+                settings, client, self._keeper, root, table, engine, Log(settings), coordinating, writing, observer
+            )
+            warming = writing.submit(warm_up, spark)
+            self._until_stopped("the table", table.ensure)
+            self._warmed(warming, spark)
+            while not self._stop.is_set():
+                self._live(resources, session, guardian)
+        self._notifier.notify("STOPPING=1")
+        observer.close()
+        guardian.stop()
+        spark.stop()
+        session.close()
+        LOG.info("worker.stopped")
+        return 0
+
+    def _warmed(self, warming: Future[None], spark: SparkSession) -> None:
+        """Waits for Spark's first job, as long as nobody asks for the end."""
+        while not wait([warming], timeout=0.2).done:
+            if self._stop.is_set():
+                spark.sparkContext.cancelJobGroup(WARM_UP)
+        if (error := warming.exception()) is not None and not self._stop.is_set():
+            LOG.warning("worker.cold", reason=said(error))
+
+    def _live(self, resources: Resources, session: Session, guardian: Guardian) -> None:
+        """One incarnation, from its joining to the end of its session or of the process."""
+        settings = self._settings
+        with self._alive():
+            if not session.wait(self._stop):
+                return
+        life = Incarnation(resources, new_member(settings, socket.gethostname(), os.getpid(), sink_version()))
+        self._life = life
+        try:
+            life.start()
+        except (Corrupt, Unavailable) as error:
+            LOG.warning("worker.waits", reason=str(error))
+            self._stop.wait(1.0)
+            return
+        self._notifier.notify("READY=1")
+        self._watched = self._forgiven = time.monotonic()
+        while not life.ended and not self._stop.wait(0.5):
+            self._watch(life, guardian)
+            session.look()
+        if self._stop.is_set() and not life.ended:
+            self._notifier.notify("STOPPING=1")
+            LOG.info("worker.draining")
+            with self._alive():
+                if not life.drain(DRAIN_SECONDS):
+                    LOG.warning("drain.abandoned", seconds=DRAIN_SECONDS)
+        life.close(timeout=5.0)
+
+    @contextmanager
+    def _alive(self) -> Iterator[None]:
+        """Who waits with a bound, or for ZooKeeper, does not hang: the service manager's watchdog is told so."""
+        ended = Event()
+
+        def tell() -> None:
+            while not ended.wait(ALIVE_SECONDS):
+                self._notifier.notify("WATCHDOG=1")
+
+        Thread(target=tell, name="alive", daemon=True).start()
+        try:
+            yield
+        finally:
+            ended.set()
+
+    def _watch(self, life: Incarnation, guardian: Guardian) -> None:
+        now = time.monotonic()
+        if now - self._watched > PAUSED_SECONDS:
+            # This process itself was stopped: that the others were silent meanwhile says nothing.
+            self._forgiven = now
+        self._watched = now
+        jvm_silent = now - max(guardian.answered, self._forgiven)
+        machine_silent = now - max(life.beat(), self._forgiven)
+        unanswered = now - max(life.asked(), self._forgiven)
+        if (
+            jvm_silent > self._settings.session_timeout_ms / 1000
+            or machine_silent > ACTOR_SILENT_SECONDS
+            or unanswered > REQUEST_SECONDS
+        ):
+            LOG.critical(
+                "worker.hangs",
+                jvm_silent=round(jvm_silent, 1),
+                machine_silent=round(machine_silent, 1),
+                unanswered=round(unanswered, 1),
+                action="ending this process and its JVM",
+            )
+            kill_process_tree(EXIT_JVM_SILENT)
+        self._notifier.notify("WATCHDOG=1")
+
+    def _until_stopped(self, what: str, action: Callable[[], None]) -> None:
+        while not self._stop.is_set():
+            try:
+                action()
+                return
+            except Unavailable as error:
+                LOG.warning("worker.waits", waiting_for=what, reason=str(error))
+                self._stop.wait(2.0)
+
+    def _session_changed(self, state: str) -> None:
+        if self._keeper is not None:
+            self._keeper.session_changed(state)
+        if self._life is not None:
+            self._life.session_changed(state)
+
+    def _tree_changed(self) -> None:
+        if self._life is not None:
+            self._life.tree_changed()
+
+
+def _spark_log(settings: Settings) -> Path | None:
+    return Path(settings.log_dir) / f"{settings.worker_id}-spark.log" if settings.log_dir else None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m sink.worker", description="Run a worker of a sink's fleet.")
+    parser.add_argument("--config", type=Path, required=True, help="settings: YAML or .properties")
+    arguments = parser.parse_args()
+    try:
+        settings = load(arguments.config)
+        configure_from(settings)
+        worker = Worker(settings)
+        signal.signal(signal.SIGTERM, worker.stop)
+        signal.signal(signal.SIGINT, worker.stop)
+        return worker.run()
+    except SinkError as error:
+        print(f"sink: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,183 @@
+"""Bounds the batches that Spark hands to Python by bytes, which Spark itself can bound by rows only.
+
+What is known of a partition's record sizes is learned from the records written before; of a partition that is not
+known the first records are looked at, and after a failure for memory all that are to be written. A write gets the
+batches that suit the most demanding of its partitions. Safe to use from several threads, for transactions in flight
+overlap.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from coordination.model import Slice, TopicPartition
+from sink.config import Settings
+from sink.write.source import read_slices
+from sink.write.units import UNIT_ROWS
+
+BATCH_ROWS = UNIT_ROWS
+BATCH_BYTES = 32 << 20
+BURST_BYTES = 512 << 20
+"""A batch of nothing but the largest records seen may be so large."""
+FIRST_ROWS = 64
+"""Records looked at when nothing is known of a partition's sizes."""
+MOST_DIVIDED = 64
+"""Failures divide batches down to some hundred small records, or to BURST_BYTES / 64 of the largest; below that a
+batch's fixed cost is more than its rows, and what ran out of memory would run out of it all the same."""
+_REMEMBERED = 0.75
+"""Of the difference to a larger figure known before, so much is kept with each write."""
+
+_MEMORY = re.compile(
+    r"OutOfMemory|MemoryError|ArrowCapacityError|OversizedAllocation|Java heap space|GC overhead limit"
+    r"|[Cc]annot allocate memory|Python worker exited|code:? 137|UNABLE_TO_ACQUIRE_MEMORY"
+)
+_CANCELLED = re.compile(r"Job \d+ cancelled|cancelled job group|No space left on device")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a slice held: records, the bytes of their values, the bytes of the largest."""
+
+    source: TopicPartition
+    records: int
+    size: int
+    largest: int
+
+
+def from_memory(error: BaseException) -> bool:
+    """Whether a job that failed so may have wanted for memory; not when it was cancelled, or the disk was full."""
+    text = str(error)
+    return bool(_MEMORY.search(text)) and not _CANCELLED.search(text)
+
+
+class BatchSizes:
+    def __init__(self, spark: SparkSession, settings: Settings) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._sizes = RecordSizes()
+        self._doubted: set[TopicPartition] = set()
+        self._sessions: dict[int, SparkSession] = {}
+        self._lock = threading.Lock()
+
+    def session(self, slices: Sequence[Slice]) -> SparkSession:
+        """A session whose batches suit the records of these slices."""
+        unknown = self._unknown(slices)
+        if unknown:
+            self._sizes.note(self._measure(unknown))
+        return self._session(self._sizes.rows_per_batch(each.source for each in slices))
+
+    def learn(self, written: Iterable[Held]) -> None:
+        """What the slices of a write held, all of them at once."""
+        self._sizes.learn(written)
+
+    def failed(self, slices: Sequence[Slice], error: BaseException) -> None:
+        """After a failure of their job. Another cause than memory says nothing of batches."""
+        if from_memory(error):
+            self._sizes.shrink()
+            with self._lock:
+                self._doubted |= {each.source for each in slices}
+
+    def _unknown(self, slices: Sequence[Slice]) -> list[Slice]:
+        """What has to be read before the batches can be bounded: first records, or all that are in doubt."""
+        sources = {each.source for each in slices}
+        with self._lock:
+            doubted = self._doubted & sources
+            self._doubted -= doubted
+        heads = {each.source: _head(each) for each in reversed(slices) if not self._sizes.knows(each.source)}
+        whole = [each for each in slices if each.source in doubted]
+        return whole + [head for source, head in heads.items() if source not in doubted]
+
+    def _measure(self, slices: Sequence[Slice]) -> list[Held]:
+        """The sizes of their records, which no Python worker sees."""
+        frame = read_slices(self._session(1), self._settings, slices)
+        size = F.coalesce(F.length("value"), F.lit(0))
+        found = frame.groupBy("topic", "partition").agg(F.count("*"), F.sum(size), F.max(size)).collect()
+        return [Held(TopicPartition(topic, partition), *figures) for topic, partition, *figures in found]
+
+    def _session(self, rows: int) -> SparkSession:
+        """A session of its own for each size of batch: the size is a session's setting, not a job's."""
+        with self._lock:
+            session = self._sessions.get(rows)
+            if session is None:
+                session = self._sessions[rows] = self._spark.newSession()
+                session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", rows)
+                session.conf.set("spark.sql.session.timeZone", "UTC")
+            return session
+
+
+def _head(each: Slice) -> Slice:
+    return Slice(
+        each.topic,
+        each.partition,
+        each.start,
+        min(each.end, each.start + FIRST_ROWS),
+        each.topic_id,
+        each.generation,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    mean: float
+    largest: float
+
+    def rows(self) -> float:
+        return min(BATCH_BYTES / max(1.0, self.mean), BURST_BYTES / max(1.0, self.largest))
+
+    def or_larger(self, other: _Figures) -> _Figures:
+        return _Figures(max(self.mean, other.mean), max(self.largest, other.largest))
+
+    def after(self, before: _Figures) -> _Figures:
+        """These figures, coming down slowly from larger ones: the next slice may be like the one before."""
+        mean, largest = (
+            now + _REMEMBERED * max(0.0, then - now)
+            for now, then in ((self.mean, before.mean), (self.largest, before.largest))
+        )
+        return _Figures(mean, largest)
+
+
+class RecordSizes:
+    """Figures of the records of each partition, and the rows per batch that follow from them."""
+
+    def __init__(self) -> None:
+        self._figures: dict[TopicPartition, _Figures] = {}
+        self._divisor = 1
+        self._lock = threading.Lock()
+
+    def knows(self, source: TopicPartition) -> bool:
+        return source in self._figures
+
+    def note(self, seen: Iterable[Held]) -> None:
+        """Of several slices of a partition the largest figures count."""
+        fresh: dict[TopicPartition, _Figures] = {}
+        for each in seen:
+            if each.records:
+                figures = _Figures(each.size / each.records, each.largest)
+                fresh[each.source] = figures.or_larger(fresh.get(each.source, figures))
+        with self._lock:
+            for source, figures in fresh.items():
+                self._figures[source] = figures.after(self._figures.get(source, figures))
+
+    def learn(self, written: Iterable[Held]) -> None:
+        """As `note`, and batches may grow again: there was memory enough."""
+        held = [each for each in written if each.records]
+        self.note(held)
+        if held:
+            with self._lock:
+                self._divisor = max(1, self._divisor // 2)
+
+    def shrink(self) -> None:
+        with self._lock:
+            self._divisor = min(self._divisor * 4, MOST_DIVIDED)
+
+    def rows_per_batch(self, sources: Iterable[TopicPartition]) -> int:
+        """A power of two, so that few different sizes occur. It suits every one of the partitions that is known."""
+        known = [figures.rows() for source in sources if (figures := self._figures.get(source))]
+        rows = min(known, default=BATCH_ROWS)
+        return 1 << max(0, int(min(BATCH_ROWS, rows) / self._divisor).bit_length() - 1)

@@ -1,0 +1,125 @@
+"""Table partition paths of rows, as Hudi's key generators make them.
+
+Guarantee: character for character what SimpleKeyGenerator (one field) and ComplexKeyGenerator (several)
+give for the same values (a test compares with Hudi's own writer). A value that would leave the table's
+directory is refused, where Hudi would follow it, and one that Hudi writes but cannot commit, or readers cannot
+list. Raises BadPartition.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import date
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as T
+
+PARTITION_TYPES: tuple[type[T.DataType], ...] = (
+    T.StringType,
+    T.ByteType,
+    T.ShortType,
+    T.IntegerType,
+    T.LongType,
+    T.BooleanType,
+    T.DateType,
+)
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+_ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\[\\\]^{\x7f]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_LONGEST_NAME = 255
+_DAYS_OF_400_YEARS = 146_097
+_REMEDY = "hoodie.datasource.write.partitionpath.urlencode=true, set before the table is made, escapes it"
+
+
+class BadPartition(Exception):
+    """Values that cannot be a directory, first met in `row`."""
+
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(reason)
+        self.row = row
+
+
+@dataclass(frozen=True)
+class Groups:
+    """`codes` has one number per row: its position in `paths`."""
+
+    paths: tuple[str, ...]
+    codes: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class PartitionPaths:
+    fields: tuple[str, ...]
+    hive_style: bool
+    url_encode: bool
+
+    def group(self, rows: pa.RecordBatch) -> Groups:
+        """Which path each row goes to, with the paths in their order."""
+        if not self.fields:
+            return Groups(("",), np.zeros(rows.num_rows, np.int64))
+        codes = np.zeros(rows.num_rows, np.int64)
+        names: list[list[str]] = []
+        for field in self.fields:
+            encoded = pc.dictionary_encode(rows.column(field), null_encoding="encode")
+            names.append([self._name(field, value) for value in _texts(encoded.dictionary)])
+            codes = codes * len(names[-1]) + encoded.indices.to_numpy(zero_copy_only=False)
+        # Number the combinations that occur; a path is the same text whatever order the batch had.
+        present, codes = np.unique(codes, return_inverse=True)
+        paths = [self._path(names, int(code)) for code in present]
+        refused = {code: reason for code, path in enumerate(paths) if (reason := _refusal(path))}
+        if refused:
+            raise BadPartition(*min((int(np.argmax(codes == code)), reason) for code, reason in refused.items()))
+        # Two combinations may share a path: null and the empty text do.
+        distinct = {path: number for number, path in enumerate(sorted(set(paths)))}
+        renumber = np.array([distinct[path] for path in paths], np.int64)
+        return Groups(tuple(distinct), renumber[codes] if len(paths) else codes.astype(np.int64))
+
+    def _path(self, names: list[list[str]], code: int) -> str:
+        parts: list[str] = []
+        for choices in reversed(names):
+            code, position = divmod(code, len(choices))
+            parts.append(choices[position])
+        return "/".join(reversed(parts))
+
+    def _name(self, field: str, value: str | None) -> str:
+        text = value or NULL_PARTITION
+        if self.url_encode:
+            text = _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
+        return f"{field}={text}" if self.hive_style else text
+
+
+def _texts(values: pa.Array) -> list[str | None]:
+    """As Java writes them: Arrow has no sign for years of more than four digits, and no text for the largest."""
+    if not pa.types.is_date32(values.type):
+        return list(values.cast(pa.string()).to_pylist())
+    return [None if day is None else _date_text(day) for day in values.cast(pa.int32()).to_pylist()]
+
+
+def _date_text(day: int) -> str:
+    """Of days since 1970, by way of a year within Python's calendar, which repeats itself every 400 years."""
+    cycles, within = divmod(day + date(1970, 1, 1).toordinal() - 1, _DAYS_OF_400_YEARS)
+    found = date.fromordinal(within + 1)
+    year = found.year + 400 * cycles
+    return f"{'-' if year < 0 else '+' if year > 9999 else ''}{abs(year):04d}-{found:%m-%d}"
+
+
+def _refusal(path: str) -> str | None:
+    """Hudi would write to `..` and to `.hoodie` without a word. In the first part of a path it writes a colon too,
+    takes what stands before it for the scheme of a URI when it commits or reads, and fails at every try; HDFS takes
+    none in any part. And one directory with a control character in its name makes the whole table unreadable for
+    hudi-rs.
+    """
+    for name in path.split("/"):
+        if name in ("", ".", "..", ".hoodie"):
+            return f"partition path {path!r} has the part {name!r}, which is no directory of its own"
+        if len(name.encode()) > _LONGEST_NAME:
+            return f"partition path {path[:60]!r}... has a part longer than {_LONGEST_NAME} bytes"
+        if _CONTROL.search(name):
+            return f"partition path {path!r} has a control character in it; {_REMEDY}"
+        if ":" in name:
+            return f"partition path {path!r} has a colon in it; {_REMEDY}"
+    return None

@@ -1,0 +1,190 @@
+"""The row engine: slices decoded in Python, then written by Hudi's own bulk-insert row writer.
+
+Guarantee: that of `sink.write.engine`; rows, keys, counts and digests are those of the Arrow engine. File ids are
+Hudi's own, fresh in every attempt, so that two attempts never share a file group. Reaches every file system
+that Hudi does. Voided by `spark.speculation=true`, which the settings refuse. Raises BadRecord, DataLoss,
+ConfigError.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from py4j.protocol import Py4JJavaError
+from pyspark import AccumulatorParam
+from pyspark.accumulators import Accumulator
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from coordination.errors import BadRecord, SinkError
+from coordination.model import Slice, SliceResult
+from sink.config import Settings
+from sink.decode.records import Decoder
+from sink.java_errors import everything
+from sink.schema import TableSchema
+from sink.table.gateway import Hudi
+from sink.table.options import commit_options, url_encode
+from sink.table.usable import require_usable
+from sink.write.arrow_engine import record_keys
+from sink.write.batch_sizes import BatchSizes, Held
+from sink.write.engine import DIGEST_MASK, Written
+from sink.write.partition_paths import BadPartition, PartitionPaths
+from sink.write.record_keys import RecordKeys
+from sink.write.source import data_loss, read_slices
+
+COLUMNS = ("value", "topic", "partition", "offset", "timestamp", "digest")
+_BAD = "sink-bad-record:"
+
+
+class Count(NamedTuple):
+    """What a slice held: records, their digest, bytes of their values, bytes of the largest."""
+
+    records: int
+    digest: int
+    size: int
+    largest: int
+
+
+Counts = dict[int, Count]
+"""By position of the slice."""
+
+
+class RowEngine:
+    def __init__(self, spark: SparkSession, settings: Settings, schema: TableSchema) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._schema = schema
+        avro = schema.avro(settings.table_name)
+        self._hudi = Hudi(spark, settings.base_path, avro, commit_options(settings))
+        self._batches = BatchSizes(spark, settings)
+
+    def check(self) -> None:
+        """Refuses settings that this engine cannot serve."""
+        require_usable(self._settings, self._schema, "hudi")
+
+    def write(self, instant: str, slices: Sequence[Slice]) -> Written:
+        context = self._spark.sparkContext
+        context.setJobGroup(instant, f"{self._settings.name}: {len(slices)} slices under {instant}", True)
+        counts = context.accumulator({}, _MergedCounts())
+        task = DecodeTask(tuple(slices), self._schema, record_keys(self._settings), self._paths())
+        try:
+            frame = read_slices(self._batches.session(slices), self._settings, slices).select(*COLUMNS)
+            rows = frame.mapInArrow(partial(decode, task, counts), self._schema.spark)
+            stats = self._hudi.bulk_insert_rows(rows._jdf, instant)
+        except (Py4JJavaError, PySparkException) as error:
+            named = _named(error, slices)
+            if named is None:
+                self._batches.failed(slices, error)
+            raise named or error from error
+        self._batches.learn(
+            Held(slices[index].source, count.records, count.size, count.largest)
+            for index, count in counts.value.items()
+        )
+        return Written(_results(slices, counts.value), tuple(stats))
+
+    def cancel(self, instant: str) -> None:
+        self._spark.sparkContext.cancelJobGroup(instant)
+
+    def _paths(self) -> PartitionPaths:
+        settings = self._settings
+        return PartitionPaths(tuple(settings.partition_fields), settings.hive_style, url_encode(settings))
+
+
+@dataclass(frozen=True)
+class DecodeTask:
+    """All that a task needs to know; it travels to the executors, which import this package."""
+
+    slices: tuple[Slice, ...]
+    schema: TableSchema
+    keys: RecordKeys
+    paths: PartitionPaths
+
+
+class _MergedCounts(AccumulatorParam[Counts]):
+    """A task that ran twice says the same of its slice twice."""
+
+    def zero(self, value: Counts) -> Counts:
+        return {**value}
+
+    def addInPlace(self, value1: Counts, value2: Counts) -> Counts:
+        return {**value1, **value2}
+
+
+def decode(
+    task: DecodeTask, counts: Accumulator[Counts], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: rows of the table out; fails with the first bad record's coordinates."""
+    decoder = Decoder(task.schema)
+    index, records, digest, size, largest = -1, 0, 0, 0, 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        if index < 0:
+            index = _slice_of(task.slices, batch)
+        yield _rows(task, decoder, batch)
+        records += batch.num_rows
+        digest += int(batch.column("digest").to_numpy().view(np.uint64).sum(dtype=np.uint64))
+        sizes = pc.binary_length(batch.column("value"))
+        size += pc.sum(sizes).as_py() or 0
+        largest = max(largest, pc.max(sizes).as_py() or 0)
+    if index >= 0:
+        counts.add({index: Count(records, digest & DIGEST_MASK, size, largest)})
+
+
+def _rows(task: DecodeTask, decoder: Decoder, batch: pa.RecordBatch) -> pa.RecordBatch:
+    decoded = decoder.decode(batch.column("value"))
+    if decoded.bad:
+        _fail(batch, decoded.bad[0].index, decoded.bad[0].reason)
+    columns = list(decoded.rows.columns)
+    if task.schema.provenance:
+        columns += [
+            batch.column("topic").cast(pa.string()),
+            batch.column("partition"),
+            batch.column("offset"),
+            batch.column("timestamp").cast(pa.timestamp("us", "UTC")),
+        ]
+    rows = pa.RecordBatch.from_arrays(columns, schema=task.schema.arrow)
+    if (no_key := task.keys.first_bad(rows)) is not None:
+        _fail(batch, *no_key)
+    try:
+        task.paths.group(rows)
+    except BadPartition as error:
+        _fail(batch, error.row, str(error))
+    return rows
+
+
+def _fail(batch: pa.RecordBatch, row: int, reason: str) -> None:
+    place = [batch.column(name)[row].as_py() for name in ("topic", "partition", "offset")]
+    raise ValueError(f"{_BAD}{json.dumps([*place, reason])}")
+
+
+def _slice_of(slices: Sequence[Slice], batch: pa.RecordBatch) -> int:
+    topic, partition, offset = (batch.column(name)[0].as_py() for name in ("topic", "partition", "offset"))
+    for index, each in enumerate(slices):
+        if (each.topic, each.partition) == (topic, partition) and each.start <= offset < each.end:
+            return index
+    raise SinkError(
+        f"{topic}-{partition} offset {offset} was read, but is in none of the slices that were asked for"
+    )
+
+
+def _results(slices: Sequence[Slice], counts: Mapping[int, Count]) -> tuple[SliceResult, ...]:
+    found = (counts.get(index, Count(0, 0, 0, 0)) for index in range(len(slices)))
+    return tuple(SliceResult(each, count.records, count.digest) for each, count in zip(slices, found, strict=True))
+
+
+def _named(error: Exception, slices: Sequence[Slice]) -> SinkError | None:
+    """The error as what it says of a record or a log; None for any other."""
+    text = everything(error)
+    _, found, rest = text.partition(_BAD)
+    if not found:
+        return data_loss(error, slices)
+    topic, partition, offset, reason = json.JSONDecoder().raw_decode(rest)[0]
+    return BadRecord(topic, partition, offset, reason)

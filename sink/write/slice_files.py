@@ -1,0 +1,158 @@
+"""The files of one slice: rows gathered, sorted by table partition, written and rolled, within bounded
+memory.
+
+Guarantee: rows keep their order within a table partition; at most `buffer_bytes` of rows are held, with a unit
+(`sink.write.units`) and the batch that is being added, and at most `open_files_max` files are open. A file per table
+partition when all its rows fit the buffer or its file can stay open; else several, with rising roll numbers. The
+same rows are written at the same points and in the same order, however they arrive in batches: another attempt
+rolls where this one did. Voided where a file's size comes within a few bytes of `file_max_bytes`: the instant and the
+attempt stand in it, and are not of one length when compressed. Raises Abandoned.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from sink.schema import META_COLUMNS
+from sink.write.base_file import Attempt, BaseFile, Layout, Pulse, choose_layout
+from sink.write.partition_paths import Groups
+from sink.write.storage import Storage
+from sink.write.units import Unit, Units
+
+DELTA = ("_kafka_offset", "_kafka_timestamp")
+PREFIXED = ("_hoodie_commit_seqno", "_hoodie_record_key")
+_LISTING_EVERY = 1.0
+"""Seconds between two looks for a completed instant, which cost a listing of the timeline."""
+_UNITS_IN_BUFFER = 8
+"""At least: large rows make units of fewer rows, so that the buffer's bound is kept nearly to the byte."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    file_max_bytes: int
+    open_files_max: int
+    buffer_bytes: int
+
+
+class SliceFiles:
+    """Takes rows with their keys as a last column, when the table has meta fields."""
+
+    def __init__(self, storage: Storage, attempt: Attempt, limits: Limits, codec: str, meta_fields: bool) -> None:
+        self.stats: list[str] = []
+        self._storage = storage
+        self._attempt = attempt
+        self._limits = limits
+        self._codec = codec
+        self._meta_fields = meta_fields
+        self._pulse = Pulse(storage, attempt.instant)
+        self._paths: dict[str, int] = {}
+        self._units = Units(max(1, limits.buffer_bytes // _UNITS_IN_BUFFER))
+        self._pending: list[Unit] = []
+        self._pending_bytes = 0
+        self._open: OrderedDict[str, BaseFile] = OrderedDict()
+        self._rolls: dict[str, int] = {}
+        self._layout: Layout | None = None
+        self._listed = float("-inf")
+
+    def add(self, rows: pa.RecordBatch, groups: Groups) -> None:
+        """`rows` has the table's columns, after the record key and the sequence number if there are meta
+        fields.
+        """
+        numbers = np.array([self._paths.setdefault(path, len(self._paths)) for path in groups.paths], np.int64)
+        for unit in self._units.add(rows, numbers[groups.codes]):
+            self._hold(unit)
+
+    def close(self) -> Sequence[str]:
+        rest = self._units.rest()
+        if rest is not None:
+            self._hold(rest)
+        self._flush()
+        while self._open:
+            self._close(next(iter(self._open)))
+        return self.stats
+
+    def discard(self) -> None:
+        while self._open:
+            self._open.popitem()[1].discard()
+
+    def _hold(self, unit: Unit) -> None:
+        self._pending.append(unit)
+        self._pending_bytes += unit.bytes
+        if self._pending_bytes >= self._limits.buffer_bytes:
+            self._flush()
+
+    def _flush(self) -> None:
+        units, self._pending, self._pending_bytes = self._pending, [], 0
+        if not units:
+            return
+        rows = pa.Table.from_batches([unit.rows for unit in units])
+        codes = np.concatenate([unit.paths for unit in units])
+        units.clear()
+        # By the text of the path: the numbers tell in which order batches brought them.
+        paths = list(self._paths)
+        present = sorted(np.unique(codes), key=paths.__getitem__) if len(paths) > 1 else [0]
+        if len(present) == 1:
+            self._append(paths[present[0]], rows)
+            return
+        ranks = np.zeros(len(paths), np.int64)
+        ranks[present] = np.arange(len(present))
+        ranked = ranks[codes]
+        rows = rows.combine_chunks().take(pa.array(np.argsort(ranked, kind="stable")))
+        start = 0
+        for number, count in zip(present, np.bincount(ranked), strict=True):
+            self._append(paths[number], rows.slice(start, int(count)))
+            start += int(count)
+
+    def _append(self, path: str, rows: pa.Table) -> None:
+        file = self._open.get(path)
+        if file is None:
+            while len(self._open) >= self._limits.open_files_max:
+                self._close(next(iter(self._open)))
+            file = self._create(path)
+        self._open.move_to_end(path)
+        if self._meta_fields:
+            rows = self._with_meta(rows, file)
+        if not file.is_open:
+            self._layout = self._layout or choose_layout(rows, DELTA, PREFIXED)
+            file.open(self._layout, self._codec)
+        if file.write(rows) >= self._limits.file_max_bytes:
+            self._close(path)
+
+    def _create(self, path: str) -> BaseFile:
+        now = time.monotonic()
+        listing = now - self._listed >= _LISTING_EVERY
+        self._pulse.check(completed_too=listing)
+        self._listed = now if listing else self._listed
+        roll = self._rolls.get(path, 0)
+        self._rolls[path] = roll + 1
+        file = BaseFile(self._storage, self._pulse, self._attempt, path, roll)
+        self._open[path] = file
+        return file
+
+    def _close(self, path: str) -> None:
+        file = self._open[path]
+        self.stats.append(file.close())
+        del self._open[path]
+
+    def _with_meta(self, rows: pa.Table, file: BaseFile) -> pa.Table:
+        constants = {
+            "_hoodie_commit_time": self._attempt.instant,
+            "_hoodie_partition_path": file.path,
+            "_hoodie_file_name": file.name,
+        }
+        zeros = pa.array(np.zeros(rows.num_rows, np.int32))
+        columns = []
+        for name in META_COLUMNS:
+            if name in constants:
+                columns.append(pa.DictionaryArray.from_arrays(zeros, pa.array([constants[name]])))
+            else:
+                columns.append(rows.column(name))
+        rest = rows.drop_columns([name for name in META_COLUMNS if name in rows.schema.names])
+        fields = [pa.field(name, column.type) for name, column in zip(META_COLUMNS, columns, strict=True)]
+        return pa.Table.from_arrays(columns + rest.columns, schema=pa.schema([*fields, *rest.schema]))

@@ -1,0 +1,197 @@
+"""The Spark task of the Arrow writer: record batches of one slice in, base files and one report row out.
+
+Guarantee: rows go to files in offset order, and the report covers all of them or names the first bad record.
+When the task fails or is cancelled its files are removed; what cannot be removed has its marker. Voided by
+speculative execution without the checks at commit. Raises Abandoned; anything else fails the task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from coordination.errors import SinkError
+from coordination.model import Slice
+from sink.decode.records import Decoder
+from sink.schema import TableSchema
+from sink.write.base_file import Attempt
+from sink.write.engine import DIGEST_MASK
+from sink.write.partition_paths import BadPartition, PartitionPaths
+from sink.write.record_keys import RecordKeys
+from sink.write.slice_files import Limits, SliceFiles
+from sink.write.storage import NO_ACCESS, Access, open_storage
+
+REPORT = (
+    "slice int, records long, digest long, bytes long, largest long, stats array<string>,"
+    " bad_offset long, reason string"
+)
+_REPORT = pa.schema(
+    [
+        ("slice", pa.int32()),
+        ("records", pa.int64()),
+        ("digest", pa.int64()),
+        ("bytes", pa.int64()),
+        ("largest", pa.int64()),
+        ("stats", pa.list_(pa.string())),
+        ("bad_offset", pa.int64()),
+        ("reason", pa.string()),
+    ]
+)
+NO_RECORDS = -1
+"""The slice number in the report of a task that saw no record: it cannot tell which slice was its own."""
+
+
+@dataclass(frozen=True)
+class WriteTask:
+    """All that a task needs to know; it travels to the executors, which import this package."""
+
+    base_path: str
+    sink: str
+    table: str
+    instant: str
+    slices: tuple[Slice, ...]
+    schema: TableSchema
+    keys: RecordKeys
+    paths: PartitionPaths
+    meta_fields: bool
+    codec: str
+    limits: Limits
+    access: Access = NO_ACCESS
+
+
+class BadValues(Exception):
+    """The first record of a slice that cannot go into the table."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(reason)
+        self.offset = offset
+        self.reason = reason
+
+
+def run(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`, with the columns value, topic, partition, offset, timestamp, digest."""
+    writer: _SliceWriter | None = None
+    try:
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            if writer is None:
+                writer = _SliceWriter(task, batch)
+            writer.write(batch)
+        report = _report(NO_RECORDS) if writer is None else writer.finish()
+    except BadValues as error:
+        assert writer is not None
+        writer.files.discard()
+        report = _report(writer.index, bad_offset=error.offset, reason=error.reason)
+    except BaseException:
+        # A cancelled task ends by an exception that is no Exception; its files are as useless.
+        if writer is not None:
+            writer.files.discard()
+        raise
+    yield report
+
+
+def _report(index: int, **columns: object) -> pa.RecordBatch:
+    row = {"slice": index, "records": 0, "digest": 0, "bytes": 0, "largest": 0, "stats": [], **columns}
+    return pa.RecordBatch.from_pylist([row], schema=_REPORT)
+
+
+class _SliceWriter:
+    """Decodes and writes the batches of the slice that the first batch belongs to."""
+
+    def __init__(self, task: WriteTask, first: pa.RecordBatch) -> None:
+        self.index = _find(task.slices, first)
+        self._task = task
+        self._slice = task.slices[self.index]
+        self._decoder = Decoder(task.schema)
+        self._records = self._digest = self._bytes = self._largest = 0
+        context = TaskContext.get()
+        assert context is not None
+        token = f"{context.partitionId()}-{context.stageId()}-{context.taskAttemptId()}"
+        attempt = Attempt(task.sink, task.table, task.instant, token, self._slice)
+        storage = open_storage(task.base_path, task.access)
+        self.files = SliceFiles(storage, attempt, task.limits, task.codec, task.meta_fields)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        values, offsets = batch.column("value"), batch.column("offset")
+        decoded = self._decoder.decode(values)
+        if decoded.bad:
+            raise BadValues(offsets[decoded.bad[0].index].as_py(), decoded.bad[0].reason)
+        rows = self._with_provenance(decoded.rows, batch)
+        no_key = self._task.keys.first_bad(rows)
+        if no_key is not None:
+            raise BadValues(offsets[no_key[0]].as_py(), no_key[1])
+        try:
+            groups = self._task.paths.group(rows)
+        except BadPartition as error:
+            raise BadValues(offsets[error.row].as_py(), str(error)) from None
+        self.files.add(self._with_key(rows, offsets), groups)
+        self._count(batch)
+
+    def finish(self) -> pa.RecordBatch:
+        stats = self.files.close()
+        digest = self._digest & DIGEST_MASK
+        signed = digest - (1 << 64) if digest >> 63 else digest
+        return _report(
+            self.index,
+            records=self._records,
+            digest=signed,
+            bytes=self._bytes,
+            largest=self._largest,
+            stats=stats,
+        )
+
+    def _count(self, batch: pa.RecordBatch) -> None:
+        lengths = pc.binary_length(batch.column("value"))
+        self._records += batch.num_rows
+        self._digest += int(batch.column("digest").to_numpy().view(np.uint64).sum(dtype=np.uint64))
+        self._bytes += pc.sum(lengths).as_py()
+        self._largest = max(self._largest, pc.max(lengths).as_py())
+
+    def _with_provenance(self, rows: pa.RecordBatch, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not self._task.schema.provenance:
+            return rows
+        zeros = pa.array(np.zeros(batch.num_rows, np.int32))
+        topic = pa.DictionaryArray.from_arrays(zeros, pa.array([self._slice.topic]))
+        kafka = {
+            "_kafka_topic": topic,
+            "_kafka_partition": _copied(batch.column("partition")),
+            "_kafka_offset": _copied(batch.column("offset")),
+            "_kafka_timestamp": _copied(batch.column("timestamp").cast(pa.timestamp("us", "UTC"))),
+        }
+        fields = [*rows.schema, *(pa.field(name, column.type) for name, column in kafka.items())]
+        return pa.RecordBatch.from_arrays([*rows.columns, *kafka.values()], schema=pa.schema(fields))
+
+    def _with_key(self, rows: pa.RecordBatch, offsets: pa.Array) -> pa.RecordBatch:
+        if not self._task.meta_fields:
+            return rows
+        each = self._slice
+        key = self._task.keys.column(rows, each.topic, each.partition, offsets)
+        prefix = pa.scalar(f"{self._task.instant}_{each.partition}_")
+        number = pc.binary_join_element_wise(prefix, pc.cast(offsets, pa.string()), pa.scalar(""))
+        fields = [
+            pa.field("_hoodie_commit_seqno", number.type),
+            pa.field("_hoodie_record_key", key.type),
+            *rows.schema,
+        ]
+        return pa.RecordBatch.from_arrays([number, key, *rows.columns], schema=pa.schema(fields))
+
+
+def _copied(column: pa.Array) -> pa.Array:
+    """Rows that wait to be written would otherwise keep all of the batch in memory, the JSON texts too."""
+    return pa.array(column.to_numpy(zero_copy_only=False).copy(), column.type)
+
+
+def _find(slices: tuple[Slice, ...], batch: pa.RecordBatch) -> int:
+    """Spark does not say which slice a task reads, its rows do."""
+    topic = batch.column("topic")[0].as_py() if "topic" in batch.schema.names else slices[0].topic
+    partition, offset = batch.column("partition")[0].as_py(), batch.column("offset")[0].as_py()
+    for index, each in enumerate(slices):
+        if each.topic == topic and each.partition == partition and each.start <= offset < each.end:
+            return index
+    raise SinkError(f"{topic}-{partition} offset {offset} was read, but is in none of the slices that were asked for")

@@ -1,0 +1,97 @@
+"""Kafka slices as a Spark DataFrame, one Spark partition for each slice.
+
+Guarantee: exactly the committed records with offsets in `[start, end)`, in order; gaps in a log are
+legal. A range that the log no longer holds fails. Voided by `kafka.isolation.level` other than
+read_committed, which the settings refuse. Raises DataLoss (through `data_loss`) with the slice that is
+concerned.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from coordination.errors import DataLoss
+from coordination.model import Slice, TopicPartition
+from sink.config import Settings
+
+FETCH_DEFAULTS = {
+    "max.poll.records": "10000",
+    "max.partition.fetch.bytes": str(16 << 20),
+    "fetch.max.wait.ms": "20",
+}
+"""Raw reads are half as fast again as with Kafka's own defaults. And a slice at the end of its log is not held up
+by Kafka's half second: the broker answers a connection in order, so that Spark's question for the log's ends waits
+for the fetch that was sent ahead in vain."""
+
+_LOST = re.compile(
+    r"data (?:may have been|was|is) lost|offsets? out of range|OffsetOutOfRange|data loss", re.IGNORECASE
+)
+_PARTITION = re.compile(r"(?:TopicPartition|partition|Partition|for)?\s*(?P<source>[A-Za-z0-9._-]+-[0-9]+)")
+
+
+def read_slices(spark: SparkSession, settings: Settings, slices: Sequence[Slice]) -> DataFrame:
+    """Columns value, key, topic, partition, offset, timestamp and digest; the order of partitions is Spark's
+    own.
+
+    The digest hashes coordinates, key and value, so that no engine has to look at the bytes for it.
+    """
+    frames = [_read(spark, settings, layer) for layer in _layers(slices)]
+    return reduce(DataFrame.union, frames)
+
+
+def kafka_options(settings: Settings) -> Mapping[str, str]:
+    """Consumer settings without the `kafka.` prefix: ours, overridden by the user's, then what must hold.
+
+    With one group id for ever the executors' consumers are kept from one transaction to the next.
+    """
+    ours = {**FETCH_DEFAULTS, "group.id": f"sink-{settings.name}"}
+    return {
+        **ours,
+        **settings.kafka_java,
+        "isolation.level": "read_committed",
+    }
+
+
+def data_loss(error: BaseException, slices: Sequence[Slice]) -> DataLoss | None:
+    """The error as DataLoss if Spark's Kafka source raised it because records are gone, else None."""
+    text = str(error)
+    if not _LOST.search(text):
+        return None
+    named = {match["source"] for match in _PARTITION.finditer(text)}
+    concerned = [each for each in slices if str(each.source) in named] or list(slices)
+    first = min(concerned, key=lambda each: (each.source, each.start))
+    reason = f"the log no longer holds all of {', '.join(map(str, concerned[:4]))}; see on.data.loss"
+    return DataLoss(first.topic, first.partition, first.start, reason)
+
+
+def _layers(slices: Sequence[Slice]) -> list[list[Slice]]:
+    """The source takes one range per partition: the n-th slices of all partitions make the n-th layer."""
+    by_source: dict[TopicPartition, list[Slice]] = defaultdict(list)
+    for each in slices:
+        by_source[each.source].append(each)
+    depth = max(map(len, by_source.values()))
+    return [[ranges[level] for ranges in by_source.values() if level < len(ranges)] for level in range(depth)]
+
+
+def _read(spark: SparkSession, settings: Settings, layer: Sequence[Slice]) -> DataFrame:
+    partitions: dict[str, list[int]] = defaultdict(list)
+    starts: dict[str, dict[str, int]] = defaultdict(dict)
+    ends: dict[str, dict[str, int]] = defaultdict(dict)
+    for each in layer:
+        partitions[each.topic].append(each.partition)
+        starts[each.topic][str(each.partition)] = each.start
+        ends[each.topic][str(each.partition)] = each.end
+    reader = spark.read.format("kafka").option("assign", json.dumps(partitions)).option("failOnDataLoss", "true")
+    reader = reader.option("startingOffsets", json.dumps(starts)).option("endingOffsets", json.dumps(ends))
+    for name, value in kafka_options(settings).items():
+        reader = reader.option(f"kafka.{name}", value)
+    frame = reader.load()
+    digest = F.xxhash64("topic", "partition", "offset", "key", "value").alias("digest")
+    return frame.select("value", "key", "topic", "partition", "offset", "timestamp", digest)

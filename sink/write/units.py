@@ -1,0 +1,104 @@
+"""A slice's rows cut into units that depend on the rows alone, however they arrive in batches.
+
+Guarantee: the same rows in the same order give the same units, with the same bytes counted, whatever batches bring
+them; a unit is one record batch, of at most `UNIT_ROWS` rows and at most `bytes_max` bytes and one row more. Small
+batches are merged while they wait, so that what each costs besides its rows does not add up. Raises nothing on
+purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+UNIT_ROWS = 16_384
+"""As many as Spark hands over at once: in the usual case a unit is a batch as it came, and nothing is copied."""
+_PARTS = 64
+"""So many pieces of batches may wait for their unit to be full; each costs some 10 KB besides its rows."""
+_OFFSET_BYTES = 4
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Rows, the number of a path for each, and the bytes that the rows count for."""
+
+    rows: pa.RecordBatch
+    paths: Numbers
+    bytes: int
+
+
+class Units:
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._parts: list[pa.RecordBatch] = []
+        self._paths: list[Numbers] = []
+        self._rows = 0
+        self._bytes = 0
+
+    def add(self, rows: pa.RecordBatch, paths: Numbers) -> Iterator[Unit]:
+        """The units that these rows fill; what is left waits for the next ones."""
+        ends = np.cumsum(row_bytes(rows))
+        start, before = 0, 0
+        while start < rows.num_rows:
+            full = int(np.searchsorted(ends, before + self._bytes_max - self._bytes)) + 1
+            stop = min(start + UNIT_ROWS - self._rows, full, rows.num_rows)
+            self._keep(rows.slice(start, stop - start), paths[start:stop], int(ends[stop - 1]) - before)
+            start, before = stop, int(ends[stop - 1])
+            if self._rows == UNIT_ROWS or self._bytes >= self._bytes_max:
+                yield self._take()
+
+    def rest(self) -> Unit | None:
+        """What has not filled a unit when the slice ends."""
+        return self._take() if self._parts else None
+
+    def _keep(self, rows: pa.RecordBatch, paths: Numbers, size: int) -> None:
+        self._parts.append(rows)
+        self._paths.append(paths)
+        self._rows += rows.num_rows
+        self._bytes += size
+        if len(self._parts) >= _PARTS:
+            self._parts = [_merged(self._parts)]
+            self._paths = [np.concatenate(self._paths)]
+
+    def _take(self) -> Unit:
+        unit = Unit(_merged(self._parts), np.concatenate(self._paths), self._bytes)
+        self._parts, self._paths, self._rows, self._bytes = [], [], 0, 0
+        return unit
+
+
+def row_bytes(rows: pa.RecordBatch) -> Numbers:
+    """What each row counts for. `RecordBatch.nbytes` will not do: it depends on where batches end."""
+    total = np.zeros(rows.num_rows, np.int64)
+    for column in rows.columns:
+        total += _value_bytes(column)
+    return total
+
+
+def _value_bytes(column: pa.Array) -> Numbers | int:
+    """Bytes of each value, or of every one; a null counts like the shortest value."""
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        lengths = pc.binary_length(column)
+        found: Numbers = (lengths.fill_null(0) if lengths.null_count else lengths).to_numpy().astype(np.int64)
+        return found + _OFFSET_BYTES
+    if pa.types.is_struct(kind):
+        return sum((_value_bytes(column.field(at)) for at in range(kind.num_fields)), start=0)
+    if pa.types.is_list(kind) or pa.types.is_map(kind):
+        ends = np.zeros(len(column.values) + 1, np.int64)
+        np.cumsum(np.broadcast_to(_value_bytes(column.values), len(column.values)), out=ends[1:])
+        inner: Numbers = np.diff(ends[column.offsets.to_numpy()])
+        return inner + _OFFSET_BYTES
+    if pa.types.is_dictionary(kind):
+        kind = kind.index_type
+    return max(1, int(kind.bit_width) // 8)
+
+
+def _merged(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
