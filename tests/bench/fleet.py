@@ -1,0 +1,161 @@
+"""Workers of the sink as real processes, and what ZooKeeper says of their transactions, for as long as
+they run.
+
+The ledger keeps only the last transactions; the fleet collects them while it waits. Raises `Unavailable`
+when a worker ends, the sink halts, or what is waited for does not come.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import yaml
+from kazoo.client import KazooClient
+
+from coordination.errors import Unavailable
+from coordination.keeper import Keeper
+from coordination.model import Phase
+from coordination.tree import KeeperView, Summary
+from sink.failpoints import DIRECTORY, VARIABLE
+from sink.local.servers import WorkerProcess
+from tests.bench.lab import PATIENCE, Lab
+from tests.bench.orders import DDL
+
+ROOT = "/bench"
+POLL_SECONDS = 0.1
+GATE = "ReadLog.before"
+_ENDED = "ENDED"
+
+
+class Fleet:
+    """`with` ends its workers. Every fleet has a sink and a table of its own."""
+
+    def __init__(self, lab: Lab, name: str, topic: str, settings: Mapping[str, object]) -> None:
+        self.place = lab.place(name)
+        self.table = self.place / "table"
+        self.name = f"{name}-{int(time.time())}"
+        self.workers: list[WorkerProcess] = []
+        self._ended: dict[int, Summary] = {}
+        self._settings = {
+            "sink.name": self.name,
+            "zookeeper.connect": lab.zookeeper.address,
+            "zookeeper.root": ROOT,
+            "kafka.bootstrap.servers": lab.kafka.address,
+            "kafka.topic.names": topic,
+            "target.base.path": str(self.table),
+            "target.table.name": "orders",
+            "schema.ddl": DDL,
+            "spark.driver.memory": lab.heap,
+            "log.dir": str(self.place),
+            **settings,
+        }
+        self._client = KazooClient(hosts=lab.zookeeper.address)
+        self._keeper = Keeper(self._client, f"{ROOT}/{self.name}", lambda: None)
+
+    def __enter__(self) -> Fleet:
+        self._client.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self.workers:
+            worker.kill()
+        self._client.stop()
+        self._client.close()
+
+    @property
+    def last(self) -> int:
+        """The highest transaction number that was seen to end."""
+        return max(self._ended, default=0)
+
+    def launch(self, worker: str, settings: Mapping[str, object] | None = None, held: bool = False) -> WorkerProcess:
+        """`held`: whoever becomes coordinator looks at no log, and so plans nothing, before `let_go`."""
+        config = self.place / f"{worker}.yaml"
+        config.write_text(yaml.safe_dump({**self._settings, **(settings or {}), "worker.id": worker}))
+        environment = {VARIABLE: f"{GATE}=wait" if held else "", DIRECTORY: str(self.place)}
+        process = WorkerProcess(config, self.place / f"{worker}.log", environment, worker)
+        process.start()
+        self.workers.append(process)
+        return process
+
+    def let_go(self) -> None:
+        (self.place / f"{GATE}.go").touch()
+
+    def wait(self, true: Callable[[KeeperView], bool], what: str, seconds: float = PATIENCE) -> KeeperView:
+        deadline = time.monotonic() + seconds
+        while True:
+            view = self._look()
+            if true(view):
+                return view
+            self._check(view, time.monotonic() > deadline, what)
+            time.sleep(POLL_SECONDS)
+
+    def wait_landed(self, ends: Mapping[int, int], seconds: float = PATIENCE) -> None:
+        def landed(view: KeeperView) -> bool:
+            settled = {source.partition: state.end for source, state in view.states.items() if not state.open}
+            return not view.transactions and all(settled.get(p, -1) >= end for p, end in ends.items())
+
+        self.wait(landed, "all records", seconds)
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Collects transactions that end while the caller does something else than wait."""
+        ended = threading.Event()
+
+        def collect() -> None:
+            while not ended.wait(POLL_SECONDS):
+                self._look()
+
+        thread = threading.Thread(target=collect, name="collecting", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def committed(self) -> list[Summary]:
+        """Transactions seen to end, oldest first. Raises if one was aborted: no figure is right then."""
+        summaries = [self._ended[number] for number in sorted(self._ended)]
+        for each in summaries:
+            if each.outcome != Phase.COMMITTED.value:
+                raise Unavailable(f"transaction {each.number} ended as {each.outcome}: {each.reason}")
+        return summaries
+
+    def _look(self) -> KeeperView:
+        view = self._keeper.read()
+        self._ended |= {each.number: each for each in view.ledger.history}
+        return view
+
+    def _check(self, view: KeeperView, late: bool, what: str) -> None:
+        if view.halt is not None:
+            raise Unavailable(f"the sink {self.name} has halted: {view.halt.reason}")
+        for worker in self.workers:
+            if not worker.running and worker.exit_status != 0:
+                ended = f"{worker.name} ended with status {worker.exit_status}"
+                raise Unavailable(f"{ended}: {worker.tail()} (log: {worker.log})")
+        if late:
+            raise Unavailable(f"{self.name}: {what} not seen in time; logs are in {self.place}")
+
+
+def phases(summaries: list[Summary]) -> tuple[Mapping[str, float], ...]:
+    """Seconds by phase. `plan` is from the end of the transaction before; the first one has none before it.
+
+    The others: `begin` to STARTED, `write` to PREPARED, `commit` to COMMITTED, `settle` to the end.
+    """
+    found = []
+    for before, each in zip([None, *summaries], summaries, strict=False):
+        at = each.times
+        opened = at[Phase.PLANNED.value]
+        found.append(
+            {
+                "plan": max(0.0, opened - before.times[_ENDED]) if before else 0.0,
+                "begin": at[Phase.STARTED.value] - opened,
+                "write": at[Phase.PREPARED.value] - at[Phase.STARTED.value],
+                "commit": at[Phase.COMMITTED.value] - at[Phase.PREPARED.value],
+                "settle": at[_ENDED] - at[Phase.COMMITTED.value],
+            }
+        )
+    return tuple(found)

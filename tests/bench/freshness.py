@@ -1,0 +1,158 @@
+"""How fresh the table is at a trickle: seconds from producing a record to the commit that makes it
+visible.
+
+A record is visible when the commit whose checkpoint covers its offset is complete on the table's
+timeline: the completed instant's file, by its modification time. Both clocks are this machine's. Measured
+on a new table, and again on the same table after it has many small commits behind it, made as fast as the
+sink makes them. Raises `Unavailable`.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from coordination.errors import Unavailable
+from coordination.model import TopicPartition
+from coordination.tree import KeeperView
+from sink.audit.timeline import active_names, open_table, read_timeline
+from tests.bench.fleet import Fleet, phases
+from tests.bench.lab import Lab
+from tests.bench.orders import PARTITIONS, create_topic, ends
+from tests.bench.results import Freshness
+from tests.bench.trickle import Sent, Trickle
+
+RATE = 1000
+SECONDS = 60.0
+WARM_SECONDS = 20.0
+MANY_COMMITS = 2000
+AGEING_RATE = 100.0
+AGEING_PATIENCE = 3 * 3600.0
+CATCH_UP_SECONDS = 600.0
+LOOK_SECONDS = 0.5
+SAY_EVERY = 100
+_COMPLETED = re.compile(r"(\d{17})_\d{17}\.commit")
+
+
+class Watch:
+    """Notes when each completed instant appeared, before archiving can take it away."""
+
+    def __init__(self, table: Path) -> None:
+        self.seen: dict[str, float] = {}
+        self._timeline = table / ".hoodie" / "timeline"
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._look()
+
+    def _run(self) -> None:
+        while not self._ended.wait(LOOK_SECONDS):
+            self._look()
+
+    def _look(self) -> None:
+        for path in self._timeline.glob("*.commit"):
+            match = _COMPLETED.fullmatch(path.name)
+            if match and match[1] not in self.seen:
+                self.seen[match[1]] = path.stat().st_mtime
+
+
+def measure(lab: Lab, commits: int, say: Callable[[str], None]) -> Iterator[Freshness]:
+    """On a new table, and again when it has `commits` (0: only the first)."""
+    topic = f"trickle-{lab.topic}"
+    if not ends(lab.kafka.address, topic):
+        create_topic(lab.kafka.address, topic)
+    trickle = Trickle(lab.kafka.address, topic, RATE)
+    with Fleet(
+        lab, "freshness", topic, {"auto.offset.reset": "latest", "spark.master": f"local[{lab.cores}]"}
+    ) as fleet:
+        yield _measure(lab, fleet, topic, trickle)
+        if commits:
+            _age(lab, fleet, topic, commits, say)
+            yield _measure(lab, fleet, topic, trickle)
+
+
+def _measure(lab: Lab, fleet: Fleet, topic: str, trickle: Trickle) -> Freshness:
+    worker = fleet.launch("worker", {"transaction.interval.ms": 1000})
+    fleet.wait(lambda view: bool(view.members), "the worker", CATCH_UP_SECONDS)
+    with Watch(fleet.table) as watch:
+        trickle.run(WARM_SECONDS)
+        fleet.wait_landed(ends(lab.kafka.address, topic), CATCH_UP_SECONDS)
+        before = fleet.last
+        with fleet.collecting():
+            sent = trickle.run(SECONDS)
+        fleet.wait_landed(ends(lab.kafka.address, topic), CATCH_UP_SECONDS)
+    latencies = sorted(_latencies(fleet, topic, watch.seen, sent))
+    worker.stop()
+    counted = [each for each in fleet.committed() if each.number > before]
+    percentiles = statistics.quantiles(latencies, n=100)
+    return Freshness(
+        commits=before,
+        records=len(latencies),
+        rate=RATE,
+        p50=percentiles[49],
+        p99=percentiles[98],
+        most=latencies[-1],
+        transactions=len(counted),
+        phases=phases(counted),
+    )
+
+
+def _age(lab: Lab, fleet: Fleet, topic: str, commits: int, say: Callable[[str], None]) -> None:
+    worker = fleet.launch("worker", {"transaction.interval.ms": 10})
+    ended = threading.Event()
+    producing = threading.Thread(
+        target=Trickle(lab.kafka.address, topic, AGEING_RATE).run_until,
+        args=(ended,),
+        name="ageing",
+        daemon=True,
+    )
+    producing.start()
+    try:
+        while fleet.last < commits:
+            goal = min(commits, fleet.last + SAY_EVERY)
+            fleet.wait(partial(_has_ended, goal), f"{goal} commits", AGEING_PATIENCE)
+            say(f"{fleet.last} of {commits} commits")
+    finally:
+        ended.set()
+        producing.join()
+    fleet.wait_landed(ends(lab.kafka.address, topic), CATCH_UP_SECONDS)
+    worker.stop()
+
+
+def _has_ended(goal: int, view: KeeperView) -> bool:
+    return any(each.number >= goal for each in view.ledger.history)
+
+
+def _latencies(fleet: Fleet, topic: str, seen: Mapping[str, float], sent: Sequence[Sent]) -> list[float]:
+    """Of each record: from when it was sent to the first commit that covers it."""
+    table = open_table(str(fleet.table))
+    timeline = read_timeline(table, active_names(table))
+    commits = [each for each in timeline.commits if fleet.name in each.checkpoints and each.instant in seen]
+    times = [seen[each.instant] for each in commits]
+    found = []
+    for partition in range(PARTITIONS):
+        covered = [_end(each.checkpoints[fleet.name].ends, TopicPartition(topic, partition)) for each in commits]
+        for record in sent:
+            if record.partition == partition:
+                index = bisect_right(covered, record.offset)
+                if index == len(covered):
+                    raise Unavailable(f"{topic}-{partition} offset {record.offset} is in no commit that was seen")
+                found.append(times[index] - record.at)
+    return found
+
+
+def _end(ends_by_source: Mapping[TopicPartition, object], source: TopicPartition) -> int:
+    state = ends_by_source.get(source)
+    return getattr(state, "end", 0)

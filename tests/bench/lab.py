@@ -1,0 +1,80 @@
+"""What all runs share: the servers, the filled topic, the cores and the heap; and how a run is measured.
+
+Every process of a run inherits the bench's own CPU affinity, the broker included, so that all peers are
+pinned alike. Raises `Unavailable` when a peer fails or does not end in time.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sink.local.servers import KafkaServer, ZooKeeperServer
+from tests.bench.results import Run
+from tests.bench.sampler import Sampler
+
+PATIENCE = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """`records` are counted; `lead` come before them in the topic and are what a peer may warm up with."""
+
+    records: int
+    lead: int
+
+    @property
+    def total(self) -> int:
+        return self.records + self.lead
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    directory: Path
+    zookeeper: ZooKeeperServer
+    kafka: KafkaServer
+    topic: str
+    load: Load
+    cores: int
+    heap: str
+
+    def place(self, name: str) -> Path:
+        """An empty directory for one run."""
+        place = self.directory / "runs" / name
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        return place
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Wall-clock seconds between which `records` were moved."""
+
+    start: float
+    end: float
+    records: int
+
+
+def measured(
+    peer: str,
+    number: int,
+    window: Window,
+    samplers: tuple[Sampler, Sampler],
+    phases: tuple[Mapping[str, float], ...] = (),
+    details: Mapping[str, float] | None = None,
+) -> Run:
+    """`samplers` are those of the peer and of the broker."""
+    own, broker = (sampler.usage(window.start, window.end) for sampler in samplers)
+    return Run(
+        peer=peer,
+        round=number,
+        records=window.records,
+        seconds=window.end - window.start,
+        cpu={role.value: seconds for role, seconds in own.cpu.items()},
+        broker_cpu=sum(broker.cpu.values()),
+        peak={role.value: size for role, size in own.peak.items()},
+        phases=phases,
+        details=details or {},
+    )

@@ -1,0 +1,97 @@
+"""The benchmark's topic: JSON order events of about 130 bytes, spread evenly over the partitions.
+
+Guarantee: partition `p` holds exactly `records / partitions` records, and equal counts give equal bytes.
+A topic that is already there with that many records is used as it is. Raises `Unavailable`.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from coordination.errors import Unavailable
+
+PARTITIONS = 4
+DDL = "id BIGINT, user BIGINT, event STRING, amount DOUBLE, ts BIGINT, url STRING"
+_EVENTS = ("click", "view", "buy")
+_SEED = 1
+_PATIENCE = 120.0
+_PRODUCER = {
+    "linger.ms": 50,
+    "queue.buffering.max.messages": 1_000_000,
+    "compression.type": "lz4",
+    "batch.num.messages": 20_000,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What was put into the topic, values in `bytes` before compression; both 0 when it was there before."""
+
+    records: int
+    bytes: int
+    seconds: float
+
+
+def order(number: int, chance: random.Random) -> tuple[bytes, bytes]:
+    """Key and value of one event."""
+    user = chance.randrange(1_000_000)
+    event = _EVENTS[chance.randrange(3)]
+    # Written out: the json module would take longer than everything else here.
+    value = (
+        f'{{"id":{number},"user":{user},"event":"{event}","amount":{round(chance.random() * 1000, 2)},'
+        f'"ts":{1_700_000_000_000 + number},"url":"https://example.com/item/{user}?ref={number % 97}"}}'
+    )
+    return str(user).encode(), value.encode()
+
+
+def create_topic(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(timeout=30)
+
+
+def ends(bootstrap: str, topic: str) -> dict[int, int]:
+    """The end of each partition; empty when there is no such topic."""
+    client = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench"})
+    try:
+        found = client.list_topics(timeout=30).topics.get(topic)
+        partitions = sorted(found.partitions) if found and not found.error else []
+        return {p: client.get_watermark_offsets(TopicPartition(topic, p), 30)[1] for p in partitions}
+    finally:
+        client.close()
+
+
+def fill(bootstrap: str, topic: str, records: int) -> Filled:
+    """Makes and fills the topic, unless it is there with as many records."""
+    there = ends(bootstrap, topic)
+    if there:
+        if sum(there.values()) != records:
+            raise Unavailable(f"topic {topic} holds {sum(there.values())} records, not {records}: take a new directory")
+        return Filled(0, 0, 0.0)
+    create_topic(bootstrap, topic)
+    producer = Producer({"bootstrap.servers": bootstrap, **_PRODUCER})
+    chance = random.Random(_SEED)
+    size = 0
+    started = time.monotonic()
+    for number in range(records):
+        key, value = order(number, chance)
+        size += len(value)
+        while not _sent(producer, topic, key, value, number % PARTITIONS):
+            producer.poll(0.1)
+        if number % 10_000 == 0:
+            producer.poll(0)
+    if left := producer.flush(_PATIENCE):
+        raise Unavailable(f"{left} records of {topic} were not acknowledged within {_PATIENCE:.0f} s")
+    return Filled(records, size, time.monotonic() - started)
+
+
+def _sent(producer: Producer, topic: str, key: bytes, value: bytes, partition: int) -> bool:
+    try:
+        producer.produce(topic, value, key, partition)
+    except BufferError:
+        return False
+    return True

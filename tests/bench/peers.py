@@ -1,0 +1,60 @@
+"""The peers by name: what each is, and how it is run. Raises `ConfigError` for a name that is none."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from coordination.errors import ConfigError
+from tests.bench import connect_run, sink_run, spark_runs
+from tests.bench.lab import Lab
+from tests.bench.results import Run
+from tests.bench.sink_run import ROW_WRITER, TWO_IN_FLIGHT, WITHOUT_META, Variant
+from tests.bench.spark_peer import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    name: str
+    what: str
+    start: Callable[[Lab, str, int], Run]
+
+    def run(self, lab: Lab, number: int) -> Run:
+        return self.start(lab, self.name, number)
+
+
+def _spark(name: str, what: str, kind: Kind) -> Peer:
+    return Peer(name, what, lambda lab, peer, number: spark_runs.run(lab, peer, number, kind))
+
+
+def _sink(name: str, what: str, workers: int, settings: Mapping[str, object] | None = None, parts: int = 1) -> Peer:
+    def start(lab: Lab, peer: str, number: int) -> Run:
+        return sink_run.run(lab, peer, number, Variant(workers, max(1, lab.cores // workers), parts, settings or {}))
+
+    return Peer(name, what, start)
+
+
+ALL = (
+    _spark("a", "Spark batch, Kafka to Parquet (zstd), no guarantees", Kind.PARQUET),
+    _spark("b", "Structured Streaming to Hudi, as documented (upsert)", Kind.UPSERT),
+    _spark("b-bulk", "the same with `bulk_insert`", Kind.BULK),
+    _spark("c", "the same, tuned as the sink is", Kind.TUNED),
+    _sink("d", "sink, 1 worker, Arrow writer", 1),
+    _sink("d-nometa", "sink, 1 worker, Arrow writer, no meta fields", 1, WITHOUT_META),
+    _sink("d-row", "sink, 1 worker, Hudi's row writer", 1, ROW_WRITER),
+    _sink("d-row-nometa", "sink, 1 worker, Hudi's row writer, no meta fields", 1, {**ROW_WRITER, **WITHOUT_META}),
+    _sink("d-two", "sink, 1 worker, two transactions in flight", 1, TWO_IN_FLIGHT),
+    _sink("d-half", "sink, 1 worker, transactions half as large", 1, parts=2),
+    _sink("d-half-two", "the same, two transactions in flight", 1, TWO_IN_FLIGHT, parts=2),
+    _sink("e", "sink, 2 workers of one core, Arrow writer", 2),
+    Peer("f", "Kafka Connect, Iceberg sink, 2 tasks", connect_run.run),
+)
+
+
+def chosen(names: Sequence[str]) -> list[Peer]:
+    """By name; `d*` takes all that begin with it. Raises `ConfigError` for what is none."""
+    if wrong := [name for name in names if not fnmatch.filter([peer.name for peer in ALL], name)]:
+        there = ", ".join(peer.name for peer in ALL)
+        raise ConfigError(f"--peers: {', '.join(wrong)} not known; there are {there}")
+    return [peer for peer in ALL if any(fnmatch.fnmatchcase(peer.name, name) for name in names)]

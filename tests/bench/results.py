@@ -1,0 +1,130 @@
+"""What runs found, as data: written to JSON whole, so that every figure in the docs can be traced to its
+run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of one peer. Seconds, bytes, records; `cpu` and `peak` by role, `broker_cpu` in the same window.
+
+    `phases` are seconds of each counted transaction by phase; `details` what only this peer has.
+    """
+
+    peer: str
+    round: int
+    records: int
+    seconds: float
+    cpu: Mapping[str, float]
+    broker_cpu: float
+    peak: Mapping[str, int]
+    phases: tuple[Mapping[str, float], ...] = ()
+    details: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def rate(self) -> float:
+        """Records per second."""
+        return self.records / self.seconds
+
+    @property
+    def cpu_per_million(self) -> float:
+        """CPU seconds of all its processes for a million records."""
+        return sum(self.cpu.values()) / self.records * 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """Seconds from produce to visible, at a trickle. `commits` is how many the table had at the start."""
+
+    commits: int
+    records: int
+    rate: float
+    p50: float
+    p99: float
+    most: float
+    transactions: int
+    phases: tuple[Mapping[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    cpus: int
+    pinned: tuple[int, ...]
+    memory: int
+    processor: str
+    system: str
+    python: str
+    java: str
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    command: str
+    began: str
+    machine: Machine
+    conditions: Mapping[str, str]
+    runs: tuple[Run, ...] = ()
+    freshness: tuple[Freshness, ...] = ()
+    failed: tuple[str, ...] = ()
+    """Runs that came to nothing, and why."""
+
+    def save(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(self), indent=1) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> Results:
+        found: dict[str, Any] = json.loads(path.read_text())
+        machine = found.pop("machine")
+        runs = tuple(Run(**{**run, "phases": tuple(run["phases"])}) for run in found.pop("runs"))
+        fresh = tuple(Freshness(**{**each, "phases": tuple(each["phases"])}) for each in found.pop("freshness"))
+        pinned = tuple(machine.pop("pinned"))
+        failed = tuple(found.pop("failed"))
+        return cls(**found, machine=Machine(**machine, pinned=pinned), runs=runs, freshness=fresh, failed=failed)
+
+
+def joined(parts: Sequence[Results]) -> Results:
+    """What several commands found on one machine, as one; the first one's conditions stand."""
+    return replace(
+        parts[0],
+        command="; ".join(part.command for part in parts),
+        runs=tuple(run for part in parts for run in part.runs),
+        freshness=tuple(each for part in parts for each in part.freshness),
+        failed=tuple(each for part in parts for each in part.failed),
+    )
+
+
+def this_machine(java: str) -> Machine:
+    packages = ("pyspark", "pyarrow", "kazoo", "confluent-kafka")
+    return Machine(
+        cpus=psutil.cpu_count() or 0,
+        pinned=tuple(sorted(os.sched_getaffinity(0))),
+        memory=psutil.virtual_memory().total,
+        processor=_processor(),
+        system=f"{platform.system()} {platform.release()}",
+        python=platform.python_version(),
+        java=java,
+        versions={name: version(name) for name in packages},
+    )
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.machine()

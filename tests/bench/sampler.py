@@ -1,0 +1,111 @@
+"""CPU and memory of process trees over time, so that any window of a run can be looked at afterwards.
+
+Guarantee: a process that ended keeps the CPU seconds it had when it was last seen. What a process used
+between its last sample and its end is lost: at most `PERIOD`. Processes are found by session, as
+`sink.local.process` makes one for each child.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import psutil
+
+PERIOD = 0.25
+
+
+class Role(Enum):
+    """What a process of a peer is."""
+
+    JVM = "JVM"
+    PYTHON = "Python"
+    """The process that was started, when it is Python: the sink's worker, or a Spark peer's script."""
+    SPARK_PYTHON = "Spark's Python workers"
+    """All of them together; pages that they share are counted in each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One process at one moment: CPU seconds since it started, resident bytes."""
+
+    role: Role
+    cpu: float
+    resident: int
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a window cost, by role: CPU seconds, and the highest resident bytes."""
+
+    cpu: dict[Role, float]
+    peak: dict[Role, int]
+
+
+class Sampler:
+    """Watches one or more sessions between `with` and its end."""
+
+    def __init__(self, leaders: Iterable[int]) -> None:
+        self._leaders = frozenset(leaders)
+        self._samples: list[tuple[float, dict[int, Reading]]] = []
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="sampler", daemon=True)
+
+    def __enter__(self) -> Sampler:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def usage(self, start: float, end: float) -> Usage:
+        """Of the window between two wall-clock seconds."""
+        peak: dict[Role, int] = {}
+        for moment, readings in self._samples:
+            if start <= moment <= end:
+                for role in Role:
+                    sizes = [reading.resident for reading in readings.values() if reading.role is role]
+                    # The bound for a worker's own Python is one for each worker.
+                    size = max(sizes, default=0) if role is Role.PYTHON else sum(sizes)
+                    peak[role] = max(peak.get(role, 0), size)
+        cpu = {role: self._cpu_at(end, role) - self._cpu_at(start, role) for role in peak}
+        return Usage(cpu, {role: size for role, size in peak.items() if size})
+
+    def _cpu_at(self, moment: float, role: Role) -> float:
+        """CPU seconds of all processes ever seen up to then, between two samples by interpolation."""
+        latest: dict[int, float] = {}
+        totals = []
+        for _, readings in self._samples:
+            latest |= {pid: reading.cpu for pid, reading in readings.items() if reading.role is role}
+            totals.append(sum(latest.values()))
+        return float(np.interp(moment, [at for at, _ in self._samples], totals))
+
+    def _watch(self) -> None:
+        while True:
+            self._samples.append((time.time(), self._read()))
+            if self._ended.wait(PERIOD):
+                return
+
+    def _read(self) -> dict[int, Reading]:
+        found = {}
+        for pid in psutil.pids():
+            try:
+                if os.getsid(pid) in self._leaders:
+                    found[pid] = _reading(psutil.Process(pid), pid in self._leaders)
+            except (psutil.NoSuchProcess, ProcessLookupError, PermissionError):
+                continue
+        return found
+
+
+def _reading(process: psutil.Process, leads: bool) -> Reading:
+    with process.oneshot():
+        times = process.cpu_times()
+        python = process.name().startswith("python")
+        role = Role.JVM if not python else Role.PYTHON if leads else Role.SPARK_PYTHON
+        return Reading(role, times.user + times.system, process.memory_info().rss)

@@ -1,0 +1,157 @@
+"""How long a table stands still when a worker dies: from its SIGKILL to the next commit that is visible.
+
+`python -m tests.bench.takeover --kills 50` runs a fleet at a trickle, kills the coordinator of a PREPARED transaction,
+the coordinator of a STARTED one, and a participant that is writing, in turn, each time with its JVM, and starts the
+dead one again. It prints p50 and p99 by kind, and ends with an audit; a run whose audit fails has no figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from enum import Enum
+from pathlib import Path
+
+from coordination.model import Phase
+from coordination.tree import KeeperView, Transaction
+from sink.local.servers import KafkaServer, WorkerProcess, ZooKeeperServer
+from tests.bench.freshness import Watch
+from tests.bench.orders import DDL, PARTITIONS, create_topic, ends
+from tests.bench.trickle import Trickle
+from tests.fleet import Fleet
+from tests.waiting import eventually
+
+RATE = 500
+TOPIC = "takeover"
+WORKERS = ("w1", "w2")
+
+
+class Kind(Enum):
+    COMMITTING = "coordinator, PREPARED"
+    WRITING = "coordinator, STARTED"
+    PARTICIPANT = "participant, STARTED"
+
+    @property
+    def phase(self) -> Phase:
+        return Phase.PREPARED if self is Kind.COMMITTING else Phase.STARTED
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """`seconds` from the kill to the next visible commit; `outcome` of the transaction that was open."""
+
+    kind: str
+    outcome: str
+    seconds: float
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=51)
+    parser.add_argument("--session", type=int, default=6000, help="zookeeper.session.timeout.ms (default: %(default)s)")
+    parser.add_argument("--report", type=Path, help="write every death to this file, as JSON")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="sink-takeover-") as place:
+        deaths, held = _run(Path(place), options.kills, options.session)
+    for kind in Kind:
+        _say(kind, options.session, [death for death in deaths if death.kind == kind.value])
+    print(f"audit: {held}")
+    if options.report:
+        options.report.write_text(json.dumps([asdict(death) for death in deaths], indent=1))
+    return 0 if held.startswith("held") else 1
+
+
+def _run(place: Path, kills: int, session: int) -> tuple[list[Death], str]:
+    with ZooKeeperServer(place / "zookeeper") as zookeeper, KafkaServer(place / "kafka") as kafka:
+        create_topic(kafka.address, TOPIC)
+        settings = {
+            "schema.ddl": DDL,
+            "zookeeper.session.timeout.ms": session,
+            "transaction.interval.ms": 1000,
+            "flush.size": 1_000_000,
+            "slice.records": 1_000_000,
+            "spark.driver.extraJavaOptions": "",
+        }
+        fleet = Fleet(place / "fleet", zookeeper.address, kafka.address, TOPIC, settings)
+        ended = threading.Event()
+        producing = threading.Thread(target=Trickle(kafka.address, TOPIC, RATE).run_until, args=(ended,))
+        producing.start()
+        try:
+            for name in WORKERS:
+                fleet.start(name)
+            eventually("the table", (fleet.table / ".hoodie").exists, 120, fleet.logs)
+            with Watch(fleet.table) as watch:
+                deaths = [_kill(fleet, watch, list(Kind)[number % len(Kind)]) for number in range(kills)]
+        finally:
+            ended.set()
+            producing.join()
+        produced = ends(kafka.address, TOPIC)
+        fleet.wait_landed(produced)
+        report = fleet.audit()
+        fleet.close()
+        rows = sum(produced.values())
+        held = report.held and report.rows == rows
+        said = "held" if held else "NOT HELD"
+        return deaths, f"{said}: {report.rows} rows of {rows} records, each exactly once, after {len(deaths)} deaths"
+
+
+def _kill(fleet: Fleet, watch: Watch, kind: Kind) -> Death:
+    """One death, and the time until all is well again."""
+    fleet.wait("the whole fleet", lambda view: len(view.members) == len(WORKERS) and _all_take_part(view))
+    while True:
+        view = fleet.wait(kind.value, lambda view: _open(view, kind.phase) is not None)
+        open_now = _open(view, kind.phase)
+        victim = _victim(fleet, view, kind)
+        if open_now is not None and victim is not None:
+            break
+    at = time.time()
+    victim.kill()
+    eventually("a commit", lambda: any(seen > at for seen in watch.seen.values()), 240, fleet.logs)
+    seconds = min(seen for seen in watch.seen.values() if seen > at) - at
+    outcome = "committed" if open_now.header.instant in watch.seen else "aborted"
+    if outcome == "committed" and watch.seen[str(open_now.header.instant)] <= at:
+        outcome = "committed before the kill"
+    death = Death(kind.value, outcome, seconds)
+    print(f"{time.strftime('%H:%M:%S')} {victim.name}: {death.kind}, {death.outcome}: {seconds:.1f} s", flush=True)
+    fleet.start(victim.name)
+    return death
+
+
+def _open(view: KeeperView, phase: Phase) -> Transaction | None:
+    return next((t for t in view.transactions if t.header.phase is phase), None)
+
+
+def _all_take_part(view: KeeperView) -> bool:
+    return any(len(t.plan.slices) == len(WORKERS) for t in view.transactions)
+
+
+def _victim(fleet: Fleet, view: KeeperView, kind: Kind) -> WorkerProcess | None:
+    if view.coordinator is None:
+        return None
+    coordinator = view.coordinator.rpartition(":")[0]
+    wanted = [name for name in WORKERS if (name == coordinator) is (kind is not Kind.PARTICIPANT)]
+    return fleet.workers[wanted[0]] if wanted else None
+
+
+def _say(kind: Kind, session: int, deaths: Iterable[Death]) -> None:
+    outcomes: dict[str, list[float]] = {}
+    for death in deaths:
+        outcomes.setdefault(death.outcome, []).append(death.seconds)
+    for outcome, seconds in sorted(outcomes.items()):
+        most = sorted(seconds)
+        p99 = statistics.quantiles(most, n=100, method="inclusive")[98] if len(most) > 1 else most[0]
+        print(
+            f"{kind.value}, {outcome}: {len(most)} deaths, p50 {statistics.median(most):.1f} s, p99 {p99:.1f} s"
+            f" (session time-out {session / 1000:g} s, {PARTITIONS} partitions, {RATE} records/s)"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

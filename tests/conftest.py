@@ -1,0 +1,180 @@
+"""Real servers for the tests: embedded, in containers, or somebody's own, named by the environment.
+
+`SINK_TEST_ZOOKEEPER` and `SINK_TEST_KAFKA` give addresses of running servers; `SINK_TEST_SERVERS=docker`
+takes containers where a Docker engine answers; otherwise the servers of `sink.local.servers` are started. All are
+shared by the whole test run: a test owns only its `chroot` and the topics that it made, so that servers which
+it stops or empties have to be its own (`sink.local.servers.ZooKeeperServer(tmp_path)`).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from kazoo.client import KazooClient
+
+from sink.local.process import overrides_a_setting
+from sink.local.servers import KafkaServer, ZooKeeperServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SPARK_HEAP = "1g"
+
+OWN_PROCESSES = frozenset({"fleet", "demo"})
+"""Fixtures whose tests start every Spark that they use as a process of its own."""
+
+TopicFactory = Callable[..., str]
+
+
+def pytest_configure() -> None:
+    """What this process was given is not meant for what the tests start; and they start fast."""
+    for name in [name for name in os.environ if overrides_a_setting(name) and not name.startswith("SINK_TEST_")]:
+        del os.environ[name]
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # As a shell has it for what runs in the background: it would be ignored by all that the tests start, too.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    from tests.jvm import start_fast
+
+    start_fast()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """For `--dist loadgroup`: a file stays on one process, to share its Spark, but a fleet may run anywhere."""
+    for item in items:
+        if not OWN_PROCESSES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A server that somebody else runs."""
+
+    address: str
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer | Address]:
+    """`.address` of a ZooKeeper that outlives the test. Stay below `chroot`."""
+    if given := os.environ.get("SINK_TEST_ZOOKEEPER"):
+        yield Address(given)
+    elif _docker():
+        from testcontainers.core.container import DockerContainer
+        from testcontainers.core.waiting_utils import wait_for_logs
+
+        with DockerContainer("zookeeper:3.8").with_exposed_ports(2181) as container:
+            wait_for_logs(container, "binding to port")
+            yield Address(f"{container.get_container_host_ip()}:{container.get_exposed_port(2181)}")
+    else:
+        with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
+            yield server
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer | Address]:
+    """`.address` of a broker that outlives the test. Use topics of the `topic` fixture."""
+    if given := os.environ.get("SINK_TEST_KAFKA"):
+        yield Address(given)
+    elif _docker():
+        from testcontainers.kafka import KafkaContainer
+
+        with KafkaContainer().with_kraft() as container:
+            yield Address(container.get_bootstrap_server())
+    else:
+        with KafkaServer(tmp_path_factory.mktemp("kafka")) as server:
+            yield server
+
+
+@pytest.fixture
+def chroot(zookeeper: ZooKeeperServer | Address) -> Iterator[str]:
+    """`host:port/path` of an empty tree of the test's own, removed afterwards."""
+    root = f"/test-{uuid.uuid4().hex[:12]}"
+    client = KazooClient(hosts=zookeeper.address)
+    client.start()
+    client.create(root)
+    yield f"{zookeeper.address}{root}"
+    client.delete(root, recursive=True)
+    client.stop()
+    client.close()
+
+
+@pytest.fixture
+def topic(kafka: KafkaServer | Address) -> Iterator[TopicFactory]:
+    """Makes a topic and gives its name: `topic(partitions=3, config={"cleanup.policy": "compact"})`."""
+    admin = AdminClient({"bootstrap.servers": kafka.address, "log_level": 3})
+    made: list[str] = []
+
+    def make(partitions: int = 1, name: str = "", config: Mapping[str, str] | None = None) -> str:
+        name = name or f"t{uuid.uuid4().hex[:12]}"
+        new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+        admin.create_topics([new])[name].result(timeout=30)
+        made.append(name)
+        return name
+
+    yield make
+    left = set(made) & set(admin.list_topics(timeout=30).topics)
+    for deleted in admin.delete_topics(sorted(left)).values() if left else ():
+        deleted.result(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def spark(shared_spark: SparkSession) -> Iterator[SparkSession]:
+    """A session as a worker starts it, on two cores. What a module sets in it is forgotten after."""
+    usual = {row.key: row.value for row in shared_spark.sql("SET").collect()}
+    yield shared_spark
+    for row in shared_spark.sql("SET").collect():
+        if row.key not in usual:
+            shared_spark.conf.unset(row.key)
+        elif row.value != usual[row.key]:
+            shared_spark.conf.set(row.key, usual[row.key])
+
+
+@pytest.fixture(scope="session")
+def shared_spark(
+    tmp_path_factory: pytest.TempPathFactory,
+    zookeeper: ZooKeeperServer | Address,
+    kafka: KafkaServer | Address,
+) -> Iterator[SparkSession]:
+    """One JVM for the whole of this process."""
+    from sink.config import load
+    from sink.session import start_session
+    from tests.jvm import end_jvm
+
+    place = tmp_path_factory.mktemp("spark")
+    config = place / "sink.properties"
+    settings = {
+        "zookeeper.connect": zookeeper.address,
+        "kafka.bootstrap.servers": kafka.address,
+        "kafka.topic.names": "none",
+        "target.base.path": str(place / "table"),
+        "target.table.name": "none",
+        "schema.ddl": "id long",
+        "spark.master": "local[2]",
+        "spark.driver.memory": SPARK_HEAP,
+    }
+    config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    session = start_session(load(config, {}), "tests", place / "spark.log")
+    yield session
+    session.stop()
+    end_jvm()
+
+
+def _docker() -> bool:
+    """Whether containers were asked for, and a Docker engine answers."""
+    if os.environ.get("SINK_TEST_SERVERS") != "docker":
+        return False
+    from docker.errors import DockerException
+
+    import docker
+
+    try:
+        docker.from_env().ping()
+    except DockerException:
+        return False
+    return True

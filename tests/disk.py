@@ -1,0 +1,62 @@
+"""A small disk that refuses writes: full, or read-only. Mounting it needs root."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+from pathlib import Path
+
+from tests.waiting import eventually
+
+CHUNK = bytes(65536)
+
+
+def mount_small(place: Path, size: str) -> bool:
+    """Whether there is now an empty file system of that size; the caller unmounts it."""
+    return _mount("-t", "tmpfs", "-o", f"size={size}", "sink-test", str(place))
+
+
+def unmount(place: Path) -> None:
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+class FullDisk:
+    """From `begin` to `end`."""
+
+    error = "No space left on device"
+
+    def __init__(self, disk: Path) -> None:
+        self._filler = disk / "filler"
+
+    def begin(self) -> None:
+        with self._filler.open("wb", buffering=0) as file:
+            try:
+                while file.write(CHUNK):
+                    pass
+            except OSError as full:
+                if full.errno != errno.ENOSPC:
+                    raise
+
+    def end(self) -> None:
+        self._filler.unlink()
+
+
+class ReadOnlyDisk:
+    """From `begin` to `end`."""
+
+    error = "Read-only file system"
+
+    def __init__(self, disk: Path) -> None:
+        self._disk = str(disk)
+
+    def begin(self) -> None:
+        # Refused while a file is open for writing.
+        eventually("the disk is read-only", lambda: _mount("-o", "remount,ro", self._disk))
+
+    def end(self) -> None:
+        if not _mount("-o", "remount,rw", self._disk):
+            raise OSError(f"{self._disk} cannot be made writable again")
+
+
+def _mount(*arguments: str) -> bool:
+    return subprocess.run(["mount", *arguments], capture_output=True, check=False).returncode == 0

@@ -1,0 +1,178 @@
+"""A fleet of real workers for fault tests: start, wait for what the tree says, break things, audit the end.
+
+Every wait has a generous deadline and ends early when its event comes; nothing sleeps for a fixed time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+from confluent_kafka import Producer
+from kazoo.client import KazooClient
+
+from coordination.errors import Unavailable
+from coordination.keeper import Keeper
+from coordination.model import Phase, TopicPartition
+from coordination.tree import KeeperView, Transaction
+from sink.audit import TopicAccess, audit
+from sink.audit.report import Report
+from sink.failpoints import DIRECTORY, VARIABLE
+from sink.local.servers import WorkerProcess
+from tests.waiting import eventually
+
+PATIENCE = 240.0
+SCHEMA = "id BIGINT, kind STRING, amount DOUBLE"
+
+
+def produce(bootstrap: str, topic: str, records: int, partitions: int, first: int = 0) -> None:
+    """`records` JSON events, spread evenly; acknowledged when this returns."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 1000000})
+    for number in range(first, first + records):
+        event = {"id": number, "kind": ("buy", "view", "click")[number % 3], "amount": number / 4}
+        producer.produce(topic, json.dumps(event).encode(), key=str(number), partition=number % partitions)
+        if number % 1000 == 0:
+            producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+@dataclass
+class Fleet:
+    directory: Path
+    zookeeper: str
+    kafka: str
+    topic: str
+    settings: Mapping[str, object] = field(default_factory=dict)
+    name: str = "orders"
+    environment: Mapping[str, str] = field(default_factory=dict)
+    workers: dict[str, WorkerProcess] = field(default_factory=dict)
+    dying: dict[str, WorkerProcess] = field(default_factory=dict)
+    """By failpoint, who is to die there."""
+
+    def __post_init__(self) -> None:
+        self.table = self.directory / "table"
+        self.points = self.directory / "failpoints"
+        self.points.mkdir(parents=True, exist_ok=True)
+        self.root = f"/sink/{self.name}"
+        self._connect()
+
+    def _connect(self) -> None:
+        self.client = KazooClient(self.zookeeper)
+        self.client.start()
+        self._keeper = Keeper(self.client, self.root, lambda: None)
+
+    def reconnect(self) -> None:
+        """After ZooKeeper was emptied: it turns away a client that has seen more than it holds."""
+        self._disconnect()
+        self._connect()
+
+    def start(self, name: str, failpoint: str = "", **settings: object) -> WorkerProcess:
+        config = self.directory / f"{name}.yaml"
+        config.write_text(yaml.safe_dump({**self._defaults(), "worker.id": name, **self.settings, **settings}))
+        environment = {VARIABLE: failpoint, DIRECTORY: str(self.points), **self.environment}
+        worker = WorkerProcess(config, self.directory / f"{name}.log", environment, name)
+        worker.start()
+        self.workers[name] = worker
+        point, _, action = failpoint.partition("=")
+        if action == "kill":
+            self.dying[point] = worker
+        return worker
+
+    def close(self) -> None:
+        for worker in self.workers.values():
+            worker.kill()
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        self.client.stop()
+        self.client.close()
+
+    def view(self) -> KeeperView:
+        return self._keeper.read()
+
+    def wait(self, what: str, true: Callable[[KeeperView], bool], seconds: float = PATIENCE) -> KeeperView:
+        seen: KeeperView | Unavailable | None = None
+
+        def reached() -> bool:
+            nonlocal seen
+            try:
+                seen = self.view()
+            except Unavailable as error:
+                seen = error
+                return False
+            return true(seen)
+
+        eventually(what, reached, seconds, lambda: f"{seen}\n{self.logs()}")
+        assert isinstance(seen, KeeperView)
+        return seen
+
+    def wait_landed(self, ends: Mapping[int, int], seconds: float = PATIENCE) -> KeeperView:
+        """Until each partition is AFTER up to the given end."""
+
+        def landed(view: KeeperView) -> bool:
+            states = {p: view.states.get(TopicPartition(self.topic, p)) for p in ends}
+            return all(state is not None and not state.open and state.end >= ends[p] for p, state in states.items())
+
+        return self.wait(f"landed up to {dict(ends)}", lambda v: landed(v) and not v.transactions, seconds)
+
+    def wait_fired(self, point: str, seconds: float = PATIENCE) -> None:
+        """A point leaves its file before it acts, so that whoever is killed there may live for a moment more."""
+        eventually(f"failpoint {point} fired", (self.points / point).exists, seconds, self.logs)
+        if point in self.dying:
+            eventually(f"who is killed at {point} is dead", lambda: not self.dying[point].running, seconds, self.logs)
+
+    def wait_for_log(self, worker: str, text: str, seconds: float = PATIENCE) -> None:
+        log = self.directory / f"{worker}.log"
+        eventually(f"{worker} logged {text!r}", lambda: text in log.read_text(), seconds, self.logs)
+
+    def let_go(self, point: str) -> None:
+        (self.points / f"{point}.go").touch()
+
+    def coordinator(self) -> WorkerProcess:
+        view = self.wait("a coordinator", lambda v: v.coordinator is not None and v.epoch > 0)
+        assert view.coordinator is not None
+        return self.workers[view.coordinator.rpartition(":")[0]]
+
+    def audit(self) -> Report:
+        return audit(str(self.table), self.name, TopicAccess(self.kafka))
+
+    def assert_exactly_once(self, records: int) -> None:
+        report = self.audit()
+        assert report.held, report.to_json()
+        assert report.rows == records, report.to_json()
+
+    def logs(self) -> str:
+        return "\n".join(
+            f"--- {name}\n" + "\n".join((self.directory / f"{name}.log").read_text().splitlines()[-30:])
+            for name in self.workers
+            if (self.directory / f"{name}.log").exists()
+        )
+
+    def _defaults(self) -> dict[str, object]:
+        return {
+            "zookeeper.connect": self.zookeeper,
+            "zookeeper.session.timeout.ms": 6000,
+            "kafka.bootstrap.servers": self.kafka,
+            "kafka.topic.names": self.topic,
+            "target.base.path": str(self.table),
+            "target.table.name": self.name,
+            "schema.ddl": SCHEMA,
+            "transaction.interval.ms": 500,
+            "flush.size": 2000,
+            "slice.records": 1000,
+            "spark.master": "local[1]",
+            "spark.driver.memory": "1g",
+            "log.level": "debug",
+            "log.dir": str(self.directory),
+        }
+
+
+def in_phase(phase: Phase) -> Callable[[KeeperView], bool]:
+    return lambda view: any(t.header.phase is phase for t in view.transactions)
+
+
+def transaction_in(view: KeeperView, phase: Phase) -> Transaction:
+    return next(t for t in view.transactions if t.header.phase is phase)

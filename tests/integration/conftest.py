@@ -1,0 +1,33 @@
+"""Fleets for fault tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fleet import Fleet, produce
+
+PARTITIONS = 3
+RECORDS = 9000
+
+MakeFleet = Callable[..., Fleet]
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, chroot: str, kafka, topic) -> Iterator[MakeFleet]:
+    """Makes a fleet over a topic that already holds `records` records, spread evenly."""
+    made: list[Fleet] = []
+
+    def make(records: int = RECORDS, zookeeper: str = "", name: str = "", **settings: object) -> Fleet:
+        if not name:
+            name = topic(partitions=PARTITIONS)
+            produce(kafka.address, name, records, PARTITIONS)
+        directory = tmp_path / f"fleet{len(made)}"
+        made.append(Fleet(directory, zookeeper or chroot, kafka.address, name, settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()

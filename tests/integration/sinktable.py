@@ -1,0 +1,104 @@
+"""What the writer's tests need around the engine: settings, records in a topic, a table, and readers
+of it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+from coordination.model import Slice
+from sink.audit.log import as_kafka_prints
+from sink.config import Settings, load
+
+FIRST_TIMESTAMP = int(time.time()) * 1000
+"""Milliseconds of a partition's first record. Not long ago: the broker deletes by the records' own age."""
+
+
+def make_settings(place: Path, kafka: str, topic: str, ddl: str, **more: str) -> Settings:
+    """Settings as a user gives them; keyword names have `__` for a dot."""
+    given = {
+        "zookeeper.connect": "127.0.0.1:2181",
+        "kafka.bootstrap.servers": kafka,
+        "kafka.topic.names": topic,
+        "target.base.path": str(place / "table"),
+        "target.table.name": "orders",
+        "schema.ddl": ddl,
+        **{name.replace("__", "."): value for name, value in more.items()},
+    }
+    file = place / "sink.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
+    return load(file, {})
+
+
+def produce(kafka: str, topic: str, values: Sequence[bytes | None], partition: int = 0) -> None:
+    producer = Producer({"bootstrap.servers": kafka, "linger.ms": 20, "message.max.bytes": 20_000_000})
+    for number, value in enumerate(values):
+        producer.produce(
+            topic,
+            value=value,
+            key=str(number).encode(),
+            partition=partition,
+            timestamp=FIRST_TIMESTAMP + number,
+        )
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+def topic_id(kafka: str, topic: str) -> str:
+    from confluent_kafka import TopicCollection
+
+    admin = AdminClient({"bootstrap.servers": kafka, "log_level": 3})
+    described = admin.describe_topics(TopicCollection([topic]))
+    return as_kafka_prints(described[topic].result(timeout=30).topic_id)
+
+
+def slices_of(topic: str, *ranges: tuple[int, int, int], generation: int = 0) -> list[Slice]:
+    """`(partition, start, end)` each."""
+    return [Slice(topic, partition, start, end, f"id-of-{topic}", generation) for partition, start, end in ranges]
+
+
+def stats_of(written: Any) -> list[dict[str, Any]]:
+    return [json.loads(stat) for stat in written.stats]
+
+
+class OpenInstant:
+    """An instant that is open as far as a task can see, for tests that need no table around the files."""
+
+    def __init__(self, base: Path, instant: str = "20240101000000000") -> None:
+        self.base = base
+        self.name = instant
+        self.inflight = base / ".hoodie" / "timeline" / f"{instant}.inflight"
+        self.inflight.parent.mkdir(parents=True, exist_ok=True)
+        self.inflight.touch()
+
+    def complete(self) -> None:
+        (self.inflight.parent / f"{self.name}_20240101000001000.commit").touch()
+
+    @property
+    def data_files(self) -> list[Path]:
+        return sorted(path for path in self.base.rglob("*.parquet") if ".hoodie" not in path.parts)
+
+    @property
+    def markers(self) -> list[Path]:
+        return sorted((self.base / ".hoodie" / ".temp" / self.name).rglob("*.marker.CREATE"))
+
+    @property
+    def marked(self) -> set[str]:
+        """Data files that a marker names, relative to the table."""
+        place = self.base / ".hoodie" / ".temp" / self.name
+        return {str(path.relative_to(place)).removesuffix(".marker.CREATE") for path in self.markers}
+
+
+def rows_of(paths: Sequence[Path]) -> pa.Table:
+    """All rows of base files, read one file at a time and without guessing partitions."""
+    import pyarrow.parquet as pq
+
+    return pa.concat_tables([pq.ParquetFile(path).read() for path in paths])

@@ -1,0 +1,177 @@
+"""What the tests of the table share: settings, checkpoints, data files, and a second driver in a process of
+its own.
+
+`python -m tests.integration.table_kit BASE ZOOKEEPER LOG` is that driver: it reads one JSON command a line
+from standard input and answers each with one line.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kazoo.client import KazooClient
+from pyspark.sql import SparkSession
+
+from coordination.errors import SinkError
+from coordination.model import Checkpoint, PartitionCheckpoint, TableView, TopicPartition
+from sink.config import Settings, load
+from sink.schema import TableSchema, parse_ddl
+from sink.session import start_session
+from sink.table import Table
+from sink.table.gateway import Hudi
+from sink.table.lock import TableLocks
+from sink.table.options import commit_options
+
+DDL = "id bigint, kind string"
+SINK = "orders"
+
+
+def settings(base: Path, zookeeper: str, **more: str) -> Settings:
+    base.parent.mkdir(parents=True, exist_ok=True)
+    config = base.parent / f"{base.name}.properties"
+    values = {
+        "zookeeper.connect": zookeeper,
+        "kafka.bootstrap.servers": "127.0.0.1:9",
+        "kafka.topic.names": "t",
+        "target.base.path": str(base),
+        "target.table.name": SINK,
+        "schema.ddl": DDL,
+        "spark.master": "local[2]",
+        "spark.driver.memory": "1g",
+        # It takes most of the time of a small commit: tests that are about it turn it on.
+        "hoodie.metadata.enable": "false",
+        "hoodie.metadata.index.column.stats.enable": "false",
+        **{name.replace("__", "."): value for name, value in more.items()},
+    }
+    config.write_text("".join(f"{name}={value}\n" for name, value in values.items()))
+    return load(config, {})
+
+
+def checkpoint(number: int, base: int | None = None) -> Checkpoint:
+    return Checkpoint(
+        sink=SINK,
+        keeper="keeper",
+        cluster="cluster",
+        epoch=1,
+        number=number,
+        base=number - 1 if base is None else base,
+        config="config",
+        topics={"t": "topic-id"},
+        ends={TopicPartition("t", 0): PartitionCheckpoint(number * 10, 0)},
+    )
+
+
+def allow(view: TableView) -> None:
+    """A guard that has nothing against it."""
+
+
+class Driver:
+    """A table with what writes files for it; the one in this process, or (`Other`) in another."""
+
+    def __init__(self, spark: SparkSession, given: Settings, client: KazooClient) -> None:
+        self.spark = spark
+        self.settings = given
+        self.schema: TableSchema = parse_ddl(DDL, given.provenance)
+        self.table = Table(spark, given, self.schema, TableLocks(client, given, wait=20))
+        self._rows = Hudi(spark, given.base_path, self.schema.avro(given.table_name), commit_options(given))
+
+    def write(self, instant: str, first: int, count: int = 10, kind: str = "a") -> list[str]:
+        """`count` rows from `first` on, in one file."""
+        frame = self.spark.range(first, first + count, 1, 1).selectExpr(
+            "id",
+            f"'{kind}' as kind",
+            "'t' as _kafka_topic",
+            "0 as _kafka_partition",
+            "id as _kafka_offset",
+            "timestamp_seconds(id) as _kafka_timestamp",
+        )
+        return self._rows.bulk_insert_rows(frame._jdf, instant)
+
+    def land(self, number: int) -> str:
+        """A whole transaction of ten rows."""
+        instant = self.table.begin(number, 1)
+        self.table.complete(instant, self.write(instant, number * 10), checkpoint(number), allow)
+        return instant
+
+    def land_as_another(self, first: int) -> None:
+        """What a writer commits that is no sink: without owner and checkpoint."""
+        instant = self._rows.begin({})
+        self._rows.commit_stats(instant, self._rows.write_stats(self.write(instant, first)), {})
+
+    def count(self, metadata: bool = True) -> int:
+        reader = self.spark.read.format("hudi").option("hoodie.metadata.enable", str(metadata).lower())
+        return reader.load(self.settings.base_path).count()
+
+
+class Other:
+    """A driver in another process, with a JVM of its own."""
+
+    def __init__(self, base: Path, zookeeper: str) -> None:
+        self._log = base.parent / "other.log"
+        command = [sys.executable, "-m", "tests.integration.table_kit", str(base), zookeeper, str(self._log)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._answer()
+
+    def ask(self, name: str, *arguments: Any) -> Any:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([name, *arguments]) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, f"the other driver ended; see {self._log}"
+        return json.loads(line)
+
+    def kill(self) -> None:
+        """SIGKILL for Python and, with its standard input gone, the end of the JVM."""
+        self._process.kill()
+        self._process.wait()
+
+
+@contextmanager
+def connected(zookeeper: str) -> Iterator[KazooClient]:
+    client = KazooClient(zookeeper)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+def _serve(base: str, zookeeper: str, log: str) -> None:
+    given = settings(Path(base), zookeeper)
+    with connected(zookeeper) as client:
+        driver = Driver(start_session(given, "other", Path(log)), given, client)
+        print(json.dumps("ready"), flush=True)
+        for line in sys.stdin:
+            name, *arguments = json.loads(line)
+            try:
+                answer: Any = _perform(driver, name, arguments)
+            except SinkError as error:
+                answer = {"error": type(error).__name__, "said": str(error)}
+            print(json.dumps(answer), flush=True)
+
+
+def _perform(driver: Driver, name: str, arguments: Sequence[Any]) -> Any:
+    match name:
+        case "begin":
+            return driver.table.begin(*arguments)
+        case "write":
+            return driver.write(*arguments)
+        case "complete":
+            instant, stats, number = arguments
+            return driver.table.complete(instant, stats, checkpoint(number), allow).name
+        case "roll_back":
+            return driver.table.roll_back(*arguments)
+    raise AssertionError(name)
+
+
+if __name__ == "__main__":
+    _serve(*sys.argv[1:])

@@ -1,0 +1,160 @@
+"""The audit on what the product itself landed from a real topic: sound first, then broken by hand."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import IsolationLevel, TopicCollection
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from coordination.model import Checkpoint, PartitionCheckpoint, Slice, TopicPartition
+from sink.audit import TopicAccess, audit
+from sink.audit.log import as_kafka_prints
+from sink.audit.report import Kind, Report
+from sink.config import Settings
+from sink.schema import parse_ddl
+from sink.table import Table
+from sink.table.lock import TableLocks
+from sink.write.arrow_engine import ArrowEngine
+from tests.handmade import kinds, sentences
+from tests.integration.sinktable import produce
+from tests.integration.table_kit import allow, connected, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+PARTITIONS = 2
+BATCHES = 3
+BATCH = 300
+STEP = 200
+DDL = "id BIGINT, kind STRING"
+
+
+class Landing:
+    """Lands everything that is in the topic, one transaction at a time, cut at multiples of `STEP`."""
+
+    def __init__(self, spark: SparkSession, given: Settings, table: Table, ids: Mapping[str, str]) -> None:
+        self.engine = ArrowEngine(spark, given, parse_ddl(DDL, given.provenance))
+        self.table = table
+        self.admin = AdminClient({"bootstrap.servers": given.bootstrap})
+        ends = {TopicPartition(t, p): PartitionCheckpoint(0, 0) for t in ids for p in range(PARTITIONS)}
+        self.checkpoint = Checkpoint(given.name, "keeper", "cluster", 1, 0, 0, "config", ids, ends)
+
+    def end(self, source: TopicPartition) -> int:
+        asked = {KafkaPartition(source.topic, source.partition): OffsetSpec.latest()}
+        [answer] = self.admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED).values()
+        return int(answer.result().offset)
+
+    def land(self) -> None:
+        before = self.checkpoint
+        slices, ends = [], {}
+        for source, reached in before.ends.items():
+            end = self.end(source)
+            cuts = [reached.end, *range((reached.end // STEP + 1) * STEP, end, STEP), end]
+            for low, high in pairwise(cuts):
+                slices.append(Slice(*_pair(source), low, high, before.topics[source.topic], 0))
+            ends[source] = PartitionCheckpoint(end, 0)
+        number = before.number + 1
+        instant = self.table.begin(number, 1)
+        written = self.engine.write(instant, slices)
+        after = replace(before, number=number, base=before.number, ends=ends, results=written.results)
+        self.table.complete(instant, written.stats, after, allow)
+        self.checkpoint = after
+
+
+def topic_id(admin: AdminClient, topic: str) -> str:
+    return as_kafka_prints(admin.describe_topics(TopicCollection([topic]))[topic].result(timeout=30).topic_id)
+
+
+def _pair(source: TopicPartition) -> tuple[str, int]:
+    return source.topic, source.partition
+
+
+@pytest.fixture(scope="module", params=["", "kind"], ids=["unpartitioned", "partitioned"])
+def landed(
+    request: pytest.FixtureRequest,
+    spark: SparkSession,
+    zookeeper: Any,
+    kafka: Any,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Path, str]:
+    """The table's path and the broker's address."""
+    topic = f"orders-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": kafka.address})
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(timeout=30)
+    base = tmp_path_factory.mktemp("product") / "orders"
+    more = {"partition__field__name": request.param} if request.param else {}
+    given = settings(
+        base,
+        f"{zookeeper.address}/audit-{uuid.uuid4().hex[:8]}",
+        kafka__bootstrap__servers=kafka.address,
+        kafka__topic__names=topic,
+        schema__ddl=DDL,
+        **more,
+    )
+    with connected(zookeeper.address) as client:
+        client.ensure_path(given.zookeeper.partition("/")[2])
+    with connected(given.zookeeper) as client:
+        table = Table(spark, given, parse_ddl(DDL, given.provenance), TableLocks(client, given, wait=20))
+        table.ensure()
+        for batch in range(BATCHES):
+            for partition in range(PARTITIONS):
+                numbers = range(batch * BATCH, (batch + 1) * BATCH)
+                values = [b'{"id": %d, "kind": "k%d"}' % (n, n % 3) for n in numbers]
+                produce(kafka.address, topic, values, partition)
+            if not batch:
+                landing = Landing(spark, given, table, {topic: topic_id(admin, topic)})
+            landing.land()
+    return base, kafka.address
+
+
+def report_of(landed: tuple[Path, str], path: Path | None = None) -> Report:
+    return audit(str(path or landed[0]), access=TopicAccess(landed[1]))
+
+
+def test_what_the_product_landed_holds_against_the_log(landed: tuple[Path, str]) -> None:
+    report = report_of(landed)
+    assert report.held, report.failures
+    assert report.log_checked
+    assert not report.notes, report.notes
+    assert (report.rows, report.commits) == (PARTITIONS * BATCHES * BATCH, BATCHES)
+    assert [(r.first, r.last, r.gaps) for r in report.partitions] == [(0, 899, 0)] * PARTITIONS
+
+
+def drop(file: Path) -> str:
+    file.unlink()
+    return file.name
+
+
+def copy_under_another_id(file: Path) -> str:
+    copy = file.with_name(f"copied-0_{file.name.partition('_')[2]}")
+    shutil.copy(file, copy)
+    return copy.name
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (drop, {Kind.FILE_MISSING, Kind.MISSING}),
+        (copy_under_another_id, {Kind.FILE_UNNAMED, Kind.DUPLICATE}),
+    ],
+)
+def test_damage_is_found_and_named(
+    landed: tuple[Path, str], tmp_path: Path, damage: Callable[[Path], str], expected: set[Kind]
+) -> None:
+    path = Path(shutil.copytree(landed[0], tmp_path / "orders"))
+    data = [file for file in path.rglob("*.parquet") if ".hoodie" not in file.parts]
+    name = damage(min(data))
+    report = report_of(landed, path)
+    assert kinds(report) >= expected
+    assert any(name in sentences(report, kind) for kind in expected)

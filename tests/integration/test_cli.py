@@ -1,0 +1,515 @@
+"""The commands against real ZooKeeper and Kafka, on trees as a fleet leaves them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trustme
+from confluent_kafka import Producer
+from kazoo.client import KazooClient
+
+from coordination import codec, tree, writes
+from coordination.keeper import Keeper
+from coordination.model import (
+    Header,
+    Member,
+    OpenRange,
+    PartitionState,
+    Phase,
+    Plan,
+    SliceResult,
+    TopicPartition,
+    WriteStatus,
+)
+from coordination.phases import enter
+from coordination.planning import slices_of
+from coordination.tree import Create, Halt
+from sink import cli
+from sink.commands.common import sink_root
+from sink.config import Settings, load
+from sink.kafka import Log
+from sink.operations.reset_writer import recorded
+
+pytestmark = pytest.mark.integration
+
+
+class Fleet:
+    """A sink's tree, written by the protocol's own code, without a Spark in sight."""
+
+    def __init__(self, config: Path) -> None:
+        self.config = config
+        self.settings: Settings = load(config, {})
+        self.client = KazooClient(hosts=self.settings.zookeeper, command_retry={"max_tries": 0})
+        self.client.start()
+        self.keeper = Keeper(self.client, sink_root(self.settings), lambda: None)
+        self.keeper.bootstrap(self.settings.config_digest)
+        log = Log(self.settings.kafka_native)
+        self.log = log.view(self.settings.topics)
+        log.close()
+
+    def close(self) -> None:
+        self.client.stop()
+        self.client.close()
+
+    def fresh(self) -> tree.KeeperView:
+        return Keeper(self.client, sink_root(self.settings), lambda: None).read()
+
+    def write(self, draft: writes.Draft) -> None:
+        for multi in draft.multis:
+            self.keeper_now().write(multi)
+
+    def keeper_now(self) -> Keeper:
+        return Keeper(self.client, sink_root(self.settings), lambda: None)
+
+    def join(self, worker: str = "w1") -> Member:
+        member = Member(f"{worker}:{uuid.uuid4()}", socket.gethostname(), os.getpid(), "test")
+        self.keeper.join(member)
+        return member
+
+    def record(self, end: int, generation: int = 0) -> None:
+        """Every partition committed up to `end`."""
+        states = {
+            source: PartitionState(held.topic_id, 0, end, generation)
+            for source, held in self.log.partitions.items()
+        }
+        self.write(writes.record(self.fresh(), states))
+
+    def open_transaction(self, end: int, incarnation: str = "w1:x", phase: Phase = Phase.STARTED) -> int:
+        """A transaction over `[state end, end)` of every partition, taken to `phase`."""
+        view = self.fresh()
+        number = max(view.ledger.last, view.highest) + 1
+        changed = {
+            source: replace(state, open=(OpenRange(state.end, end, number, 1000, state.generation),))
+            for source, state in view.states.items()
+        }
+        plan = Plan({incarnation: slices_of(changed, number)})
+        now = time.time() - 10
+        header = Header(
+            number, number, 1, view.epoch, view.ledger.committed, Phase.PLANNED, 60.0, tree.plan_digest(plan),
+            times={"PLANNED": now - 3},
+        )  # fmt: skip
+        self.write(writes.open_transaction(view, header, plan, changed))
+        steps = {Phase.PLANNED: (), Phase.STARTED: (Phase.STARTED,)}.get(
+            phase, (Phase.STARTED, Phase.PREPARED, Phase.COMMITTED)
+        )
+        for step in steps:
+            if step is Phase.PREPARED:
+                results = tuple(SliceResult(piece, piece.size, 1) for piece in plan)
+                for op in tree.status_ops(WriteStatus(number, incarnation, results)):
+                    self.keeper_now().write((op,))
+            transaction = self.fresh().transactions[-1]
+            self.write(writes.enter(transaction, enter(transaction.header, step, now, "20260101000000000")))
+            now += 1
+            if step is phase:
+                break
+        return number
+
+    def settle(self) -> None:
+        view = self.fresh()
+        self.write(writes.end(view, view.transactions[0], time.time()))
+
+    def halt(self, reason: str = "undecodable record", offset: int | None = 17) -> None:
+        source = next(iter(self.log.partitions))
+        data = tree.halt_data(Halt(reason, source.topic, source.partition, offset, time.time()))
+        self.keeper_now().write((Create(tree.HALT, data),))
+
+
+@pytest.fixture
+def make_config(chroot: str, kafka, topic: Callable[..., str], tmp_path: Path) -> Callable[..., Path]:
+    def made(name: str = "sink.yaml", records: int = 30, **changes: str) -> Path:
+        topics = topic(partitions=2)
+        producer = Producer({"bootstrap.servers": kafka.address})
+        for number in range(records):
+            producer.produce(topics, b"{}", partition=number % 2)
+        producer.flush(30)
+        settings = {
+            "zookeeper.connect": chroot,
+            "kafka.bootstrap.servers": kafka.address,
+            "kafka.topic.names": topics,
+            "target.base.path": str(tmp_path / "table"),
+            "target.table.name": "orders",
+            "schema.ddl": "id BIGINT, name STRING",
+            "log.dir": str(tmp_path / "logs"),
+        } | {key.replace("__", "."): value for key, value in changes.items()}
+        path = tmp_path / name
+        path.write_text("".join(f"{key}: '{value}'\n" for key, value in settings.items() if value))
+        return path
+
+    return made
+
+
+@pytest.fixture
+def fleet(make_config: Callable[..., Path]) -> Iterator[Fleet]:
+    made = Fleet(make_config())
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def sink(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    """Runs a command in this process; gives its exit status and what it printed."""
+
+    def ran(*arguments: str | Path) -> tuple[int, str]:
+        capsys.readouterr()
+        code = cli.main([str(argument) for argument in arguments])
+        said = capsys.readouterr()
+        assert "Traceback" not in said.out + said.err
+        return code, said.out + said.err
+
+    return ran
+
+
+def test_status_shows_members_partitions_lag_and_transactions(fleet: Fleet, sink):
+    member = fleet.join()
+    fleet.record(end=5)
+    fleet.open_transaction(10, member.incarnation, Phase.COMMITTED)
+    fleet.settle()
+    number = fleet.open_transaction(12, member.incarnation)
+    code, out = sink("status", "--config", fleet.config, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["format"] == 1
+    assert [m["worker"] for m in found["members"]] == ["w1"]
+    assert [(p["status"], p["start"], p["end"], p["committed"], p["lag"]) for p in found["partitions"]] == [
+        ("BEFORE", 10, 12, 10, 5)
+    ] * 2
+    assert found["lag"] == 10
+    (opened,) = found["transactions"]
+    assert (opened["number"], opened["phase"], opened["offsets"], opened["reported"]) == (
+        number,
+        "STARTED",
+        4,
+        0,
+    )
+    assert opened["age_seconds"] >= 13
+    (ended,) = found["history"]
+    assert (ended["outcome"], ended["records"]) == ("COMMITTED", 10)
+    assert set(ended["seconds"]) == {"begin", "write", "commit", "settle"}
+    code, out = sink("status", "--config", fleet.config)
+    assert code == 0
+    assert "w1" in out
+    assert "BEFORE" in out
+    assert "COMMITTED" in out
+    assert "STARTED" in out
+
+
+def test_status_of_a_halted_sink_names_the_record_and_exits_1(fleet: Fleet, sink):
+    fleet.halt("value is not JSON")
+    code, out = sink("status", "--config", fleet.config)
+    assert code == 1
+    assert "value is not JSON" in out
+    assert f"{fleet.settings.topics[0]}-0 offset 17" in out
+
+
+def test_status_before_any_worker_ever_joined(make_config, sink):
+    code, out = sink("status", "--config", make_config())
+    assert (code, "no worker has ever joined" in out) == (0, True)
+
+
+def test_status_without_kafka_still_tells_the_rest(make_config, sink):
+    config = make_config()
+    fleet = Fleet(config)
+    fleet.join()
+    fleet.close()
+    text = config.read_text().replace(fleet.settings.bootstrap, "127.0.0.1:1")
+    config.write_text(text)
+    code, out = sink("status", "--config", config)
+    assert code == 0
+    assert "No lag" in out
+    assert "127.0.0.1:1" in out
+
+
+def test_watch_goes_on_until_ctrl_c_and_then_exits_130(fleet: Fleet):
+    fleet.join()
+    command = [sys.executable, "-m", "sink.cli", "status", "--config", str(fleet.config), "--watch", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        first, second = (json.loads(process.stdout.readline()) for _ in range(2))
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert first["sink"] == second["sink"] == "orders"
+    assert (process.returncode, errors.strip()) == (130, "sink: interrupted")
+
+
+@pytest.mark.parametrize("command", ["status", "reset"])
+def test_an_unreachable_zookeeper_is_one_sentence_with_its_address(make_config, sink, command, monkeypatch):
+    monkeypatch.setattr("sink.commands.common.zookeeper.__wrapped__.__defaults__", (1.0,))
+    config = make_config(zookeeper__connect="127.0.0.1:1")
+    code, out = sink(command, "--config", config)
+    assert code == 2
+    assert out.startswith("sink: ZooKeeper at 127.0.0.1:1 did not answer within 1 s (socket connection error: ")
+    assert len(out.splitlines()) == 1
+
+
+def test_certificates_that_cannot_be_used_are_one_sentence(make_config, sink, tmp_path: Path):
+    config = make_config(zookeeper__ssl__ca__location="sink.yaml")
+    assert sink("status", "--config", config)[1].startswith("sink: zookeeper.ssl.ca.location: ")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    files = {f"zookeeper__ssl__{name}__location": "ca.pem" for name in ("ca", "certificate", "key")}
+    code, out = sink("status", "--config", make_config(**files))
+    assert code == 2
+    assert "are no certificate with its key in PEM" in out
+    assert len(out.splitlines()) == 1
+
+
+def test_reset_shows_what_it_would_do_and_does_it_only_with_yes(fleet: Fleet, sink):
+    fleet.halt()
+    code, out = sink("reset", "--config", fleet.config)
+    assert code == 0
+    assert "Clears the halt: undecodable record" in out
+    assert "Nothing was changed" in out
+    assert fleet.fresh().halt is not None
+    code, out = sink("reset", "--config", fleet.config, "--yes")
+    assert (code, fleet.fresh().halt) == (0, None)
+    assert "There is nothing to reset" in sink("reset", "--config", fleet.config)[1]
+
+
+def test_reset_refuses_while_a_worker_is_alive(fleet: Fleet, sink):
+    member = fleet.join()
+    fleet.halt()
+    for arguments in (("--yes",), ("--to", "earliest", "--yes"), ("--forget", "--yes")):
+        code, out = sink("reset", "--config", fleet.config, *arguments)
+        assert code == 2
+        assert "workers are alive (w1)" in out
+    assert fleet.fresh().halt is not None
+    fleet.keeper.leave(member.incarnation)
+    assert sink("reset", "--config", fleet.config, "--yes")[0] == 0
+
+
+def test_reset_to_earliest_raises_the_generation_and_drops_open_ranges(fleet: Fleet, sink):
+    fleet.record(end=5, generation=2)
+    number = fleet.open_transaction(9)
+    epoch = fleet.fresh().epoch
+    code, out = sink("reset", "--config", fleet.config, "--to", "earliest", "--yes")
+    assert code == 0
+    assert "reads 5 offsets again" in out
+    assert f"Aborts transaction {number}" in out
+    view = fleet.fresh()
+    assert {(s.start, s.end, s.generation, s.open) for s in view.states.values()} == {(0, 0, 3, ())}
+    assert [t.header.phase for t in view.transactions] == [Phase.ABORTED]
+    assert view.epoch == epoch + 1
+    assert view.ledger.committed == 0
+    assert view.contenders == ()
+
+
+def test_reset_forward_records_the_gap_and_leaves_other_partitions_alone(fleet: Fleet, sink):
+    fleet.record(end=5)
+    topic = fleet.settings.topics[0]
+    code, out = sink("reset", "--config", fleet.config, "--offset", f"{topic}:1=11", "--yes")
+    assert code == 0
+    assert "leaves out 6 offsets" in out
+    view = fleet.fresh()
+    moved, kept = view.states[TopicPartition(topic, 1)], view.states[TopicPartition(topic, 0)]
+    assert (moved.end, moved.generation, kept.end, kept.generation) == (11, 1, 5, 0)
+    assert codec.encode_gaps(view.ledger.gaps) == [[topic, 1, 5, 11]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--offset", "nothing:0=1"), "is not a partition of the topics"),
+        (("--offset", "TOPIC:0=999"), "offset 999 is outside the log, [0, 15]"),
+        (("--offset", "TOPIC-0"), "is not TOPIC:PARTITION=OFFSET"),
+        (("--to", "checkpoint"), "the table has no checkpoint of this sink"),
+        (("--to", "latest", "--forget"), "exclude one another"),
+        (("--to", "latest", "--topic", "other"), "nothing is known of other"),
+        (("--to", "yesterday"), "'yesterday' is not one of"),
+    ],
+)
+def test_a_reset_that_makes_no_sense_is_refused_in_one_sentence(fleet: Fleet, sink, arguments, said):
+    arguments = [argument.replace("TOPIC", fleet.settings.topics[0]) for argument in arguments]
+    before = fleet.fresh()
+    code, out = sink("reset", "--config", fleet.config, *arguments, "--yes")
+    assert code == 2
+    assert said in out
+    assert len(out.splitlines()) == 1
+    assert fleet.fresh() == before
+
+
+def test_reset_leaves_a_transaction_alone_that_is_in_the_table(fleet: Fleet, sink):
+    fleet.record(end=5)
+    fleet.open_transaction(9, phase=Phase.COMMITTED)
+    before = fleet.fresh()
+    code, out = sink("reset", "--config", fleet.config, "--to", "earliest", "--yes")
+    assert code == 2
+    assert "is in the table but not settled" in out
+    assert fleet.fresh() == before
+
+
+def test_forget_drops_all_that_zookeeper_records(fleet: Fleet, sink):
+    fleet.record(end=5)
+    fleet.open_transaction(9)
+    fleet.halt()
+    assert (
+        "Forgets 2 partition states, 1 open transactions" in sink("reset", "-c", fleet.config, "--forget")[1]
+    )
+    assert sink("reset", "--config", fleet.config, "--forget", "--yes")[0] == 0
+    assert recorded(fleet.client, sink_root(fleet.settings)) == []
+    assert "nothing to forget" in sink("reset", "--config", fleet.config, "--forget")[1]
+
+
+def test_older_content_that_was_put_back_is_named_and_can_be_forgotten(fleet: Fleet, sink):
+    fleet.record(end=5)
+    path = f"{sink_root(fleet.settings)}/{tree.shard_path(next(iter(fleet.log.partitions)))}"
+    older = fleet.client.get(path)[0]
+    fleet.open_transaction(9)
+    fleet.client.set(path, older)
+    fleet.client.create(f"{sink_root(fleet.settings)}/{tree.WORKERS}/stray")
+    code, out = sink("status", "--config", fleet.config)
+    assert code == 2
+    assert "written as dataVersion 0, found as 2: no worker put it there" in " ".join(out.split())
+    assert "sink reset --forget --yes" in " ".join(out.split())
+    assert sink("reset", "--config", fleet.config, "--yes")[0] == 2
+    assert "cannot be read" in sink("reset", "--config", fleet.config, "--forget")[1]
+    assert sink("reset", "--config", fleet.config, "--forget", "--yes")[0] == 0
+    assert recorded(fleet.client, sink_root(fleet.settings)) == []
+    assert fleet.client.get_children(f"{sink_root(fleet.settings)}/{tree.WORKERS}") == []
+
+
+def test_validate_passes_a_configuration_that_fits(make_config, sink, tmp_path: Path):
+    code, out = sink("validate", "--config", make_config())
+    assert code == 0, out
+    for said in (
+        "answers",
+        "2 partitions, 30 offsets to read",
+        "is empty: the table will be created",
+        "Java 17",
+    ):
+        assert said in out
+    assert not (tmp_path / "table").exists()
+
+
+def test_validate_says_all_that_is_wrong_at_once(make_config, sink, tmp_path: Path):
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "holiday.jpg").write_bytes(b"")
+    (tmp_path / "logs").write_text("")
+    config = make_config(
+        kafka__topic__names="no-such-topic", partition__field__name="colour", zookeeper__root="/sink"
+    )
+    other = Fleet(make_config("other.yaml"))
+    other.join()
+    code, out = sink("validate", "--config", config)
+    other.close()
+    assert code == 1
+    for said in (
+        "no such topic",
+        "holds something else than a Hudi table (holiday.jpg)",
+        "partition.field.name: no column 'colour' in the schema; columns are id, name",
+        "run as sink 'orders' with another configuration",
+        "log.dir:",
+    ):
+        assert said in out, (said, out)
+    assert "5 of" in out
+
+
+def test_validate_compares_with_the_table_that_is_there(make_config, sink, tmp_path: Path):
+    properties = tmp_path / "table" / ".hoodie" / "hoodie.properties"
+    properties.parent.mkdir(parents=True)
+    schema = {"type": "record", "name": "r", "fields": [{"name": "id", "type": "string"}]}
+    properties.write_text(
+        "hoodie.table.name=invoices\nhoodie.table.type=MERGE_ON_READ\nhoodie.table.version=9\n"
+        "hoodie.table.recordkey.fields=_kafka_topic,_kafka_partition,_kafka_offset\n"
+        f"hoodie.table.partition.fields=name\nhoodie.table.create.schema={json.dumps(schema)}\n"
+    )
+    code, out = sink("validate", "--config", make_config(), "--json")
+    wrong = [f["sentence"] for f in json.loads(out)["findings"] if f["wrong"]]
+    assert code == 1
+    place = f"{tmp_path}/table: the table's"
+    for said in (
+        f"{place} name: invoices; the settings ask for orders (target.table.name)",
+        f"{place} type: MERGE_ON_READ; the settings ask for COPY_ON_WRITE",
+        f"{place} partition columns: name; the settings ask for none (partition.field.name)",
+        f"{place} columns do not fit the schema: id is string in the table, bigint in the schema; name string is not in"
+        " the table",
+    ):
+        assert any(sentence.startswith(said) for sentence in wrong), (said, wrong)
+
+
+def test_validate_refuses_a_table_of_another_version_and_encoding_as_a_worker_does(make_config, sink, tmp_path: Path):
+    properties = tmp_path / "table" / ".hoodie" / "hoodie.properties"
+    properties.parent.mkdir(parents=True)
+    properties.write_text(
+        "hoodie.table.name=orders\nhoodie.table.type=COPY_ON_WRITE\nhoodie.table.version=8\n"
+        "hoodie.table.recordkey.fields=_kafka_topic,_kafka_partition,_kafka_offset\n"
+        "hoodie.table.partition.fields=name\nhoodie.datasource.write.hive_style_partitioning=true\n"
+        "hoodie.datasource.write.partitionpath.urlencode=true\n"
+    )
+    code, out = sink("validate", "--config", make_config(partition__field__name="name"), "--json")
+    wrong = [f["sentence"] for f in json.loads(out)["findings"] if f["wrong"]]
+    assert code == 1
+    assert [sentence.partition("the table's ")[2] for sentence in wrong] == [
+        "version: 8; the settings ask for 9 (upgrade the table with Hudi's tools)",
+        "encoded partitions: true; the settings ask for false (hoodie.datasource.write.partitionpath.urlencode)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"partition__field__name": "tags"}, "partition.field.name: column 'tags' is array<string>"),
+        ({"record__key__fields": "a.b"}, "record.key.fields: no column 'a.b' in the schema"),
+        (
+            {"provenance__columns": "false", "hoodie__populate__meta__fields": "no"},
+            "leaves rows without a key: set record.key.fields",
+        ),
+        (
+            {"provenance__columns": "false", "write__engine": "hudi"},
+            "write.engine=hudi makes record keys from columns of the table",
+        ),
+        ({"target__base__path": "abfss://lake@host/t"}, "write.engine=arrow cannot reach 'abfss://lake@host/t'"),
+    ],
+)
+def test_validate_refuses_settings_that_a_worker_refuses(make_config, sink, changes, said):
+    ddl = "id BIGINT, tags ARRAY<STRING>, a STRUCT<b: STRING>"
+    code, out = sink("validate", "--config", make_config(**changes, schema__ddl=ddl), "--json")
+    wrong = [f["sentence"] for f in json.loads(out)["findings"] if f["wrong"]]
+    assert code == 1
+    assert len(wrong) == 1, wrong
+    assert said in wrong[0]
+
+
+def test_validate_leaves_a_place_that_spark_alone_reaches_to_the_worker(make_config, sink):
+    changes = {"write__engine": "hudi", "target__base__path": "abfss://lake@host/t"}
+    code, out = sink("validate", "--config", make_config(**changes))
+    assert code == 0, out
+    assert "abfss://lake@host/t is reached by Spark alone" in out
+
+
+def test_a_sink_at_the_root_of_zookeepers_tree_is_read_as_anywhere_else(make_config, sink):
+    fleet = Fleet(make_config(zookeeper__root="/"))
+    try:
+        assert sink_root(fleet.settings) == "/orders"
+        fleet.join()
+        fleet.record(end=5)
+        code, out = sink("status", "--config", fleet.config, "--json")
+    finally:
+        fleet.close()
+    assert code == 0
+    assert [member["worker"] for member in json.loads(out)["members"]] == ["w1"]
+    assert len(json.loads(out)["partitions"]) == 2
+
+
+def test_validate_with_dead_servers_names_both(make_config, sink, monkeypatch):
+    monkeypatch.setattr("sink.commands.common.zookeeper.__wrapped__.__defaults__", (1.0,))
+    monkeypatch.setattr("sink.kafka.Log.__init__.__defaults__", (2.0,))
+    config = make_config(zookeeper__connect="127.0.0.1:1", kafka__bootstrap__servers="127.0.0.1:2")
+    code, out = sink("validate", "--config", config)
+    assert code == 1
+    assert "ZooKeeper at 127.0.0.1:1 did not answer" in out
+    assert "127.0.0.1:2" in out

@@ -1,0 +1,64 @@
+"""The same fleet on a Spark standalone cluster: a master and two workers of one core each, on loopback."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sink.local import packages
+from sink.local.servers import LOOPBACK, Server, free_ports
+from tests.integration.conftest import PARTITIONS, RECORDS, MakeFleet
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+ENDS = dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS)
+
+
+class SparkDaemon(Server):
+    """A standalone master, or a worker of the master that it is given."""
+
+    def __init__(self, directory: Path, master: SparkDaemon | None = None) -> None:
+        super().__init__(directory, 0, "Spark worker" if master else "Spark master")
+        self._master = master
+        self._page = free_ports(1)[0]
+
+    def _command(self) -> list[str]:
+        role = ["org.apache.spark.deploy.master.Master"]
+        if self._master is not None:
+            role = ["org.apache.spark.deploy.worker.Worker", "-c", "1", "-m", "1g", "-d", str(self.directory)]
+        at = ["--host", LOOPBACK, "--port", str(self.port), "--webui-port", str(self._page)]
+        where = [f"spark://{self._master.address}"] if self._master is not None else []
+        home = packages.pyspark_jars().parent
+        daemon = self._java("256m", [packages.pyspark_jars() / "*"], *role, *at, *where, versions=(17, 11))
+        return ["env", f"SPARK_HOME={home}", "SPARK_SCALA_VERSION=2.12", "SPARK_LOCAL_IP=127.0.0.1", *daemon]
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://{LOOPBACK}:{self._page}/json/", timeout=2) as page:
+                return bool(page.status == 200)
+        except (urllib.error.URLError, TimeoutError, ConnectionError):
+            return False
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[str]:
+    with (
+        SparkDaemon(tmp_path / "master") as daemon,
+        SparkDaemon(tmp_path / "one", daemon),
+        SparkDaemon(tmp_path / "two", daemon),
+    ):
+        yield f"spark://{daemon.address}"
+
+
+@pytest.mark.parametrize("engine", ["arrow", "hudi"])
+def test_slices_are_written_on_the_executors_of_a_cluster(fleet: MakeFleet, master: str, engine: str) -> None:
+    it = fleet(
+        **{"spark.master": master, "spark.executor.memory": "600m", "write.engine": engine, "spark.cores.max": 2}
+    )
+    it.start("w1")
+    it.wait_landed(ENDS)
+    it.assert_exactly_once(RECORDS)

@@ -1,0 +1,214 @@
+"""The demo lands everything, can be left running, and leaves no process behind however it ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from coordination.errors import ConfigError
+from sink.demo.fleet import Stage
+from sink.demo.play import FIRST_WORKERS, _place, _tell_kept
+from sink.demo.view import Screen
+from sink.local.process import Child, child_environment
+from sink.local.servers import free_ports, kafka_answers, zookeeper_answers
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+RECORDS = 30_000
+GONE_SECONDS = 20.0
+MARK = "TEST_DEMO_MARK"
+SCRIPT = """
+import sys
+from pathlib import Path
+from sink.demo.play import run
+try:
+    sys.exit(run(keep={keep}, records={records}, directory=Path("demo"), feed_seconds=10.0))
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+ENDING = """
+import sys, tempfile
+from pathlib import Path
+from sink.demo import play as demo
+from coordination.errors import Unavailable
+
+def play(stage, *_):
+    stage.logs.mkdir(parents=True)
+    (stage.logs / "worker-1.log").write_text("why")
+    raise {error}
+
+tempfile.tempdir = {place!r}
+demo._play = play
+demo.packages.spark_jars = demo.packages.kafka_jars = list
+demo.run()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    process: subprocess.Popen[str]
+    mark: str
+
+    def living(self) -> list[psutil.Process]:
+        """Every process that the demo has started, directly or not, itself included."""
+        return [process for process in psutil.process_iter() if _marked(process, self.mark)]
+
+    def say_until(self, text: str) -> str:
+        """What it says, up to the line that holds `text`."""
+        assert self.process.stdout is not None
+        said = ""
+        for line in self.process.stdout:
+            said += line
+            if text in line:
+                return said
+        raise AssertionError(f"the demo ended without saying {text!r}:\n{said}")
+
+    def gone(self) -> bool:
+        limit = time.monotonic() + GONE_SECONDS
+        while self.living():
+            if time.monotonic() > limit:
+                return False
+            time.sleep(0.1)
+        return True
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator[type[Demo]]:
+    started: list[Demo] = []
+
+    def start(keep: bool = False, records: int = RECORDS) -> Demo:
+        mark = uuid.uuid4().hex
+        script = SCRIPT.format(keep=keep, records=records)
+        started.append(
+            Demo(
+                subprocess.Popen(
+                    [sys.executable, "-c", script],
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    env=child_environment({MARK: mark}),
+                    cwd=tmp_path,
+                ),
+                mark,
+            )
+        )
+        return started[-1]
+
+    yield start  # type: ignore[misc]
+    for each in started:
+        for process in each.living():
+            process.kill()
+        each.process.wait()
+
+
+def test_everything_lands_though_the_coordinator_is_killed_and_what_is_kept_can_be_stopped(demo) -> None:
+    """In a directory that is named relative to the demo's own."""
+    running = demo(keep=True)
+    said = running.say_until("  stop: ")
+    assert running.process.wait(60) == 0
+    assert re.search(r"SIGKILL to the coordinator, (worker-\d) .* partitions are BEFORE", said)
+    assert re.search(r"worker-\d is coordinator, epoch [2-9]", said)
+    assert re.search(r"Takeover: \d+\.\d s from the SIGKILL", said)
+    assert f"Held: every record exactly once, {RECORDS:,} rows" in said
+
+    query = textwrap.dedent(said[said.index("import duckdb") :]).partition("\n\n")[0]
+    shown = subprocess.run([sys.executable, "-c", query], capture_output=True, text=True, check=True).stdout
+    assert sum(int(count) for count in re.findall(r"│ [A-Z]{2}\s+│\s+(\d+) │", shown)) == RECORDS
+
+    addresses = re.search(r"ZooKeeper ([\d.:]+), Kafka ([\d.:]+), topic orders\n", said)
+    assert addresses is not None
+    assert zookeeper_answers(addresses[1], seconds=10)
+    assert kafka_answers(addresses[2], seconds=10)
+    stop = said[said.index("  stop: ") + len("  stop: ") :].strip()
+    subprocess.run(stop, shell=True, check=True, timeout=60, env=child_environment({}))
+    assert running.gone()
+
+
+@pytest.mark.parametrize(
+    "moment",
+    ["starting ZooKeeper and Kafka", "starting 3 workers", "SIGKILL to the coordinator"],
+)
+def test_ctrl_c_leaves_no_process_behind(demo, moment: str) -> None:
+    running = demo()
+    running.say_until(moment)
+    while len(running.living()) == 1:
+        time.sleep(0.01)
+    running.process.send_signal(signal.SIGINT)
+    assert running.process.wait(60) == 130
+    assert running.gone()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_demo_that_is_ended_from_outside_leaves_no_process_behind(demo, number: signal.Signals) -> None:
+    running = demo()
+    running.say_until("starting 3 workers")
+    os.kill(running.process.pid, number)
+    assert running.process.wait(60) == -number
+    assert running.gone()
+
+
+@pytest.mark.parametrize(
+    ("error", "left"), [('Unavailable("gone")', ["why"]), ("AssertionError", ["why"]), ("KeyboardInterrupt", [])]
+)
+def test_the_logs_that_an_error_names_are_left_and_nothing_after_ctrl_c(
+    error: str, left: list[str], tmp_path: Path
+) -> None:
+    script = ENDING.format(error=error, place=str(tmp_path))
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=child_environment({}))
+    assert error.partition("(")[0] in done.stderr
+    assert [log.read_text() for log in tmp_path.rglob("logs/worker-1.log")] == left
+
+
+def test_what_is_kept_is_looked_at_with_settings_that_exist_when_nobody_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SINK_ZOOKEEPER_CONNECT", "real:2181")
+    stage = Stage(tmp_path, 1000)
+    monkeypatch.setattr(Child, "start", lambda child: child)
+    monkeypatch.setattr(stage, "keep", lambda: "")
+    for name in FIRST_WORKERS:
+        stage.start_worker(name)
+    with Screen() as screen, screen.console.capture() as said:
+        _tell_kept(screen, stage)
+    for command in ("look:", "check:"):
+        words = shlex.split(said.get().partition(command)[2].partition("\n")[0])
+        assert words[:3] == ["env", "-u", "SINK_ZOOKEEPER_CONNECT"]
+        assert Path(words[words.index("--config") + 1]).is_file()
+
+
+def test_a_directory_that_holds_an_earlier_demo_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "kafka").mkdir()
+    with pytest.raises(ConfigError, match="holds an earlier demo"):
+        _place(tmp_path)
+
+
+def test_a_producer_without_a_broker_says_so_in_one_sentence() -> None:
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    command = [sys.executable, "-m", "sink.demo.orders", "--bootstrap", address]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=child_environment({}))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == (
+        f"sink.demo.orders: no Kafka broker answers at {address} within 10 s; start one or correct --bootstrap\n"
+    )
+
+
+def _marked(process: psutil.Process, mark: str) -> bool:
+    try:
+        return process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return False

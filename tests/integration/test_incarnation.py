@@ -1,0 +1,100 @@
+"""Joining a fleet on a real ZooKeeper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from kazoo.client import KazooClient
+
+from coordination.errors import ConfigError, Unavailable
+from coordination.keeper import Keeper
+from coordination.model import Member
+from sink.incarnation import Incarnation, Resources, new_member
+from sink.observer import Observer
+from tests.chaos.proxy import Mode, Proxy
+from tests.integration.table_kit import settings
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def resources(chroot: str, proxy: Proxy, tmp_path: Path):
+    """All that joining needs: neither the table nor Spark is touched before the fleet is found to agree."""
+    given = settings(tmp_path / "table", chroot)
+    client = KazooClient(f"{proxy.address}/{chroot.partition('/')[2]}")
+    client.start()
+    keeper = Keeper(client, "/sink/orders", lambda: None)
+    absent = cast(Any, None)
+    pool = cast(Executor, None)
+    yield Resources(
+        given, client, keeper, "/sink/orders", absent, absent, absent, pool, pool, Observer(given, absent)
+    )
+    client.stop()
+    client.close()
+
+
+@pytest.fixture
+def proxy(chroot: str) -> Iterator[Proxy]:
+    """The way to ZooKeeper."""
+    host, _, _ = chroot.partition("/")
+    proxy = Proxy(host)
+    yield proxy
+    proxy.close()
+
+
+def test_of_two_that_join_at_once_with_different_settings_the_later_leaves(
+    resources: Resources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper, join = resources.keeper, resources.keeper.join
+
+    def overtaken(member: Member) -> None:
+        join(Member("rival:1", "host", 1, "1", config="another"))
+        join(member)
+
+    monkeypatch.setattr(keeper, "join", overtaken)
+    life = Incarnation(resources, new_member(resources.settings, "host", 1, "1"))
+    with pytest.raises(ConfigError, match="rival already run under this name with another configuration"):
+        life.start()
+    assert [member.incarnation for member in keeper.read().members] == ["rival:1"]
+
+
+def test_who_cannot_look_at_the_fleet_does_not_stay_in_it(
+    resources: Resources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper, read = resources.keeper, resources.keeper.read
+    looks = iter((read, _away))
+    monkeypatch.setattr(keeper, "read", lambda: next(looks)())
+    with pytest.raises(Unavailable):
+        Incarnation(resources, new_member(resources.settings, "host", 1, "1")).start()
+    assert read().members == ()
+
+
+def _away() -> None:
+    raise Unavailable("ZooKeeper is away")
+
+
+def test_a_lock_that_could_not_be_given_up_at_once_is_given_up_later(
+    resources: Resources, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its own contender would stand before it, and before everybody, for as long as the session lives."""
+    elected: list[str] = []
+
+    def coordinate(_: Incarnation, lock_path: str) -> None:
+        elected.append(lock_path)
+        if len(elected) == 1:
+            proxy.set(Mode.CUT)
+            eventually("the connection is away", lambda: not resources.client.connected)
+
+    monkeypatch.setattr(Incarnation, "_coordinate", coordinate)
+    life = Incarnation(resources, new_member(resources.settings, "host", 1, "1"))
+    life.start()
+    eventually("the first term has ended", lambda: elected and not resources.client.connected)
+    proxy.set(Mode.OPEN)
+    eventually("a second term", lambda: len(elected) > 1)
+    life.close(5.0)
+    assert not life._candidate.is_alive()

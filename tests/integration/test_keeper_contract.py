@@ -1,0 +1,234 @@
+"""The simulation's ZooKeeper is like a real one: the same random commands end alike on both and leave the same tree.
+
+What is compared is what the protocol sees: how each command ended, and the tree that a reader on another connection
+comes to, through the real `Keeper` with its caches and watches. Names that each side makes up for itself (the tree's
+uuid, the contenders' znodes) are replaced by what they stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from random import Random
+from typing import Any, Protocol
+
+import pytest
+from kazoo.client import KazooClient
+
+from coordination import codec, tree
+from coordination.errors import SinkError
+from coordination.keeper import Keeper
+from coordination.model import Member
+from coordination.reading import Reader, ShareReader, TreeReader
+from coordination.tree import Check, Create, Delete, Node, Op, Set
+from tests.simulation.keeper import SimKeeper
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.integration
+
+ROOT = "/sink/orders"
+NAMES = ("w1", "w2", "w3")
+COMMANDS = 300
+WHOLE = TreeReader()
+SHARES = tuple(map(ShareReader, ("w1", "w2:1")))
+PATHS = (
+    tree.EPOCH,
+    tree.HALT,
+    tree.TRANSACTIONS,
+    f"{tree.PARTITIONS}/t",
+    f"{tree.PARTITIONS}/t/000000",
+    "transactions/1",
+    "transactions/1/header",
+    "transactions/1/plan",
+    "transactions/1/plan/w1",
+    "transactions/1/plan/w1/0",
+    "transactions/1/status",
+    "transactions/1/status/w1",
+)
+
+
+class Tree(Protocol):
+    """What a command can do. A session is named after its worker; `contend` returns the contender's znode."""
+
+    def open(self, worker: str) -> None: ...
+
+    def end(self, worker: str) -> None: ...
+
+    def join(self, worker: str, member: Member) -> None: ...
+
+    def contend(self, worker: str) -> str: ...
+
+    def resign(self, path: str) -> None: ...
+
+    def write(self, worker: str, ops: tuple[Op, ...]) -> None: ...
+
+    def nodes(self, reader: Reader[Any]) -> Mapping[str, Node]: ...
+
+
+class Reading(Keeper):
+    def nodes(self, reader: Reader[Any]) -> Mapping[str, Node]:
+        return self._snapshot(reader)
+
+
+class Real:
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._clients: dict[str, KazooClient] = {}
+        self._keepers: dict[str, Keeper] = {}
+        self.open("reader")
+        self._reader = Reading(self._clients["reader"], ROOT, lambda: None)
+        self._reader.bootstrap("digest")
+
+    def open(self, worker: str) -> None:
+        client = self._clients[worker] = KazooClient(self._address)
+        client.start()
+        self._keepers[worker] = Keeper(client, ROOT, lambda: None)
+
+    def end(self, worker: str) -> None:
+        client = self._clients.pop(worker)
+        client.stop()
+        client.close()
+
+    def join(self, worker: str, member: Member) -> None:
+        self._keepers[worker].join(member)
+
+    def contend(self, worker: str) -> str:
+        name = f"{ROOT}/{tree.ELECTION}/{worker}__lock__"
+        path = self._clients[worker].create(name, worker.encode(), ephemeral=True, sequence=True)
+        return str(path).removeprefix(f"{ROOT}/")
+
+    def resign(self, path: str) -> None:
+        self._clients["reader"].delete(f"{ROOT}/{path}")
+
+    def write(self, worker: str, ops: tuple[Op, ...]) -> None:
+        self._keepers[worker].write(ops)
+
+    def nodes(self, reader: Reader[Any]) -> Mapping[str, Node]:
+        return self._reader.nodes(reader)
+
+    def close(self) -> None:
+        for worker in tuple(self._clients):
+            self.end(worker)
+
+
+class Simulated:
+    def __init__(self) -> None:
+        self._keeper = SimKeeper(lambda: None)
+        self._keeper.bootstrap("digest")
+        self._sessions: dict[str, int] = {}
+
+    def open(self, worker: str) -> None:
+        self._sessions[worker] = self._keeper.open_session()
+
+    def end(self, worker: str) -> None:
+        self._keeper.expire(self._sessions.pop(worker))
+
+    def join(self, worker: str, member: Member) -> None:
+        assert self._keeper.join(member, self._sessions[worker])
+
+    def contend(self, worker: str) -> str:
+        path = self._keeper.contend(worker, self._sessions[worker])
+        assert path is not None
+        return path
+
+    def resign(self, path: str) -> None:
+        self._keeper.remove(path)
+
+    def write(self, worker: str, ops: tuple[Op, ...]) -> None:
+        assert self._sessions[worker] in self._keeper.alive
+        self._keeper.write(ops)
+
+    def nodes(self, reader: Reader[Any]) -> Mapping[str, Node]:
+        latest = self._keeper.latest
+        read, began, ended = self._keeper.torn_snapshot(Random(0), latest, reader)
+        assert began == ended == latest
+        assert read == self._keeper.snapshot(latest) or not isinstance(reader, TreeReader)
+        return read
+
+
+class Side:
+    """One tree, and what its contenders are called by both."""
+
+    def __init__(self, held: Tree) -> None:
+        self.held = held
+        self.contenders: dict[str, str] = {}
+
+    def perform(self, rng: Random, opened: frozenset[str], tick: int) -> str:
+        """The command that `rng` draws, in words, with how it ended. `opened` are the sessions there are."""
+        worker = rng.choice(NAMES)
+        if worker not in opened:
+            self.held.open(worker)
+            return f"open {worker}"
+        match rng.choice(("write",) * 12 + ("join", "contend", "resign", "end")):
+            case "end":
+                self.held.end(worker)
+                return f"end {worker}"
+            case "join":
+                self.held.join(worker, Member(f"{worker}:1", "host", tick, "1"))
+                return f"join {worker}"
+            case "contend":
+                self.contenders[f"{tree.ELECTION}/{tick}"] = self.held.contend(worker)
+                return f"contend {worker}"
+            case "resign":
+                alias = rng.choice(sorted(self.contenders) or [""])
+                if self.contenders.get(alias) in self.held.nodes(WHOLE):
+                    self.held.resign(self.contenders[alias])
+                return f"resign {alias}"
+        ops = tuple(_draw(rng, path, tick) for path in rng.sample(self._paths(), rng.randint(1, 4)))
+        real = tuple(replace(op, path=self.contenders.get(op.path, op.path)) for op in ops)
+        try:
+            self.held.write(worker, real)
+        except SinkError as error:
+            return f"{ops}: {type(error).__name__}"
+        return f"{ops}: done"
+
+    def tree(self) -> dict[str, Node]:
+        """Before each path of a participant's share stands whose it is."""
+        shares = {
+            f"{reader.incarnation}'s {path}": node
+            for reader in SHARES
+            for path, node in self.held.nodes(reader).items()
+        }
+        aliases = {path: alias for alias, path in self.contenders.items()}
+        found = {aliases.get(path, path): node for path, node in self.held.nodes(WHOLE).items()}
+        uuid = codec.from_bytes(found[tree.KEEPER].data, tree.KEEPER, lambda info: info["uuid"])
+        data = found[tree.KEEPER].data.replace(uuid.encode(), b"uuid")
+        return {**shares, **found, tree.KEEPER: replace(found[tree.KEEPER], data=data)}
+
+    def _paths(self) -> list[str]:
+        return [*PATHS, *list(self.contenders)[-2:]]
+
+
+def _draw(rng: Random, path: str, tick: int) -> Op:
+    version = rng.choice((-1, 0, 0, 1, 2))
+    content = str(tick).encode()
+    if path.startswith(tree.ELECTION):
+        return Check(path, version)
+    # What is never set is not watched.
+    change = Delete(path) if tree.is_immutable(path) else Set(path, content, version)
+    return rng.choice((Create(path, content),) * 3 + (change, Check(path, version), Delete(path)))
+
+
+@pytest.fixture
+def sides(chroot: str) -> Iterator[tuple[Side, Side]]:
+    real = Real(chroot)
+    yield Side(real), Side(Simulated())
+    real.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_commands_end_alike_and_leave_the_same_tree(sides: tuple[Side, Side], seed: int) -> None:
+    real, simulated = sides
+    draws = Random(seed)
+    opened: frozenset[str] = frozenset()
+    ends: list[str] = []
+    for tick in range(COMMANDS):
+        command = draws.getrandbits(64)
+        said = [side.perform(Random(command), opened, tick) for side in (real, simulated)]
+        assert said[0] == said[1], ends[-3:]
+        ends.append(said[0])
+        opened = {"open": opened | {said[0][5:]}, "end ": opened - {said[0][4:]}}.get(said[0][:4], opened)
+        expected = simulated.tree()
+        eventually(f"the same tree after {said[0]}", lambda expected=expected: real.tree() == expected, 30)
+    for often in ("done", "Conflict", "NotLeader"):
+        assert sum(each.endswith(often) for each in ends) > COMMANDS / 50, f"too little ended with {often}: {ends}"

@@ -1,0 +1,148 @@
+"""Services that go away, come back, or come back empty; others that write beside us; audited at the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordination import tree
+from coordination.model import Phase, TopicPartition
+from sink import cli
+from sink.local.servers import KafkaServer, ZooKeeperServer
+from sink.operations.reset_writer import workers
+from tests.fleet import Fleet, in_phase, produce, transaction_in
+from tests.integration.conftest import PARTITIONS, RECORDS, MakeFleet
+from tests.kafka_log import lose_end
+from tests.waiting import eventually
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+ENDS = dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS)
+QUICK_HEARTBEAT = {
+    "hoodie.client.heartbeat.interval_in_ms": 1000,
+    "hoodie.client.heartbeat.tolerable.misses": 2,
+}
+
+
+def land_more(it: Fleet, landed: int, more: int = 3000) -> None:
+    produce(it.kafka, it.topic, more, PARTITIONS, first=landed)
+    it.wait_landed(dict.fromkeys(range(PARTITIONS), (landed + more) // PARTITIONS))
+    it.assert_exactly_once(landed + more)
+
+
+def test_an_emptied_zookeeper_is_rebuilt_from_the_timeline(fleet: MakeFleet, tmp_path) -> None:
+    with ZooKeeperServer(tmp_path / "zookeeper") as server:
+        it = fleet(zookeeper=server.address)
+        it.start("w1")
+        it.start("w2")
+        before = it.wait_landed(ENDS)
+        server.empty()
+        it.reconnect()
+        after = it.wait("the tree is there again", lambda v: v.info is not None and v.epoch > 0)
+        assert after.info is not None
+        assert before.info is not None
+        assert after.info.uuid != before.info.uuid
+        land_more(it, RECORDS)
+        end = it.view()
+        assert end.epoch > before.epoch
+        assert end.ledger.committed > before.ledger.committed
+        it.close()
+
+
+def test_content_put_back_by_hand_is_never_believed_and_can_be_forgotten(fleet: MakeFleet) -> None:
+    it = fleet()
+    it.start("w1")
+    it.wait_landed(ENDS)
+    shard = f"{it.root}/{tree.shard_path(TopicPartition(it.topic, 0))}"
+    older = it.client.get(shard)[0]
+    land_more(it, RECORDS)
+    it.client.set(shard, older)
+    it.wait_for_log("w1", "no worker put it there")
+    it.start("w2")
+    it.wait_for_log("w2", "no worker put it there")
+    produce(it.kafka, it.topic, 3000, PARTITIONS, first=RECORDS + 3000)
+    for worker in it.workers.values():
+        assert worker.running
+        worker.kill()
+    eventually("its session has ended", lambda: not workers(it.client, it.root))
+    it.assert_exactly_once(RECORDS + 3000)
+    assert cli.main(["reset", "--forget", "--yes", "--config", str(it.directory / "w1.yaml")]) == 0
+    it.start("w1")
+    land_more(it, RECORDS + 6000)
+
+
+def test_zookeeper_gone_for_longer_than_the_session_and_the_heartbeat(fleet: MakeFleet, tmp_path) -> None:
+    with ZooKeeperServer(tmp_path / "zookeeper") as server:
+        it = fleet(zookeeper=server.address, **QUICK_HEARTBEAT)
+        it.start("w1", "Complete.before=wait")
+        it.wait_fired("Complete.before")
+        prepared = transaction_in(it.wait("PREPARED", in_phase(Phase.PREPARED)), Phase.PREPARED)
+        server.stop()
+        it.let_go("Complete.before")
+        it.wait_for_log("w1", "session.lost")
+        server.start()
+        it.wait_landed(ENDS)
+        instants = [s.instant for s in it.view().ledger.history if s.outcome == "COMMITTED"]
+        assert prepared.header.instant in instants
+        land_more(it, RECORDS)
+        it.close()
+
+
+def test_kafka_gone_halts_nothing_but_a_log_that_lost_its_end_does(fleet: MakeFleet, tmp_path) -> None:
+    with KafkaServer(tmp_path / "kafka") as broker:
+        it = fleet(name="away", **QUICK_HEARTBEAT)
+        it.kafka = broker.address
+        broker_topic(broker.address, "away")
+        produce(broker.address, "away", RECORDS, PARTITIONS)
+        it.start("w1", "Complete.before=wait")
+        it.wait_fired("Complete.before")
+        prepared = transaction_in(it.wait("PREPARED", in_phase(Phase.PREPARED)), Phase.PREPARED)
+        broker.stop()
+        it.let_go("Complete.before")
+        it.wait_for_log("w1", "ReadLog")
+        assert prepared.header.instant in {each.instant for each in it.view().ledger.history}
+        broker.start()
+        it.wait_landed(ENDS)
+        land_more(it, RECORDS)
+        assert it.view().halt is None
+        lose_end(broker, it.topic, 0, kept=0.5)
+        halt = it.wait("the sink halts", lambda v: v.halt is not None).halt
+        assert halt is not None
+        assert (halt.topic, halt.partition) == (it.topic, 0)
+        assert "truncated" in halt.reason
+        assert it.audit().rows == RECORDS + 3000
+
+
+def test_a_second_fleet_on_another_zookeeper_is_found_out_by_the_table(fleet: MakeFleet, tmp_path) -> None:
+    with ZooKeeperServer(tmp_path / "zookeeper") as other:
+        first = fleet()
+        first.start("w1")
+        first.wait_landed(ENDS)
+        second = fleet(name=first.topic, zookeeper=other.address, **{"target.base.path": str(first.table)})
+        second.table = first.table
+        second.start("w2")
+        second.wait("the second fleet has rebuilt", lambda v: v.ledger.committed > 0)
+        produce(first.kafka, first.topic, 3000, PARTITIONS, first=RECORDS)
+        ends = {p: end + 1000 for p, end in ENDS.items()}
+        first.wait(
+            "one of the fleets halts", lambda v: v.halt is not None or second.view().halt is not None
+        )
+        running = second if first.view().halt is not None else first
+        running.wait_landed(ends)
+        running.assert_exactly_once(RECORDS + 3000)
+        second.close()
+
+
+def test_a_clustering_by_somebody_else_between_our_commits(fleet: MakeFleet, spark) -> None:
+    it = fleet()
+    it.start("w1")
+    it.wait_landed(ENDS)
+    spark.sql(f"call run_clustering(path => '{it.table}')").collect()
+    land_more(it, RECORDS)
+    assert spark.read.format("hudi").load(str(it.table)).count() == RECORDS + 3000
+
+
+def broker_topic(bootstrap: str, name: str) -> None:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)

@@ -1,0 +1,62 @@
+"""The Spark session is as the sink needs it, whatever its users do first."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from coordination.errors import ConfigError
+from sink.session import _conf, start_session
+from tests.integration.table_kit import settings
+
+pytestmark = pytest.mark.integration
+
+SCHEMA = "HOODIE_METADATA_AVRO_SCHEMA"
+
+
+def test_a_spark_that_does_not_start_says_why_in_one_line(tmp_path: Path) -> None:
+    program = f"""
+from pathlib import Path
+from sink.session import start_session
+from tests.integration.table_kit import settings
+place = Path({str(tmp_path)!r})
+start_session(settings(place / "table", "127.0.0.1:9", spark__plugins="no.such.Plugin"), "none", place / "spark.log")
+"""
+    why = r"Spark did not start on .*: [\w.]*ClassNotFoundException: .*no\.such\.Plugin.*; see .*spark\.log"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert re.fullmatch(rf"coordination\.errors\.Unavailable: {why}", ended.stderr.splitlines()[-1])
+
+
+def test_the_metadata_tables_schema_is_one_object_though_it_is_parsed_first(spark: SparkSession) -> None:
+    """Else commits would fail for as long as the JVM lives: Hudi compares this schema by identity."""
+    jvm = spark._jvm
+    assert jvm is not None
+    text = jvm.org.apache.hudi.avro.model.HoodieMetadataRecord.getClassSchema().toString()
+    schemas = jvm.org.apache.hudi.common.schema
+    parsed = schemas.HoodieSchemaCache.intern(schemas.HoodieSchema.parse(text)).toAvroSchema()
+    payload = "org.apache.hudi.metadata.HoodieMetadataPayload"
+    field = jvm.org.apache.spark.util.Utils.classForName(payload, True, False).getDeclaredField(SCHEMA)
+    field.setAccessible(True)
+    identity = jvm.java.lang.System.identityHashCode
+    assert identity(parsed) == identity(field.get(None))
+
+
+def test_jars_of_a_user_are_loaded_together_with_hudis(tmp_path: Path) -> None:
+    """Hudi looks for a user's classes where its own come from."""
+    own = "/opt/own.jar"
+    for more in ({"spark__jars": own}, {"spark__master": "spark://127.0.0.1:7077"}):
+        jars = _conf(settings(tmp_path / "table", "127.0.0.1:9", **more), "none").get("spark.jars", "").split(",")
+        assert any("hudi-spark" in jar for jar in jars)
+        assert (own in jars) == ("spark__jars" in more)
+    assert _conf(settings(tmp_path / "table", "127.0.0.1:9"), "none").get("spark.jars") is None
+
+
+def test_a_log_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"log\.dir: .* cannot be written \(.*\); choose another place"):
+        start_session(settings(tmp_path / "table", "127.0.0.1:9"), "none", tmp_path / "file" / "spark.log")

@@ -1,0 +1,431 @@
+"""The table's contract, on real Hudi: what is committed, what is refused, what the timeline says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from pyspark.sql import SparkSession
+
+from coordination.errors import Conflict, Corrupt, OutcomeUnknown, TableError, Unavailable
+from coordination.model import InstantState, TableView
+from sink.schema import parse_ddl
+from sink.table import Table, TableOutcome
+from sink.table.lock import TableLocks
+from sink.table.options import service_options
+from tests.integration.table_kit import DDL, Driver, Other, allow, checkpoint, connected, settings
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+MakeDriver = Callable[..., Driver]
+METADATA_TABLE = {"hoodie__metadata__enable": "true"}
+
+
+class Refused(Exception):
+    pass
+
+
+def refuse(view: TableView) -> None:
+    raise Refused
+
+
+@pytest.fixture
+def client(zookeeper) -> Iterator[KazooClient]:
+    with connected(zookeeper.address) as client:
+        yield client
+
+
+@pytest.fixture
+def make(spark: SparkSession, client: KazooClient, zookeeper, tmp_path: Path) -> MakeDriver:
+    """A driver of a table in `tmp_path`; a second one is as another worker's, but for the JVM."""
+
+    def build(**more: str) -> Driver:
+        driver = Driver(spark, settings(tmp_path / "table", zookeeper.address, **more), client)
+        driver.table.ensure()
+        return driver
+
+    return build
+
+
+@pytest.fixture
+def driver(make: MakeDriver) -> Driver:
+    return make()
+
+
+@pytest.fixture
+def other(driver: Driver, zookeeper, tmp_path: Path) -> Iterator[Other]:
+    other = Other(tmp_path / "table", zookeeper.address)
+    yield other
+    other.kill()
+
+
+def files(driver: Driver) -> set[str]:
+    return {path.name for path in Path(driver.settings.base_path).rglob("*.parquet") if ".hoodie" not in path.parts}
+
+
+def test_a_new_table_has_no_checkpoint_and_knows_no_instant(driver: Driver) -> None:
+    view = driver.table.view(["20200101000000000"])
+    assert view.checkpoint is None
+    assert view.instants == {"20200101000000000": InstantState.ABSENT}
+    assert view.orphans == ()
+    assert view.commits_since == 0
+
+
+def test_a_completed_instant_is_visible_with_its_checkpoint(make: MakeDriver) -> None:
+    driver = make(**METADATA_TABLE)
+    instant = driver.table.begin(1, 1)
+    stats = driver.write(instant, 0)
+    assert driver.count() == 0
+    assert driver.table.view([instant]).instants[instant] is InstantState.PENDING
+    assert driver.table.complete(instant, stats, checkpoint(1), allow) is TableOutcome.COMPLETED
+    view = driver.table.view([instant])
+    assert view.checkpoint == checkpoint(1)
+    assert view.instants[instant] is InstantState.COMPLETED
+    assert driver.count() == driver.count(metadata=False) == 10
+
+
+def test_an_instant_completes_once(driver: Driver, make: MakeDriver) -> None:
+    instant = driver.table.begin(1, 1)
+    stats = driver.write(instant, 0)
+    driver.table.complete(instant, stats, checkpoint(1), allow)
+    again = make().table.complete(instant, stats, checkpoint(1), allow)
+    assert again is TableOutcome.ALREADY_COMPLETE
+    assert driver.count() == 10
+
+
+def test_a_commit_without_files_publishes_its_checkpoint(driver: Driver) -> None:
+    driver.land(1)
+    instant = driver.table.begin(2, 1)
+    assert driver.table.complete(instant, [], checkpoint(2), allow) is TableOutcome.COMPLETED
+    assert driver.table.view().checkpoint == checkpoint(2)
+    assert driver.count() == 10
+
+
+def test_the_guard_sees_the_newest_checkpoint_and_its_refusal_leaves_the_instant_pending(
+    driver: Driver,
+) -> None:
+    driver.land(1)
+    instant = driver.table.begin(2, 1)
+    stats = driver.write(instant, 20)
+    seen: list[TableView] = []
+
+    def guard(view: TableView) -> None:
+        seen.append(view)
+        raise Refused
+
+    with pytest.raises(Refused):
+        driver.table.complete(instant, stats, checkpoint(2), guard)
+    assert seen[0].checkpoint == checkpoint(1)
+    assert seen[0].instants == {instant: InstantState.PENDING}
+    assert driver.table.view([instant]).instants[instant] is InstantState.PENDING
+    assert driver.count() == 10
+    assert driver.table.complete(instant, stats, checkpoint(2), allow) is TableOutcome.COMPLETED
+    assert driver.count() == 20
+
+
+def test_an_instant_of_a_killed_process_is_committed_by_another(driver: Driver, other: Other) -> None:
+    instant = other.ask("begin", 1, 1)
+    stats = other.ask("write", instant, 0) + driver.write(instant, 10)
+    other.kill()
+    assert driver.table.view().orphans == (instant,)
+    assert driver.table.complete(instant, stats, checkpoint(1), allow) is TableOutcome.COMPLETED
+    assert driver.count() == driver.count(metadata=False) == 20
+    assert driver.table.view().orphans == ()
+
+
+def test_a_heartbeat_that_could_not_be_started_does_not_stand_in_the_way_later(
+    driver: Driver, make: MakeDriver
+) -> None:
+    instant = driver.table.begin(1, 1)
+    stats = driver.write(instant, 0)
+    successor = make().table
+    beats = Path(driver.settings.base_path, ".hoodie", ".heartbeat")
+    aside = beats.rename(beats.with_name("aside"))
+    beats.touch()
+    with pytest.raises(Unavailable, match="heartbeat"):
+        successor.complete(instant, stats, checkpoint(1), allow)
+    beats.unlink()
+    aside.rename(beats)
+    assert successor.complete(instant, stats, checkpoint(1), allow) is TableOutcome.COMPLETED
+
+
+def test_two_processes_write_under_one_instant(driver: Driver, other: Other) -> None:
+    instant = driver.table.begin(1, 1)
+    stats = driver.write(instant, 0) + other.ask("write", instant, 10)
+    assert driver.table.complete(instant, stats, checkpoint(1), allow) is TableOutcome.COMPLETED
+    assert driver.count() == 20
+    assert other.ask("complete", instant, stats, 1) == "ALREADY_COMPLETE"
+
+
+def test_a_rolled_back_instant_leaves_no_file_and_never_completes(driver: Driver, other: Other) -> None:
+    driver.land(1)
+    before = files(driver)
+    instant = other.ask("begin", 2, 1)
+    stats = other.ask("write", instant, 20)
+    assert files(driver) > before
+    driver.table.roll_back(instant)
+    assert files(driver) == before
+    assert driver.table.view([instant]).instants[instant] is InstantState.ROLLED_BACK
+    late = other.ask("write", instant, 20)
+    assert files(driver) > before
+    assert other.ask("complete", instant, stats + late, 2) == "ROLLED_BACK"
+    assert driver.count() == driver.count(metadata=False) == 10
+    driver.table.roll_back(instant)
+    driver.table.services()
+    assert files(driver) == before
+
+
+def test_rolling_back_what_never_was_changes_nothing(driver: Driver) -> None:
+    driver.table.roll_back("20200101000000000")
+    assert driver.table.view(["20200101000000000"]).instants == {"20200101000000000": InstantState.ABSENT}
+
+
+def test_a_complete_instant_is_never_rolled_back(driver: Driver) -> None:
+    instant = driver.land(1)
+    with pytest.raises(Conflict, match="is complete"):
+        driver.table.roll_back(instant)
+    assert driver.count() == 10
+
+
+def test_two_open_instants_complete_in_order(driver: Driver) -> None:
+    first, second = driver.table.begin(1, 1), driver.table.begin(2, 1)
+    assert driver.table.view().orphans == (first, second)
+    later = driver.write(second, 20)
+    earlier = driver.write(first, 10)
+    assert driver.table.complete(first, earlier, checkpoint(1), allow) is TableOutcome.COMPLETED
+    assert driver.table.complete(second, later, checkpoint(2), allow) is TableOutcome.COMPLETED
+    assert driver.count() == driver.count(metadata=False) == 20
+
+
+def test_an_instant_killed_between_requested_and_inflight_is_an_orphan(driver: Driver) -> None:
+    instant = driver.table.begin(1, 1)
+    timeline = Path(driver.settings.base_path, ".hoodie", "timeline")
+    (timeline / f"{instant}.inflight").unlink()
+    (timeline / f".{instant}.inflight.crc").unlink(missing_ok=True)
+    assert driver.table.view([instant]).orphans == (instant,)
+    driver.table.roll_back(instant)
+    view = driver.table.view([instant])
+    assert view.orphans == ()
+    assert view.instants[instant] is InstantState.ROLLED_BACK
+
+
+def test_pending_instants_of_others_are_no_orphans(driver: Driver, make: MakeDriver) -> None:
+    make(sink__name="somebody").table.begin(1, 1)
+    assert driver.table.view().orphans == ()
+
+
+def test_an_expired_heartbeat_does_not_stop_a_commit(make: MakeDriver) -> None:
+    quick = {
+        "hoodie__client__heartbeat__interval_in_ms": "1000",
+        "hoodie__client__heartbeat__tolerable__misses": "1",
+    }
+    driver = make(**quick)
+    instant = driver.table.begin(1, 1)
+    stats = driver.write(instant, 0)
+    driver.table.stop_heartbeats()
+    beat = Path(driver.settings.base_path, ".hoodie", ".heartbeat", instant)
+    assert beat.exists()
+    beat.unlink()
+    assert make(**quick).table.complete(instant, stats, checkpoint(1), allow) is TableOutcome.COMPLETED
+    assert driver.count() == 10
+
+
+def test_commits_by_others_lie_between_ours(driver: Driver) -> None:
+    driver.land(1)
+    instant = driver.table.begin(2, 1)
+    stats = driver.write(instant, 20)
+    insert_by_spark(driver, 100)
+    assert driver.table.complete(instant, stats, checkpoint(2), allow) is TableOutcome.COMPLETED
+    insert_by_spark(driver, 101)
+    view = driver.table.view()
+    assert view.checkpoint == checkpoint(2)
+    # The first one was requested after our instant, though it was complete before.
+    assert view.commits_since == 2
+    assert driver.count() == driver.count(metadata=False) == 22
+
+
+def test_an_instant_that_an_eager_writer_rolled_back_is_not_completed(driver: Driver) -> None:
+    instant = driver.table.begin(1, 1)
+    stats = driver.write(instant, 20)
+    insert_by_spark(driver, 100, shared=False)
+    assert driver.table.complete(instant, stats, checkpoint(1), allow) is TableOutcome.ROLLED_BACK
+    assert driver.count() == 1
+
+
+def insert_by_spark(driver: Driver, number: int, shared: bool = True) -> None:
+    """`shared`: as a writer has to be set that is not alone at the table; Hudi's default is to be alone."""
+    row = driver.spark.sql(
+        f"select {number}L as id, 'b' as kind, 't' as _kafka_topic, 0 as _kafka_partition, {number}L as _kafka_offset,"
+        " current_timestamp() as _kafka_timestamp"
+    )
+    writer = row.write.format("hudi").option("hoodie.table.name", driver.settings.table_name)
+    writer = writer.option("hoodie.datasource.write.operation", "bulk_insert")
+    if shared:
+        given = service_options(driver.settings)
+        names = [name for name in given if name.startswith("hoodie.write.")]
+        writer = writer.options(**{name: given[name] for name in names})
+        writer = writer.option("hoodie.clean.failed.writes.policy", "LAZY")
+    # One writer with and one without the metadata table would each hide the other's rows from some readers.
+    writer = writer.option("hoodie.metadata.enable", driver.settings.hudi["hoodie.metadata.enable"])
+    writer.option("hoodie.clean.automatic", "false").mode("append").save(driver.settings.base_path)
+
+
+def test_a_clustering_by_others_hides_nothing_and_its_file_ids_are_held(make: MakeDriver) -> None:
+    driver = make(**METADATA_TABLE)
+    driver.land(1)
+    instant = driver.table.begin(2, 1)
+    stats = driver.write(instant, 20)
+    assert driver.table.held(stats) == ()
+    driver.table.complete(instant, stats, checkpoint(2), allow)
+    held = driver.table.held(stats)
+    assert len(held) == 1
+    driver.spark.sql(f"call run_clustering(path => '{driver.settings.base_path}')").collect()
+    assert driver.table.held(stats) == held
+    driver.table.services()
+    assert driver.table.held(stats) == held
+    assert driver.table.view().checkpoint == checkpoint(2)
+    driver.land(3)
+    assert driver.count() == driver.count(metadata=False) == 30
+
+
+def test_file_ids_of_a_rolled_back_instant_are_not_held(driver: Driver) -> None:
+    instant = driver.table.begin(1, 1)
+    stats = driver.write(instant, 10)
+    driver.table.roll_back(instant)
+    driver.write(instant, 10)
+    assert driver.table.held(stats) == ()
+
+
+def test_a_checkpoint_that_was_archived_is_found(make: MakeDriver) -> None:
+    keep = {
+        "hoodie__keep__min__commits": "3",
+        "hoodie__keep__max__commits": "4",
+        "hoodie__clean__commits__retained": "1",
+    }
+    driver, somebody = make(**keep), make(sink__name="somebody", **keep)
+    landed = driver.land(1)
+    gone = driver.table.begin(2, 1)
+    driver.table.roll_back(gone)
+    for number in range(1, 9):
+        instant = somebody.table.begin(number, 1)
+        stats = somebody.write(instant, number * 100)
+        somebody.table.complete(instant, stats, checkpoint(number), allow)
+    driver.table.services()
+    active = {path.name[:17] for path in Path(driver.settings.base_path, ".hoodie", "timeline").glob("*.commit")}
+    assert landed not in active
+    view = make(**keep).table.view([landed, gone, "20200101000000000"])
+    assert view.checkpoint == checkpoint(1)
+    assert view.commits_since >= 8
+    assert view.instants == {
+        landed: InstantState.COMPLETED,
+        gone: InstantState.ROLLED_BACK,
+        "20200101000000000": InstantState.ABSENT,
+    }
+    assert driver.count() == driver.count(metadata=False) == 90
+
+
+def test_services_leave_a_pending_instant_alone_however_old_its_heartbeat(make: MakeDriver) -> None:
+    driver = make()
+    instant = driver.table.begin(1, 1)
+    stats = driver.write(instant, 0)
+    driver.table.stop_heartbeats()
+    Path(driver.settings.base_path, ".hoodie", ".heartbeat", instant).unlink()
+    driver.table.services()
+    assert driver.table.complete(instant, stats, checkpoint(1), allow) is TableOutcome.COMPLETED
+    assert driver.count() == 10
+
+
+def test_a_commit_that_cannot_be_read_is_an_error_and_not_a_new_table(driver: Driver, make: MakeDriver) -> None:
+    driver.land(1)
+    timeline = Path(driver.settings.base_path, ".hoodie", "timeline")
+    (commit,) = timeline.glob("*.commit")
+    content = commit.read_bytes()
+    (timeline / f".{commit.name}.crc").unlink()
+    for damaged in (b"", content[:100], b"not avro at all"):
+        commit.write_bytes(damaged)
+        with pytest.raises(Corrupt, match=commit.name[:17] if not damaged else "cannot be read"):
+            Driver(driver.spark, driver.settings, None).table.view()
+    commit.write_bytes(content)
+    assert make().table.view().checkpoint == checkpoint(1)
+
+
+def test_a_place_that_holds_something_else_is_refused(spark: SparkSession, client, zookeeper, tmp_path: Path) -> None:
+    given = settings(tmp_path / "table", zookeeper.address)
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "letters.txt").write_text("mine")
+    with pytest.raises(TableError, match=r"something else than a Hudi table \(letters.txt\)"):
+        Driver(spark, given, client).table.ensure()
+    assert [path.name for path in (tmp_path / "table").iterdir()] == ["letters.txt"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"target__table__name": "invoices"}, "name: orders; the settings ask for invoices"),
+        ({"partition__field__name": "kind"}, "partition columns: none; the settings ask for kind"),
+        (
+            {"record__key__fields": "id"},
+            "record key: _kafka_topic,_kafka_partition,_kafka_offset; the settings ask for id",
+        ),
+        ({"hoodie__populate__meta__fields": "false"}, "meta columns: true; the settings ask for false"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused_with_both_sides(
+    driver: Driver, make: MakeDriver, change: dict[str, str], said: str
+) -> None:
+    with pytest.raises(TableError) as refused:
+        make(**change)
+    assert said in str(refused.value)
+
+
+def test_a_schema_that_does_not_fit_is_refused_with_both_sides(driver: Driver, client: KazooClient) -> None:
+    driver.land(1)
+    for ddl, said in (
+        ("id string, kind string", "id is bigint in the table, string in the schema"),
+        ("id bigint", "kind string is in the table, not in the schema"),
+        (DDL + ", price double", "price double is not in the table"),
+    ):
+        with pytest.raises(TableError) as refused:
+            table = Table(driver.spark, driver.settings, parse_ddl(ddl), TableLocks(client, driver.settings))
+            table.ensure()
+        assert said in str(refused.value)
+
+
+def test_workers_that_start_together_make_one_table(spark: SparkSession, client, zookeeper, tmp_path: Path) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    given = settings(tmp_path / "table", zookeeper.address)
+    drivers = [Driver(spark, given, client) for _ in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda each: each.table.ensure(), drivers))
+    drivers[0].land(1)
+    assert drivers[1].table.view().checkpoint == checkpoint(1)
+
+
+@pytest.mark.parametrize("metadata", ["true", "false"])
+def test_a_partitioned_table_is_read_with_and_without_its_metadata_table(make: MakeDriver, metadata: str) -> None:
+    driver = make(partition__field__name="kind", hoodie__metadata__enable=metadata)
+    instant = driver.table.begin(1, 1)
+    stats = driver.write(instant, 0, kind="a") + driver.write(instant, 10, kind="b c")
+    driver.table.complete(instant, stats, checkpoint(1), allow)
+    assert {path.name for path in Path(driver.settings.base_path).glob("kind=*")} == {"kind=a", "kind=b c"}
+    assert driver.count(metadata=False) == 20
+    assert driver.count(metadata=metadata == "true") == 20
+
+
+def test_a_writer_that_died_compacting_the_metadata_table_holds_nobody_up(make: MakeDriver, tmp_path: Path) -> None:
+    driver = make(**METADATA_TABLE, hoodie__metadata__compact__max__delta__commits="2")
+    metadata, number = tmp_path / "table" / ".hoodie" / "metadata" / ".hoodie", 0
+    while not (compacted := sorted((metadata / "timeline").glob("*.commit"))):
+        number += 1
+        driver.land(number)
+    # As if its writer had died just before the end.
+    compacted[-1].unlink()
+    (metadata / ".heartbeat").mkdir(exist_ok=True)
+    (metadata / ".heartbeat" / compacted[-1].name.partition("_")[0]).touch()
+    with pytest.raises(OutcomeUnknown, match="due to heartbeat by concurrent writer"):
+        driver.table.begin(number + 1, 1)
+    driver.land(number + 1)
+    assert driver.count() == driver.count(metadata=False) == 10 * (number + 1)

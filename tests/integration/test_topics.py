@@ -1,0 +1,129 @@
+"""Topics that are not a plain row of records, and records that are not what they should be."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from tests.fleet import produce
+from tests.integration.conftest import PARTITIONS, RECORDS, MakeFleet
+from tests.waiting import eventually
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+ENDS = dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS)
+
+
+def test_aborted_records_of_producers_never_land(fleet: MakeFleet, topic) -> None:
+    name = topic(partitions=1)
+    it = fleet(name=name)
+    producer = Producer({"bootstrap.servers": it.kafka, "transactional.id": name})
+    producer.init_transactions()
+    for number in range(40):
+        producer.begin_transaction()
+        for k in range(50):
+            event = {"id": number * 50 + k, "kind": "abort" if number % 2 else "commit", "amount": 1.0}
+            producer.produce(name, json.dumps(event).encode(), partition=0)
+        producer.flush()
+        (producer.abort_transaction if number % 2 else producer.commit_transaction)()
+    it.start("w1")
+    it.wait_landed({0: 2000})
+    it.assert_exactly_once(1000)
+
+
+def test_the_holes_of_a_compacted_topic_are_no_loss(fleet: MakeFleet, topic) -> None:
+    config = {
+        "cleanup.policy": "compact",
+        "segment.ms": "100",
+        "min.cleanable.dirty.ratio": "0.01",
+        "max.compaction.lag.ms": "200",
+        "delete.retention.ms": "0",
+    }
+    name = topic(partitions=1, config=config)
+    it = fleet(name=name)
+    producer = Producer({"bootstrap.servers": it.kafka})
+    for round_ in range(20):
+        for key in range(100):
+            event = {"id": round_ * 100 + key, "kind": "buy", "amount": 1.0}
+            producer.produce(name, json.dumps(event).encode(), key=str(key), partition=0)
+        producer.flush()
+    it.start("w1")
+    it.wait_landed({0: 2000})
+    report = it.audit()
+    assert report.held, report.to_json()
+    assert 100 <= report.rows <= 2000
+
+
+def test_partitions_that_are_added_are_read_from_their_beginning(fleet: MakeFleet) -> None:
+    it = fleet(**{"auto.offset.reset": "earliest"})
+    it.start("w1")
+    it.wait_landed(ENDS)
+    admin = AdminClient({"bootstrap.servers": it.kafka})
+    admin.create_partitions([NewPartitions(it.topic, PARTITIONS + 1)])[it.topic].result(30)
+    producer = Producer({"bootstrap.servers": it.kafka})
+    # The controller has answered; the broker's own metadata follows a moment later.
+    eventually("the new partition", lambda: PARTITIONS in producer.list_topics(it.topic).topics[it.topic].partitions)
+    for number in range(500):
+        producer.produce(
+            it.topic, json.dumps({"id": RECORDS + number, "kind": "buy", "amount": 0.5}).encode(), partition=PARTITIONS
+        )
+    producer.flush()
+    it.wait_landed({**ENDS, PARTITIONS: 500})
+    it.assert_exactly_once(RECORDS + 500)
+
+
+def test_an_undecodable_record_halts_with_its_coordinates_and_shows_nothing_of_its_transaction(
+    fleet: MakeFleet,
+) -> None:
+    it = fleet()
+    it.start("w1")
+    it.wait_landed(ENDS)
+    producer = Producer({"bootstrap.servers": it.kafka})
+    producer.produce(it.topic, b'{"id": "not a number"}', partition=1)
+    producer.produce(it.topic, b'{"id": 1, "kind": "buy", "amount": 0.5}', partition=1)
+    producer.flush()
+    view = it.wait("the sink halts", lambda v: v.halt is not None)
+    assert view.halt is not None
+    assert (view.halt.topic, view.halt.partition, view.halt.offset) == (it.topic, 1, RECORDS // PARTITIONS)
+    it.wait("its transaction is rolled back", lambda v: not v.transactions)
+    it.assert_exactly_once(RECORDS)
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip"])
+def test_records_deleted_before_they_were_read(fleet: MakeFleet, policy: str) -> None:
+    it = fleet(**{"on.data.loss": policy})
+    worker = it.start("w1")
+    it.wait_landed(ENDS)
+    worker.stop()
+    produce(it.kafka, it.topic, 3000, PARTITIONS, first=RECORDS)
+    lost_to = RECORDS // PARTITIONS + 400
+    lost = KafkaPartition(it.topic, 0, lost_to)
+    admin = AdminClient({"bootstrap.servers": it.kafka})
+    admin.delete_records([lost])[lost].result(30)
+    it.start("w2")
+    if policy == "fail":
+        view = it.wait("the sink halts", lambda v: v.halt is not None)
+        assert view.halt is not None
+        assert (view.halt.topic, view.halt.partition) == (it.topic, 0)
+        it.assert_exactly_once(RECORDS)
+    else:
+        it.wait_landed({p: end + 1000 for p, end in ENDS.items()})
+        it.assert_exactly_once(RECORDS + 3000 - 400)
+
+
+def test_a_recreated_topic_halts_and_both_ids_are_named(fleet: MakeFleet, topic) -> None:
+    it = fleet()
+    it.start("w1")
+    before = it.wait_landed(ENDS)
+    admin = AdminClient({"bootstrap.servers": it.kafka})
+    admin.delete_topics([it.topic])[it.topic].result(30)
+    it.wait_for_log("w1", "ReadLog")
+    topic(partitions=PARTITIONS, name=it.topic)
+    view = it.wait("the sink halts", lambda v: v.halt is not None)
+    assert view.halt is not None
+    ids = {state.topic_id for state in before.states.values()}
+    assert all(topic_id in view.halt.reason for topic_id in ids)

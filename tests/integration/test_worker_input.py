@@ -1,0 +1,101 @@
+"""What a worker says, and how it ends, when it is given something that cannot work."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sink.local.servers import Part, free_ports
+from tests.fleet import Fleet, produce
+from tests.integration.conftest import PARTITIONS, RECORDS, MakeFleet
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+
+def refusal(worker_log: Path) -> str:
+    """The one sentence on standard error, behind whatever was logged before."""
+    return next(line for line in worker_log.read_text().splitlines() if line.startswith("sink: "))
+
+
+def test_a_missing_file_is_named_in_one_sentence(tmp_path: Path) -> None:
+    missing = tmp_path / "nowhere.yaml"
+    done = subprocess.run(
+        [sys.executable, "-m", "sink.worker", "--config", str(missing)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert str(missing) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unknown_setting_is_answered_with_the_nearest_name(tmp_path: Path) -> None:
+    config = tmp_path / "worker.properties"
+    config.write_text("flush.sise=100\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "sink.worker", "--config", str(config)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "flush.sise" in done.stderr
+    assert "flush.size" in done.stderr
+
+
+def test_a_base_path_that_holds_something_else_is_left_alone(fleet: MakeFleet) -> None:
+    it = fleet()
+    it.table.mkdir(parents=True)
+    (it.table / "somebody's.csv").write_text("a,b\n")
+    worker = it.start("w1")
+    assert worker.wait(120) == 2
+    assert str(it.table) in refusal(it.directory / "w1.log")
+    assert [path.name for path in it.table.iterdir()] == ["somebody's.csv"]
+
+
+def test_a_worker_with_another_configuration_is_refused_by_a_running_fleet(fleet: MakeFleet) -> None:
+    it = fleet()
+    it.start("w1")
+    it.coordinator()
+    other = it.start("w2", **{"flush.size": 1000})
+    assert other.wait(120) == 2
+    assert "w1" in refusal(it.directory / "w2.log")
+    it.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
+    it.assert_exactly_once(RECORDS)
+
+
+def test_an_unreachable_zookeeper_is_named_and_tried_again_until_the_worker_is_stopped(
+    fleet: MakeFleet,
+) -> None:
+    it = fleet()
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    worker = it.start("w1", **{"zookeeper.connect": address})
+    it.wait_for_log("w1", address)
+    it.wait_for_log("w1", "Connection refused")
+    worker.signal(signal.SIGTERM, Part.PYTHON)
+    assert worker.wait(60) == 0
+
+
+def test_a_topic_that_does_not_exist_yet_is_waited_for(fleet: MakeFleet, topic) -> None:
+    it: Fleet = fleet(name="not-there-yet")
+    it.start("w1")
+    it.wait_for_log("w1", "not-there-yet")
+    topic(partitions=PARTITIONS, name="not-there-yet")
+    produce(it.kafka, it.topic, 300, PARTITIONS)
+    it.wait_landed(dict.fromkeys(range(PARTITIONS), 100))
+    it.assert_exactly_once(300)
+
+
+def test_the_service_manager_is_told_of_readiness_life_and_end(fleet: MakeFleet, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(120)
+        it = fleet()
+        it.environment = {"NOTIFY_SOCKET": str(tmp_path / "notify")}
+        worker = it.start("w1")
+        assert manager.recv(64) == b"READY=1"
+        assert manager.recv(64) == b"WATCHDOG=1"
+        worker.signal(signal.SIGTERM, Part.PYTHON)
+        while manager.recv(64) != b"STOPPING=1":
+            pass
+        assert worker.wait(120) == 0

@@ -1,0 +1,271 @@
+"""Performs the effects of a process's machines, or fails to.
+
+It maps what happens to Done, Refused, Failed and Unknown exactly as `coordination.messages` defines them: a
+request may be lost, its answer may be lost, or its effect may come after the time-out; a process may die or
+stop before and after every request, and its last requests still arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from coordination import tree
+from coordination.coordinator import Coordinator
+from coordination.errors import Conflict, Corrupt, NotLeader
+from coordination.messages import (
+    Answered,
+    Begin,
+    Complete,
+    Done,
+    Failed,
+    FindHeld,
+    Outcome,
+    ReadKeeper,
+    ReadLog,
+    ReadTable,
+    Refused,
+    Request,
+    RollBack,
+    Unknown,
+    Write,
+    WriteSlices,
+)
+from coordination.model import Failure, FailureKind, SliceResult, WriteStatus
+from coordination.participant import Participant
+from tests.simulation.invariants import Violation
+from tests.simulation.table import stat_of
+
+if TYPE_CHECKING:
+    from tests.simulation.process import Process
+
+Machine = Coordinator | Participant
+KEEPER_SECONDS = 1.5
+TABLE_SECONDS = 4.0
+_READS = (ReadKeeper, ReadTable, ReadLog, FindHeld)
+
+
+class Effects:
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._world = process.world
+        self._outstanding: dict[int, set[int]] = {}
+        self._cancelled: set[tuple[int, int]] = set()
+
+    def cancel(self, machine: Machine, id: int) -> None:
+        self._cancelled.add((id_of(machine), id))
+
+    def idle(self, machine: Machine) -> bool:
+        return not self._outstanding.get(id_of(machine))
+
+    def perform(self, machine: Machine, request: Request) -> None:
+        world, rng = self._world, self._world.rng
+        waiting = self._outstanding.setdefault(id_of(machine), set())
+        if waiting:
+            raise Violation(
+                "one request is outstanding per machine", f"{self._process.name} {request} beside {waiting}"
+            )
+        waiting.add(request.id)
+        world.count(type(request.operation).__name__)
+        if rng.random() < world.profile.crash_at * world.faulty:
+            if rng.random() < 0.5:
+                self._send(machine, request)
+            self._process.crash()
+            return
+        if rng.random() < world.profile.pause_at * world.faulty:
+            self._process.pause(rng.uniform(0.5, 3.0) * world.profile.session_timeout)
+        self._send(machine, request)
+
+    def _send(self, machine: Machine, request: Request) -> None:
+        world, rng, op = self._world, self._world.rng, request.operation
+        if isinstance(op, WriteSlices):
+            self._process.locally(0.01, lambda: self._write_slices(machine, request, op))
+            return
+        service = _service(op)
+        limit = KEEPER_SECONDS if service == "keeper" else TABLE_SECONDS
+        fate = world.fate()
+        slow = fate == "late"
+        delay = limit + rng.expovariate(0.3) if slow else world.latency(service)
+        in_network = rng.random() < 0.5
+
+        def silent() -> None:
+            outcome: Outcome = Unknown("no answer in time")
+            if isinstance(op, _READS) and rng.random() < 0.7:
+                outcome = Failed("unavailable")
+            self._answer(machine, request, outcome)
+
+        def arrive() -> None:
+            if (not self._process.alive or service in self._process.cut) and not in_network:
+                return
+            if self._process.paused and not in_network:
+                self._process.waiting.append(arrive)
+                return
+            if fate == "lost":
+                return
+            self._execute(machine, op, answered)
+
+        def answered(outcome: Outcome) -> None:
+            if fate != "answer lost" and service not in self._process.cut:
+                world.after(world.latency(service), lambda: self._answer(machine, request, outcome))
+
+        if self._process.poisoned and isinstance(op, Begin | Complete | RollBack):
+            world.after(world.latency(service), lambda: self._answer(machine, request, Unknown("a broken class")))
+            return
+        if fate == "failed" and not (isinstance(op, Write)):
+            world.after(world.latency(service), lambda: self._answer(machine, request, Failed("storage refused")))
+            return
+        world.after(limit, silent)
+        world.after(delay, arrive)
+
+    def _answer(self, machine: Machine, request: Request, outcome: Outcome) -> None:
+        def deliver() -> None:
+            waiting = self._outstanding.get(id_of(machine), set())
+            first = request.id in waiting
+            waiting.discard(request.id)
+            # The real shell answers once; that a second answer is dropped is the machine's own promise.
+            if first or self._world.rng.random() < self._world.profile.duplicate_answer:
+                if first and isinstance(outcome, Unknown):
+                    self._world.count("unknown outcomes")
+                self._world.trace(self._process.name, "answer", request.id, type(request.operation).__name__, outcome)
+                self._process.feed(machine, Answered(self._process.at, request.id, outcome))
+
+        self._process.locally(0.0, deliver)
+
+    def _execute(self, machine: Machine, op: Any, then: Callable[[Outcome], None]) -> None:
+        world = self._world
+        match op:
+            case ReadKeeper():
+                then(self._read_keeper())
+            case ReadTable(instants=instants):
+                then(Done(world.table.view(instants)))
+            case ReadLog(topics=topics):
+                then(Done(world.log.view(topics)))
+            case Write():
+                then(self._write(machine, op))
+            case Begin(number=number, epoch=epoch):
+                clock = world.now + self._process.wall
+                name = world.table.begin(number, epoch, self._process, clock)
+                then(Done(name) if name else Failed("this host's clock is behind the newest commit"))
+            case FindHeld(stats=stats):
+                then(Done(world.table.find_held(stats)))
+            case RollBack(instant=instant):
+                then(world.table.roll_back(instant))
+            case Complete():
+                self._complete(self._process.locks[id_of(machine)], op, then)
+            case _:
+                raise AssertionError(op)
+
+    def _epoch(self) -> int | None:
+        seen = self._world.tree()
+        return seen.epoch if seen else None
+
+    def _read_keeper(self) -> Outcome:
+        try:
+            view = self._process.read()
+        except Corrupt as error:
+            return Failed(str(error), invalid=True)
+        return Done(view) if view is not None else Failed("unavailable")
+
+    def _write(self, machine: Machine, op: Write) -> Outcome:
+        keeper = self._world.keeper
+        epoch = self._epoch()
+        try:
+            keeper.write(op.ops)
+        except NotLeader as error:
+            return Refused(str(error), fenced=True)
+        except Conflict as error:
+            return Refused(str(error))
+        self._process.seen = max(self._process.seen, keeper.latest)
+        if isinstance(machine, Coordinator) and self._process.locks[id_of(machine)] not in keeper.nodes:
+            raise Violation("a coordinator writes only while it holds the lock", f"{self._process.name} {op.purpose}")
+        if isinstance(machine, Coordinator) and epoch is not None and machine.epoch not in (None, epoch):
+            raise Violation(
+                "no effect is accepted from an older epoch",
+                f"{op.purpose} of epoch {machine.epoch} in {epoch}",
+            )
+        return Done()
+
+    def _complete(self, lock: str, op: Complete, then: Callable[[Outcome], None]) -> None:
+        """Look at the timeline, then ask ZooKeeper, then create. Time passes in between; the table lock, which keeps
+        others out for as long as a session lives, is not there at all."""
+        world = self._world
+        if (refusal := world.table.refusal(op)) is not None:
+            then(refusal)
+            return
+
+        def look() -> None:
+            if (refusal := self._guard(lock, op)) is not None:
+                then(refusal)
+                return
+            world.after(self._gap(), create)
+
+        def create() -> None:
+            outcome = world.table.create(op)
+            if world.table.instants[op.instant].completions > 1:
+                world.count("completed again")
+            then(outcome)
+
+        world.after(self._gap(), look)
+
+    def _gap(self) -> float:
+        rng = self._world.rng
+        return rng.random() * (3.0 if rng.random() < 0.1 else 0.05)
+
+    def _guard(self, lock: str, op: Complete) -> Outcome | None:
+        nodes = self._world.keeper.nodes
+        epoch, header = nodes.get(tree.EPOCH), nodes.get(tree.header_path(op.number))
+        if lock not in nodes or epoch is None or epoch.version != op.epoch_version:
+            return Refused(f"the epoch is {self._epoch()} by now, or the lock is another's", fenced=True)
+        if header is None or header.version != op.header_version:
+            return Failed(f"the header of transaction {op.number} has changed")
+        return None
+
+    def _write_slices(self, machine: Machine, request: Request, op: WriteSlices) -> None:
+        """One file after another; a JVM whose Python is paused may go on writing."""
+        world, rng = self._world, self._world.rng
+        key = (id_of(machine), request.id)
+        jvm_goes_on = rng.random() < 0.5
+        pieces = list(op.slices)
+        pace = world.profile.write_seconds * (1 + 0.05 * len(pieces)) / len(pieces)
+        results: list[SliceResult] = []
+        broken = rng.random() < world.profile.slices_fail * world.faulty
+
+        def step() -> None:
+            if not self._process.alive and not (jvm_goes_on and rng.random() < 0.5):
+                return
+            if self._process.paused and not jvm_goes_on:
+                self._process.waiting.append(step)
+                return
+            if key in self._cancelled and rng.random() < 0.7:
+                self._answer(machine, request, Failed("cancelled"))
+                return
+            if not pieces:
+                stats = tuple(stat_of(r.slice) for r in results)
+                status = WriteStatus(op.number, self._process.incarnation, tuple(results), stats)
+                self._answer(machine, request, Done(status))
+                return
+            piece = pieces.pop(0)
+            if not world.log.holds(piece):
+                lost = Failure(FailureKind.DATA_LOSS, "the log lost it", piece.topic, piece.partition, piece.start)
+                self._answer(machine, request, Failed("data loss", lost))
+                return
+            full = world.profile.capacity and sum(r.slice.size for r in results) + piece.size > world.profile.capacity
+            if "table" in self._process.cut or self._process.poisoned or (broken and not pieces) or (full and results):
+                self._answer(machine, request, Failed("storage refused", None))
+                return
+            world.table.write_file(op.instant, piece)
+            results.append(SliceResult(piece, *world.log.read(piece)))
+            world.after(rng.random() * pace, step)
+
+        step()
+
+
+def id_of(machine: Machine) -> int:
+    """Names a machine, for as long as the run lasts: `World.machines` keeps every one of them alive."""
+    return id(machine)
+
+
+def _service(op: Any) -> str:
+    if isinstance(op, ReadKeeper | Write):
+        return "keeper"
+    return "log" if isinstance(op, ReadLog) else "table"

@@ -1,0 +1,145 @@
+"""What may go wrong in one run, and how often: drawn from the run's seed, so that runs differ in kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+
+from coordination.offsets import DataLossPolicy, OffsetReset
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Probabilities are per request, rates per virtual second and fleet; durations are virtual seconds."""
+
+    workers: int
+    topics: int
+    partitions: int
+    in_flight: int
+    interval: float
+    flush_size: int
+    slice_records: int
+    write_timeout: float
+    write_seconds: float
+    session_timeout: float
+    busy: float
+    """How long the log grows and faults happen; then everything heals."""
+    lost: float
+    answer_lost: float
+    late: float
+    failed: float
+    crash_at: float
+    pause_at: float
+    duplicate_answer: float
+    slices_fail: float
+    lag: float
+    torn: bool
+    crashes: float
+    pauses: float
+    expiries: float
+    keeper_cuts: float
+    table_cuts: float
+    log_cuts: float
+    drains: float
+    wipes: float
+    foreign_commits: float
+    foreign_rollbacks: float
+    new_partitions: float
+    data_loss: float
+    recreations: float
+    hole: float
+    policy: DataLossPolicy
+    reset: OffsetReset
+    one_survivor: bool
+    single_writer: bool
+    twins: bool
+    clock_jumps: float
+    restores: float
+    poisoned: bool
+    """Whether one process can write nothing for as long as it lives, as a JVM with a broken class."""
+    tampering: float
+    """Somebody puts rubbish or older content into a znode, or deletes one with all below it."""
+    truncations: float
+    mixed: bool
+    """Whether the last worker was given another configuration than the others, until everything heals."""
+    recovery: float
+    """How many times as often requests and processes fail while a takeover or a start is fresh."""
+    table_restores: float
+    """Somebody takes the table back to an earlier commit; later an operator has ZooKeeper's tree forgotten."""
+    capacity: int
+    """How many offsets a worker can write at once before its memory is full; 0: any number."""
+    small_multis: bool
+    """Whether ZooKeeper's limits are set so low that plans, statuses and shards need several multis."""
+
+
+def draw(rng: Random) -> Profile:
+    """About half of the kinds of fault are on in any run, each at its own strength."""
+    harsh = rng.choice((0.3, 1.0, 2.0))
+
+    def maybe(most: float, chance: float = 0.5) -> float:
+        return rng.random() * most * harsh if rng.random() < chance else 0.0
+
+    slice_records = rng.choice((5, 20, 50))
+    # What was thought of later has a source of its own, so that the older faults of a seed stay what they were.
+    later = Random(rng.getstate()[1][0])
+    drawn = Profile(
+        workers=rng.choice((1, 2, 3, 3, 4, 6)),
+        topics=rng.choice((1, 1, 2)),
+        partitions=rng.choice((1, 2, 3, 6, 12)),
+        in_flight=rng.choice((1, 2)),
+        interval=rng.choice((0.5, 1.0, 3.0)),
+        flush_size=rng.choice((20, 100, 1000)),
+        slice_records=slice_records,
+        write_timeout=rng.choice((4.0, 8.0)),
+        write_seconds=rng.choice((0.2, 1.0, 2.5)),
+        session_timeout=rng.choice((1.5, 3.0)),
+        busy=rng.choice((20.0, 40.0)),
+        lost=maybe(0.04),
+        answer_lost=maybe(0.04),
+        late=maybe(0.04),
+        failed=maybe(0.05),
+        crash_at=maybe(0.006),
+        pause_at=maybe(0.006),
+        duplicate_answer=maybe(0.05),
+        slices_fail=maybe(0.1),
+        lag=rng.choice((0.0, 0.3, 2.0)),
+        torn=rng.random() < 0.5,
+        crashes=maybe(0.15),
+        pauses=maybe(0.2),
+        expiries=maybe(0.15),
+        keeper_cuts=maybe(0.15),
+        table_cuts=maybe(0.1),
+        log_cuts=maybe(0.1),
+        drains=maybe(0.1, 0.3),
+        wipes=maybe(0.03, 0.1),
+        foreign_commits=maybe(1.0, 0.3),
+        foreign_rollbacks=maybe(0.3, 0.4),
+        new_partitions=maybe(0.1, 0.3),
+        data_loss=maybe(0.1, 0.15),
+        recreations=maybe(0.02, 0.05),
+        hole=rng.choice((0.0, 0.1, 0.5)),
+        policy=rng.choice((DataLossPolicy.SKIP, DataLossPolicy.SKIP, DataLossPolicy.FAIL)),
+        reset=rng.choice((OffsetReset.EARLIEST, OffsetReset.EARLIEST, OffsetReset.LATEST)),
+        one_survivor=rng.random() < 0.3,
+        single_writer=rng.random() < 0.15,
+        twins=rng.random() < 0.1,
+        small_multis=rng.random() < 0.25,
+        clock_jumps=later.random() * 0.2 * harsh if later.random() < 0.3 else 0.0,
+        restores=later.random() * 0.03 * harsh if later.random() < 0.1 else 0.0,
+        poisoned=later.random() < 0.1,
+        tampering=later.random() * 0.1 * harsh if later.random() < 0.15 else 0.0,
+        mixed=later.random() < 0.1,
+        truncations=later.random() * 0.02 * harsh if later.random() < 0.05 else 0.0,
+        recovery=later.choice((1.0, 1.0, 4.0, 8.0)),
+        table_restores=later.random() * 0.05 * harsh if later.random() < 0.15 else 0.0,
+        capacity=later.randint(2 * slice_records, 200) if later.random() < 0.1 else 0,
+    )
+    if drawn.twins:
+        # Workers that keep failing are left out by their id: who shares it is left out too, and so neither is.
+        drawn = replace(drawn, poisoned=False)
+    if drawn.tampering:
+        # From then on nobody can say whether ZooKeeper or the table is the older one.
+        drawn = replace(drawn, table_restores=0.0)
+    if later.random() < 0.01:
+        return replace(drawn, workers=later.randint(8, 20), partitions=later.randint(20, 60), topics=2, busy=20.0)
+    return drawn

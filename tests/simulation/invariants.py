@@ -1,0 +1,379 @@
+"""What must hold at every moment of every run. A breach is a `Violation`, named after the broken sentence."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+from coordination.errors import Corrupt
+from coordination.model import (
+    NO_TRANSACTION,
+    Checkpoint,
+    InstantState,
+    OpenRange,
+    Phase,
+    Slice,
+    TopicPartition,
+)
+from coordination.offsets import DataLossPolicy
+from coordination.phases import TRANSITIONS
+from coordination.tree import KeeperView, Transaction
+from tests.simulation.table import SimInstant, SimTable, slice_of
+
+if TYPE_CHECKING:
+    from tests.simulation.keeper import SimKeeper
+
+REMEMBERED = 20
+"""What a machine may remember, of a few open transactions and what was said of them."""
+QUEUED = 200
+"""How many multis one large plan takes, of those that ZooKeeper's limits, set low, allow."""
+
+
+class Violation(AssertionError):
+    def __init__(self, invariant: str, detail: str) -> None:
+        super().__init__(f"{invariant}: {detail}")
+        self.invariant, self.detail = invariant, detail
+
+    def __reduce__(self) -> tuple[type[Violation], tuple[str, str]]:
+        return Violation, (self.invariant, self.detail)
+
+
+class Invariants:
+    """Watches ZooKeeper and the table from outside; asks neither machine anything."""
+
+    def __init__(self, in_flight: int, policy: DataLossPolicy) -> None:
+        self._in_flight = in_flight
+        self._policy = policy
+        self._view: KeeperView | None = None
+        self._epoch = 0
+        self.table: SimTable | None = None
+        self.visible: dict[TopicPartition, list[tuple[int, int]]] = {}
+        self.origin: dict[TopicPartition, int] = {}
+        self.prepared: set[str] = set()
+        self.aborted: set[str] = set()
+        self.undecided: set[str] = set()
+        self.halts: list[str] = []
+        self._tampered = False
+        self.restored = False
+        """Whether the table is older than what ZooKeeper says of it, and nobody has decided yet what is to become."""
+        self._table_restored = False
+        self._cut: dict[TopicPartition, set[Slice]] = {}
+        """Slices that were planned, where their ranges may still be open."""
+        self._configs: dict[str, str] = {}
+        self._inherited: set[tuple[TopicPartition, OpenRange]] = set()
+        """Ranges of a tree that came from a backup: it may have been cut otherwise since, and the table decides."""
+
+    # The machines
+
+    def remembers(self, machine: object) -> None:
+        """A machine's queues and memories are of what is open now; they do not grow with its age."""
+        sizes = {n: len(kept) for n, kept in vars(machine).items() if isinstance(kept, dict | set | list | deque)}
+        if sum(sizes.values()) - sizes["_group"] > REMEMBERED or sizes["_group"] > QUEUED:
+            raise Violation("queues are bounded", f"{type(machine).__name__}: {sizes}")
+
+    # ZooKeeper
+
+    def keeper_changed(self, keeper: SimKeeper) -> None:
+        try:
+            view = keeper.view(keeper.latest)
+        except (Corrupt, KeyError, ValueError) as error:
+            if not self._tampered:
+                raise Violation("ZooKeeper's content can be read", repr(error)) from error
+            self._view = None
+            return
+        self._configs.update((member.incarnation, member.config) for member in view.members)
+        before, self._view = self._view, view
+        if view.info is None or before is None or before.info is None or view.info.uuid != before.info.uuid:
+            self._new_tree(view)
+            return
+        self._epoch = view.epoch
+        self._transactions(before, view)
+        self._order(view.transactions)
+        self._ranges(before, view)
+        self._claims(view)
+        if view.epoch < before.epoch:
+            raise Violation("the epoch only rises", f"{before.epoch} -> {view.epoch}")
+        if view.ledger.last < before.ledger.last or view.ledger.committed < before.ledger.committed:
+            raise Violation("the ledger only goes forward", f"{before.ledger} -> {view.ledger}")
+        if view.halt is not None and before.halt is None:
+            self.halts.append(view.halt.reason)
+
+    def keeper_restored(self, tampered: bool) -> None:
+        """To a tree that somebody may have tampered with, or by hand, znode by znode."""
+        self._view, self._tampered = None, tampered
+
+    def keeper_emptied(self) -> None:
+        self._tampered = False
+        self.halts.clear()
+
+    def _new_tree(self, view: KeeperView) -> None:
+        """ZooKeeper was emptied, or is older than it was: what the table has never seen may begin anywhere again,
+        and a commit has lost its decision record, so that its instant may look like an orphan, or as undecided."""
+        self.restored = False
+        self.undecided |= self.prepared
+        self._forget_origins(())
+        self._cut.clear()
+        self._inherited = {(source, kept) for source, state in view.states.items() for kept in state.open}
+        for source, state in view.states.items():
+            self.origin.setdefault(source, state.start)
+
+    def _transactions(self, before: KeeperView, after: KeeperView) -> None:
+        old = {t.header.number: t for t in before.transactions}
+        new = {t.header.number: t for t in after.transactions}
+        for number, t in new.items():
+            known = old.get(number)
+            if known is None:
+                if number <= before.ledger.last:
+                    raise Violation("transaction numbers rise", f"{number} after {before.ledger.last}")
+                if t.header.phase not in (Phase.PLANNED, Phase.ABORTED):
+                    raise Violation("a transaction begins PLANNED", f"{t.header}")
+                for piece in t.plan:
+                    self._planned(piece, after)
+            elif known.header.phase is not t.header.phase:
+                self._entered(known, t)
+            elif known.version != t.version:
+                raise Violation("a header changes only with its phase", f"{known.header} -> {t.header}")
+            if t.header.phase is Phase.ABORTED and t.header.instant:
+                self._has_aborted(t.header.instant, number)
+        for number in set(old) - set(new):
+            self._ended(old[number])
+
+    def _planned(self, piece: Slice, view: KeeperView) -> None:
+        state = view.states.get(piece.source)
+        if state is None or not any(r.start <= piece.start and piece.end <= r.end for r in state.open):
+            return  # somebody has deleted the record
+        before = self._cut.setdefault(piece.source, set())
+        if piece in before:
+            return
+        for known in before:
+            if known.start < piece.end and piece.start < known.end:
+                raise Violation("a recorded slice keeps its shape", f"{known}, now {piece}")
+        before.add(piece)
+
+    def _entered(self, known: Transaction, t: Transaction) -> None:
+        header, phase = t.header, t.header.phase
+        if phase not in TRANSITIONS[known.header.phase]:
+            raise Violation("phases follow the table", f"{header.number}: {known.header.phase} -> {phase}")
+        state = self._state(header.instant)
+        if phase is Phase.PREPARED:
+            assert header.instant is not None
+            self.prepared.add(header.instant)
+            written = [r.slice for s in t.statuses.values() for r in s.results]
+            if len({self._configs.get(incarnation) for incarnation in t.statuses}) > 1:
+                raise Violation("a transaction is written with one configuration", f"{header.number}")
+            if header.epoch != self._epoch:
+                raise Violation("only a transaction of this epoch is PREPARED", f"{header.number}")
+            # What is taken away just before has to be found out when it is completed.
+            if sorted(written) != sorted(t.plan) and not self._tampered:
+                raise Violation("PREPARED only with every slice accounted for", f"{header.number}")
+        if phase is Phase.COMMITTED and state is not InstantState.COMPLETED and not self.restored:
+            raise Violation("COMMITTED only what the table holds", f"{header.number} is {state}")
+        if phase is Phase.ABORTED and known.header.phase is Phase.PREPARED:
+            newest = self._newest
+            if state is InstantState.PENDING and newest != header.base:
+                return
+            if state is not InstantState.ROLLED_BACK:
+                raise Violation(
+                    "PREPARED is aborted only on proof", f"{header.number}: {state}, base {newest}"
+                )
+
+    def _has_aborted(self, instant: str, number: int) -> None:
+        self.aborted.add(instant)
+        if self._state(instant) is InstantState.COMPLETED and instant not in self.undecided:
+            raise Violation("what is committed is never aborted", f"transaction {number}, {instant}")
+
+    def _ended(self, t: Transaction) -> None:
+        state = self._state(t.header.instant)
+        if t.header.phase is Phase.COMMITTED:
+            return
+        if t.header.phase is not Phase.ABORTED:
+            raise Violation("a transaction ends COMMITTED or ABORTED", f"{t.header}")
+        if state is InstantState.PENDING:
+            raise Violation("an aborted transaction ends once it is rolled back", f"{t.header}")
+
+    def _order(self, transactions: Collection[Transaction]) -> None:
+        working = [t for t in transactions if t.plan.slices or t.header.phase is not Phase.ABORTED]
+        live = [t for t in working if t.header.phase is not Phase.ABORTED]
+        if len(live) > self._in_flight:
+            raise Violation(
+                "no more transactions than may be in flight", f"{[t.header.number for t in live]}"
+            )
+        undecided = False
+        for t in live:
+            if undecided and t.header.phase in (Phase.PREPARED, Phase.COMMITTED):
+                raise Violation("N+1 is PREPARED only when N is COMMITTED", f"{t.header.number}")
+            undecided = undecided or t.header.phase is not Phase.COMMITTED
+
+    def _ranges(self, before: KeeperView, after: KeeperView) -> None:
+        for source, state in after.states.items():
+            self.origin.setdefault(source, state.start)
+        for source, old in before.states.items():
+            new = after.states.get(source)
+            if new is None:
+                raise Violation("a recorded partition stays recorded", f"{source}")
+            for kept in old.open:
+                if kept in new.open or kept.batch > before.ledger.last:
+                    continue
+                if (source, kept) in self._inherited:
+                    self._forget_slices(source, kept)
+                    continue
+                self._vanished(source, kept, new.end, new.generation, new.open)
+
+    def _vanished(
+        self, source: TopicPartition, gone: OpenRange, end: int, generation: int, now: Iterable[OpenRange]
+    ) -> None:
+        if end >= gone.end and generation == gone.generation:
+            if not self.restored and not self._covers(source, gone.start, gone.end):
+                raise Violation("AFTER only what is visible", f"{source} [{gone.start}, {gone.end})")
+            return
+        parts = sorted((r.start, r.end) for r in now if gone.start <= r.start and r.end <= gone.end)
+        if parts and parts[0][0] == gone.start and parts[-1][1] == gone.end:
+            self._forget_slices(source, gone)
+            return  # divided: contiguous, or it would not be a well-formed state
+        if self._policy is DataLossPolicy.SKIP and not self._covers(source, gone.start, gone.end):
+            self._forget_slices(source, gone)
+            return  # abandoned for a gap: it is planned anew, or lies in the gap; the end of the run tells
+        raise Violation("an open range keeps its shape until AFTER", f"{source} {gone} -> {end} {list(now)}")
+
+    def _forget_slices(self, source: TopicPartition, gone: OpenRange) -> None:
+        """What a division or a gap says on record is cut anew."""
+        planned = self._cut.get(source, set())
+        self._cut[source] = {piece for piece in planned if piece.end <= gone.start or gone.end <= piece.start}
+
+    def _claims(self, view: KeeperView) -> None:
+        # A reading of the table from before it was restored may be put on record after.
+        self.restored = self.restored or (self._table_restored and self._beyond_the_table(view))
+        if self.restored:
+            return
+        if view.ledger.committed > self._newest:
+            raise Violation("ZooKeeper never claims more than the table", f"{view.ledger.committed}")
+        gaps = view.ledger.gaps
+        for source, state in view.states.items():
+            reached = self.reached(source)
+            while True:
+                skipped = [g.end for g in gaps if g.topic == source.topic and g.partition == source.partition]
+                beyond = [
+                    e
+                    for e, g in zip(
+                        skipped,
+                        [g for g in gaps if (g.topic, g.partition) == (source.topic, source.partition)],
+                        strict=True,
+                    )
+                    if g.start <= reached < e
+                ]
+                if not beyond:
+                    break
+                reached = max(beyond)
+            if state.end > reached:
+                raise Violation("ZooKeeper never claims more than the table", f"{source} {state} > {reached}")
+
+    # The table
+
+    def completing(self, instant: SimInstant, stats: Collection[str], checkpoint: Checkpoint) -> None:
+        if instant.checkpoint is not None:
+            again = (tuple(stats), checkpoint.number, checkpoint.ends, checkpoint.gaps)
+            first = instant.checkpoint
+            if again != (instant.stats, first.number, first.ends, first.gaps):
+                raise Violation("one instant, one content", f"{instant.name} is completed again with another one")
+            return
+        if self.restored:
+            raise Violation("nothing is committed to a restored table before somebody decides", instant.name)
+        if instant.name in self.aborted and instant.name not in self.undecided:
+            raise Violation("an aborted instant is never completed", instant.name)
+        if instant.name not in self.prepared:
+            raise Violation("an instant is completed only after PREPARED", instant.name)
+        if checkpoint.number != instant.number or checkpoint.number <= self._newest:
+            raise Violation("checkpoints rise", f"{checkpoint.number} after {self._newest}")
+        if self.table is not None and self.table.newest and checkpoint.epoch < self.table.newest.epoch:
+            raise Violation("the epochs of checkpoints rise", f"{checkpoint.epoch}")
+        if missing := set(stats) - instant.files:
+            raise Violation("all files of a commit are there", f"{instant.name}: {sorted(missing)}")
+        if len(set(stats)) != len(stats):
+            raise Violation("one instant, one content", f"{instant.name}")
+        for stat in stats:
+            piece = slice_of(stat)
+            self.origin.setdefault(piece.source, piece.start)
+            self._show(piece.source, piece.start, piece.end)
+        self._is_the_truth(checkpoint)
+
+    def _show(self, source: TopicPartition, start: int, end: int) -> None:
+        shown = self.visible.setdefault(source, [])
+        for low, high in shown:
+            if start < high and low < end:
+                raise Violation(
+                    "no offset is visible twice", f"{source} [{start}, {end}) and [{low}, {high})"
+                )
+        shown.append((start, end))
+        shown.sort()
+
+    def _is_the_truth(self, checkpoint: Checkpoint) -> None:
+        """The visible offsets and the declared gaps make up a prefix, and the checkpoint is its end."""
+        for source, reached in checkpoint.ends.items():
+            at = self.origin.get(source)
+            gaps = [
+                (g.start, g.end)
+                for g in checkpoint.gaps
+                if (g.topic, g.partition) == (source.topic, source.partition)
+            ]
+            for low, high in sorted([*self.visible.get(source, ()), *gaps]):
+                if at is not None and low > at:
+                    raise Violation("no hole in the visible prefix", f"{source} [{at}, {low})")
+                at = high if at is None else max(at, high)
+            if at is not None and at != reached.end:
+                raise Violation(
+                    "the checkpoint is what is visible", f"{source}: {reached.end}, visible to {at}"
+                )
+        for source in self.visible:
+            if source not in checkpoint.ends:
+                raise Violation("the checkpoint is cumulative", f"{source} is not in {checkpoint.number}")
+
+    def rolling_back(self, instant: SimInstant) -> None:
+        if instant.name not in self.aborted:
+            raise Violation("only an aborted instant is rolled back", instant.name)
+
+    def table_restored(self) -> None:
+        assert self.table is not None
+        self._table_restored = True
+        self.visible.clear()
+        for instant in self.table.commits:
+            for stat in instant.stats:
+                piece = slice_of(stat)
+                self._show(piece.source, piece.start, piece.end)
+        self._forget_origins(self._view.states if self._view else ())
+        self.restored = self._view is not None and self._beyond_the_table(self._view)
+
+    def _forget_origins(self, recorded: Iterable[TopicPartition]) -> None:
+        newest = self.table.newest if self.table else None
+        for source in set(self.origin) - {*self.visible, *(newest.ends if newest else ()), *recorded}:
+            del self.origin[source]
+
+    def _beyond_the_table(self, view: KeeperView) -> bool:
+        decided = (t for t in view.transactions if t.header.phase in (Phase.PREPARED, Phase.COMMITTED))
+        absent = any(self._state(t.header.instant) is InstantState.ABSENT for t in decided)
+        return absent or view.ledger.committed > self._newest
+
+    # Helpers
+
+    def reached(self, source: TopicPartition) -> int:
+        """The end of the visible prefix, declared gaps included."""
+        assert self.table is not None
+        newest = self.table.newest
+        ends = newest.ends if newest else {}
+        return ends[source].end if source in ends else self.origin.get(source, 0)
+
+    def _covers(self, source: TopicPartition, start: int, end: int) -> bool:
+        for low, high in self.visible.get(source, ()):
+            if low <= start < high:
+                start = high
+        return start >= end
+
+    def _state(self, instant: str | None) -> InstantState:
+        assert self.table is not None
+        known = self.table.instants.get(instant or "")
+        return known.state if known else InstantState.ABSENT
+
+    @property
+    def _newest(self) -> int:
+        assert self.table is not None
+        return self.table.newest.number if self.table.newest else NO_TRANSACTION

@@ -1,0 +1,76 @@
+"""A Kafka log in memory: partitions grow, have holes, lose their oldest records, are added or recreated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+from coordination.model import LogView, PartitionLog, Slice, TopicPartition
+
+
+@dataclass
+class _Partition:
+    start: int = 0
+    end: int = 0
+    holes: set[int] = field(default_factory=set)
+
+
+class SimLog:
+    """`holes` are offsets that never become records: transaction markers, aborted or compacted records."""
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+        self.ids: dict[str, str] = {}
+        self.partitions: dict[TopicPartition, _Partition] = {}
+
+    def add(self, source: TopicPartition) -> None:
+        self.ids.setdefault(source.topic, f"id-{source.topic}-1")
+        self.partitions.setdefault(source, _Partition())
+
+    def grow(self, rng: Random, source: TopicPartition, offsets: int, hole: float) -> None:
+        partition = self.partitions[source]
+        for offset in range(partition.end, partition.end + offsets):
+            if rng.random() < hole:
+                partition.holes.add(offset)
+        partition.end += offsets
+
+    def delete_before(self, source: TopicPartition, offset: int) -> None:
+        partition = self.partitions[source]
+        partition.start = min(max(partition.start, offset), partition.end)
+
+    def truncate(self, source: TopicPartition, end: int) -> None:
+        """The newest records are lost, as after an unclean election of a leader."""
+        partition = self.partitions[source]
+        partition.end = end
+        partition.holes = {offset for offset in partition.holes if offset < end}
+
+    def recreate(self, topic: str) -> None:
+        self.ids[topic] = f"{self.ids[topic][:-1]}2"
+        for source in self.partitions:
+            if source.topic == topic:
+                self.partitions[source] = _Partition()
+
+    def view(self, topics: tuple[str, ...]) -> LogView:
+        return LogView(
+            self._cluster,
+            {
+                source: PartitionLog(self.ids[source.topic], p.start, p.end)
+                for source, p in sorted(self.partitions.items())
+                if source.topic in topics
+            },
+        )
+
+    def holds(self, piece: Slice) -> bool:
+        partition = self.partitions.get(piece.source)
+        return (
+            partition is not None
+            and self.ids[piece.topic] == piece.topic_id
+            and partition.start <= piece.start
+            and piece.end <= partition.end
+        )
+
+    def read(self, piece: Slice) -> tuple[int, int]:
+        """Records of a slice and their digest."""
+        holes = self.partitions[piece.source].holes
+        offsets = [offset for offset in range(piece.start, piece.end) if offset not in holes]
+        return len(offsets), sum(offset * 0x9E3779B97F4A7C15 + 1 for offset in offsets) % 2**64

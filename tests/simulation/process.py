@@ -1,0 +1,399 @@
+"""One worker process of the simulated fleet: its session, its machines, its deaths and pauses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from coordination.coordinator import Coordinator
+from coordination.errors import Corrupt
+from coordination.messages import (
+    Cancel,
+    Drain,
+    Event,
+    KeeperChanged,
+    Note,
+    Request,
+    Resign,
+    ShareSeen,
+    Tick,
+)
+from coordination.model import Member, WorkerState
+from coordination.participant import Participant
+from coordination.reading import Reader, ShareReader, TreeReader
+from coordination.slicing import Limits
+from coordination.term import CoordinatorConfig
+from coordination.tree import KeeperView
+from tests.simulation.effects import Effects, Machine, id_of
+from tests.simulation.invariants import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+T = TypeVar("T")
+
+CONFIG = "config"
+ANOTHER_CONFIG = "another config"
+TICK = 0.25
+DRAIN_SECONDS = 60.0
+
+
+class Process:
+    """A worker id's present process. `incarnation` changes with every session."""
+
+    def __init__(self, world: World, worker: str, name: str) -> None:
+        self.world = world
+        self.worker = worker
+        self.name = name
+        self.alive = True
+        self.paused = False
+        self.cut: set[str] = set()
+        self.poisoned = False
+        self.config = CONFIG
+        self.draining = False
+        self.session = 0
+        self.incarnation = ""
+        self.participant: Participant | None = None
+        self.coordinator: Coordinator | None = None
+        self.contender: str | None = None
+        self.waiting: list[Callable[[], None]] = []
+        self.seen = 0
+        self._tree_reader = TreeReader()
+        self._share_reader = ShareReader("")
+        self._noticing = False
+        self.wall = 0.0
+        """How far this host's clock is ahead of the true time."""
+        self._effects = Effects(self)
+        self.locks: dict[int, str] = {}
+        self._clock = world.rng.random() * 1000
+
+    # Life
+
+    def start(self) -> None:
+        if not self.alive:
+            return
+        self._connect()
+        self.world.after(self.world.rng.random() * TICK, self._tick)
+
+    def _connect(self) -> None:
+        """Open a session under a new incarnation, join the fleet, queue up in the election."""
+        world = self.world
+        if self.session in world.keeper.alive:
+            return
+        if "keeper" in self.cut:
+            self.locally(0.5, self._connect)
+            return
+        world.keeper.bootstrap(self.config)
+        if not self._fits():
+            return
+        self.session = world.keeper.open_session()
+        self.incarnation = f"{self.worker}:{world.next_name()}"
+        self._tree_reader, self._share_reader = TreeReader(), ShareReader(self.incarnation)
+        self._join(WorkerState.DRAINING if self.draining else WorkerState.ACTIVE)
+        self.seen = world.keeper.latest
+        world.trace(self.name, "joined as", self.incarnation)
+        joined = self.incarnation
+        if world.profile.mixed:
+            self.locally(world.rng.random() * 0.5, lambda: self._take_part(joined))
+        else:
+            self._take_part(joined)
+
+    def _join(self, state: WorkerState) -> None:
+        self.world.keeper.join(Member(self.incarnation, "host", 1, "1", state, self.config), self.session)
+
+    def _fits(self) -> bool:
+        """Whether no other member has another configuration; if one has, or nobody can tell, this process ends."""
+        view = self.world.tree()
+        if view is not None and all(member.config == self.config for member in view.members):
+            return True
+        self.world.count("refused to join")
+        self._leave()
+        return False
+
+    def _take_part(self, joined: str) -> None:
+        """Of two that join at once with different settings, the later sees the other when it looks again."""
+        world = self.world
+        if self.incarnation != joined or self.session not in world.keeper.alive or not self._fits():
+            return
+        self.participant = Participant(self.incarnation)
+        world.machines.append(self.participant)
+        if self.draining:
+            self.feed(self.participant, Drain(self.at))
+        self.contender = None
+        self.locally(world.rng.random() * 0.2, self._contend)
+        self.notice()
+
+    def _contend(self) -> None:
+        member = self.participant is not None and self.session in self.world.keeper.alive
+        if self.contender is None and not self.draining and member:
+            self.world.keeper.bootstrap(self.config)
+            self.contender = self.world.keeper.contend(self.incarnation, self.session)
+            self.seen = self.world.keeper.latest
+            self.notice()
+
+    def session_lost(self) -> None:
+        """The process learns that its session has ended: its machines are gone with it."""
+        if not self.alive or self.session in self.world.keeper.alive:
+            return
+        self.world.count("sessions lost")
+        self.world.trace(self.name, "session lost")
+        self.participant = self.coordinator = self.contender = None
+        self.locally(self.world.rng.random(), self._connect)
+
+    def crash(self) -> None:
+        if not self.alive:
+            return
+        self.alive = False
+        self.participant = self.coordinator = None
+        self.waiting.clear()
+        self.world.count("crashes")
+        self.world.trace(self.name, "crashed")
+        self.world.expire_later(self.session)
+        self.world.restart_later(self)
+
+    def pause(self, seconds: float) -> None:
+        if not self.alive or self.paused:
+            return
+        self.paused = True
+        self.world.count("pauses")
+        self.world.trace(self.name, f"paused for {seconds:.2f}")
+        session = self.session
+        limit = self.world.profile.session_timeout
+        if seconds > limit:
+            self.world.after(limit, lambda: self.world.expire(session) if self.session == session else None)
+        self.world.after(seconds, self.resume)
+
+    def resume(self) -> None:
+        if not self.paused:
+            return
+        self.paused = False
+        self.world.trace(self.name, "resumed")
+        waiting, self.waiting = self.waiting, []
+        for call in waiting:
+            self.locally(self.world.rng.random() * 0.05, call)
+        self.notice()
+
+    def jump(self, ahead: float) -> None:
+        self.wall = ahead
+        self.world.count("clock jumps")
+        self.world.trace(self.name, f"clock {ahead:+.1f} s")
+
+    def cut_off(self, service: str, seconds: float) -> None:
+        if service in self.cut:
+            return
+        self.cut.add(service)
+        self.world.count(f"cut from {service}")
+        self.world.trace(self.name, f"cut from {service} for {seconds:.2f}")
+        session, limit = self.session, self.world.profile.session_timeout
+        if service == "keeper" and seconds > limit:
+            self.world.after(limit, lambda: self.world.expire(session) if self.session == session else None)
+        self.world.after(seconds, lambda: self._joined_again(service))
+
+    def _joined_again(self, service: str) -> None:
+        self.cut.discard(service)
+        self.notice()
+
+    def drain(self) -> None:
+        if self.draining or not self.alive or self.participant is None:
+            return
+        self.draining = True
+        self.world.count("drains")
+        self.world.trace(self.name, "drains")
+        self._join(WorkerState.DRAINING)
+        if self.coordinator is None:
+            self._give_up_lock()
+        for machine in (self.participant, self.coordinator):
+            if machine is not None:
+                self.feed(machine, Drain(self.at))
+        self.locally(DRAIN_SECONDS, self._abandon)
+
+    def _abandon(self) -> None:
+        """A drain that takes too long is given up, as the worker does: what it waits for may never come."""
+        if self.alive:
+            self._leave()
+
+    def _leave(self) -> None:
+        self.world.trace(self.name, "leaves")
+        self.alive = False
+        self.world.keeper.expire(self.session)
+        self.world.restart_later(self)
+
+    # Inside the process
+
+    @property
+    def at(self) -> float:
+        return self.world.now + self._clock
+
+    def locally(self, delay: float, call: Callable[[], None]) -> None:
+        """Something the process itself does: it waits while the process is paused, and dies with it."""
+
+        def run() -> None:
+            if not self.alive:
+                return
+            if self.paused:
+                self.waiting.append(call)
+            else:
+                call()
+
+        self.world.after(delay, run)
+
+    def _tick(self) -> None:
+        if not self.alive:
+            return
+        self.world.after(TICK, self._tick)
+        if self.paused:
+            return
+        for machine in (self.participant, self.coordinator):
+            if machine is not None:
+                self.feed(machine, Tick(self.at, self.world.now + self.wall))
+                self.world.invariants.remembers(machine)
+        self._check_that_news_arrive()
+
+    def _check_that_news_arrive(self) -> None:
+        """A coordinator that rests on a reading, with nothing on its way to it, has read the tree as it is now."""
+        coordinator = self.coordinator
+        expired = self.session not in self.world.keeper.alive
+        if coordinator is None or coordinator._view is None or self._noticing or self.cut or expired:
+            return
+        latest = self.world.tree()
+        if latest is not None and self._effects.idle(coordinator) and coordinator._view != latest:
+            raise Violation("a coordinator hears of every change", f"{self.name} has missed one")
+
+    def notice(self) -> None:
+        """Something in ZooKeeper changed: the watch reaches this process some time later."""
+        if self._noticing or not self.alive:
+            return
+        self._noticing = True
+        rng, lag = self.world.rng, self.world.profile.lag
+        delay = rng.random() * 0.05 + (rng.random() * lag if rng.random() < 0.3 else 0.0)
+        self.locally(delay, self._see)
+
+    def _see(self) -> None:
+        self._noticing = False
+        world = self.world
+        if self.session not in world.keeper.alive and "keeper" not in self.cut:
+            self.locally(world.rng.random() * 0.5, self.session_lost)
+        if "keeper" in self.cut:
+            return
+        if self.coordinator is not None:
+            self.feed(self.coordinator, KeeperChanged(self.at))
+        if self.participant is None:
+            return
+        try:
+            share = self._read(self._share_reader)
+        except Corrupt:
+            self.locally(1.0, self.notice)
+            return
+        if share is None:
+            self.notice()
+            return
+        self.feed(self.participant, ShareSeen(self.at, share))
+        contender = self.contender if self.coordinator is None and self.alive else None
+        if contender is not None and contender == world.keeper.first_contender(self.seen):
+            self._be_coordinator(contender)
+
+    def _be_coordinator(self, contender: str) -> None:
+        profile = self.world.profile
+        self.world.count("takeovers" if self.world.counts["terms"] else "first terms")
+        self.world.count("terms")
+        self.world.recovering()
+        config = CoordinatorConfig(
+            sink="orders",
+            incarnation=self.incarnation,
+            lock_path=contender,
+            config_digest=self.config,
+            topics=self.world.topics,
+            limits=Limits(profile.flush_size, profile.slice_records),
+            interval=profile.interval,
+            timeout=profile.write_timeout,
+            in_flight=profile.in_flight,
+            reset=profile.reset,
+            on_data_loss=profile.policy,
+            single_writer=profile.single_writer,
+            republish_after=5,
+        )
+        self.coordinator = Coordinator(config)
+        self.world.machines.append(self.coordinator)
+        self.locks[id_of(self.coordinator)] = contender
+        self.feed(self.coordinator, Tick(self.at, self.world.now))
+
+    def read(self) -> KeeperView | None:
+        """The whole tree, as `_read` reads."""
+        return self._read(self._tree_reader)
+
+    def _read(self, reader: Reader[T]) -> T | None:
+        """A reading as `Keeper` makes it: stale perhaps, torn perhaps, never older than the last one. None when
+        it was torn each time; raises Corrupt when it cannot be understood as it is now."""
+        keeper, rng = self.world.keeper, self.world.rng
+        low = keeper.oldest_readable(self.seen)
+        if rng.random() >= min(self.world.profile.lag, 0.3):
+            low = keeper.latest
+        for _ in range(3):
+            try:
+                if self.world.profile.torn and low < keeper.latest:
+                    snapshot, began, at = keeper.torn_snapshot(rng, low, reader)
+                    found = reader.read(snapshot)
+                else:
+                    began = at = rng.randint(low, keeper.latest)
+                    found = keeper.view(at) if reader is self._tree_reader else reader.read(keeper.snapshot(at))
+            except (Corrupt, KeyError) as error:
+                if began == at == keeper.latest and isinstance(error, Corrupt):
+                    raise
+                self.world.count("torn readings tried again")
+                low = keeper.latest
+                continue
+            self.seen = at
+            if began < keeper.latest:
+                # A watch was set on what was read, so that its change is heard of, sooner or later.
+                self.world.count("stale readings")
+                self.notice()
+            return found
+        return None
+
+    def feed(self, machine: Machine, event: Event) -> None:
+        if not self.alive or machine not in (self.participant, self.coordinator):
+            return
+        try:
+            effects = machine.step(event)
+        except Exception as error:
+            raise Violation(
+                "a machine never raises", f"{self.name}: {type(event).__name__}: {error!r}"
+            ) from error
+        role = "coordinator" if isinstance(machine, Coordinator) else "participant"
+        for effect in effects:
+            match effect:
+                case Request():
+                    self.world.trace(self.name, role, effect)
+                    self._effects.perform(machine, effect)
+                case Cancel(id=id):
+                    self._effects.cancel(machine, id)
+                case Resign(reason=reason):
+                    self.world.trace(self.name, role, "resigns:", reason)
+                    self._resigned(machine)
+                case Note():
+                    self.world.noted(self.name, role, effect)
+
+    def _resigned(self, machine: Machine) -> None:
+        if machine is self.coordinator:
+            self.coordinator = None
+            self._give_up_lock()
+        elif machine is self.participant:
+            self.participant = None
+            if self.draining:
+                self.locally(0.05, self._leave_when_done)
+            else:
+                # Its member znode is gone though the session may live on: begin anew.
+                self.world.keeper.expire(self.session)
+                self.locally(self.world.rng.random() * 0.5, self.session_lost)
+
+    def _leave_when_done(self) -> None:
+        if self.coordinator is None:
+            self._leave()
+        else:
+            self.locally(TICK, self._leave_when_done)
+
+    def _give_up_lock(self) -> None:
+        contender, self.contender = self.contender, None
+        if contender is not None:
+            self.locally(self.world.rng.random() * 0.1, lambda: self.world.keeper.remove(contender))
+        self.locally(0.2, self._contend)

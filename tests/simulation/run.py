@@ -1,0 +1,103 @@
+"""Runs many seeds: `python -m tests.simulation.run --seeds 0..1000`, or one with its whole trace.
+
+The exit status is 1 if any seed broke an invariant. Each failing seed is printed with what it broke and its
+last transitions; the same seed breaks the same invariant at the same moment again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from tests.simulation.world import Report, World
+
+SAY_SECONDS = 60.0
+ENOUGH = 100
+LEAST = {"commits": 3.0, "takeovers": 1.0, "unknown outcomes": 0.5, "crashes": 0.5, "ended ABORTED": 0.5}
+"""A run each, on the average of at least `ENOUGH` runs: where less happened, nothing was shown."""
+COLUMNS = (
+    TextColumn("{task.description}"),
+    BarColumn(),
+    MofNCompleteColumn(),
+    TimeRemainingColumn(),
+    TextColumn("{task.fields[failing]} failing"),
+)
+
+
+def simulate(seed: int) -> Report:
+    return World(seed).run()
+
+
+def too_little(totals: Mapping[str, int], runs: int) -> dict[str, int]:
+    """What happened less often than it has to in so many runs."""
+    return {what: totals[what] for what, least in LEAST.items() if totals[what] < least * runs}
+
+
+def described(report: Report, lines: int) -> str:
+    shown = "\n".join(report.trace[-lines:])
+    return f"{shown}\nseed {report.seed} at {report.seconds:.3f} s: {report.violation}\n{report.profile}"
+
+
+def many(seeds: Iterable[int], jobs: int) -> Iterator[Report]:
+    if jobs == 1:
+        yield from map(simulate, seeds)
+        return
+    with multiprocessing.Pool(jobs) as pool:
+        yield from pool.imap_unordered(simulate, seeds, chunksize=4)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", default="0..300", help="one seed, or first..last (without the last)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)")
+    parser.add_argument("--show", type=int, default=3, help="how many failing seeds to print in full")
+    parser.add_argument("--lines", type=int, default=40, help="how many transitions to print of each")
+    options = parser.parse_args(arguments)
+    first, _, last = options.seeds.partition("..")
+    seeds = range(int(first), int(last or int(first) + 1))
+    if len(seeds) == 1:
+        report = World(seeds[0], trace=1_000_000).run()
+        print(described(report, options.lines))
+        return report.violation is not None
+    totals: Counter[str] = Counter()
+    broken: Counter[str] = Counter()
+    failing: list[Any] = []
+    began = said = time.monotonic()
+    with Progress(*COLUMNS, console=Console(stderr=True)) as bar:
+        task = bar.add_task("simulating", total=len(seeds), failing=0)
+        for done, report in enumerate(many(seeds, options.jobs), 1):
+            totals.update(report.counts)
+            if report.violation is not None:
+                broken[report.violation.invariant] += 1
+                failing.append((report.seed, str(report.violation)[:200]))
+                if len(failing) <= options.show:
+                    print(described(report, options.lines), flush=True)
+            bar.update(task, completed=done, failing=len(failing))
+            if not sys.stderr.isatty() and time.monotonic() - said > SAY_SECONDS:
+                said = time.monotonic()
+                print(f"{done} of {len(seeds)} runs, {len(failing)} failing", file=sys.stderr, flush=True)
+    seconds = time.monotonic() - began
+    print(f"{len(seeds)} runs in {seconds:.0f} s ({len(seeds) / seconds:.1f}/s), {len(failing)} failing; in them:")
+    for what, count in sorted(totals.items()):
+        print(f"{count:10d}  {what}")
+    for seed, text in sorted(failing):
+        print(f"seed {seed}: {text}")
+    for what, count in broken.most_common():
+        print(f"{count:6d} broke: {what}")
+    if len(seeds) >= ENOUGH and (missing := too_little(totals, len(seeds))):
+        print(f"too little happened: {missing}")
+        return 1
+    return bool(failing)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

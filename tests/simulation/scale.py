@@ -1,0 +1,263 @@
+"""What a transaction costs ZooKeeper and the coordinator, from few workers and partitions to many.
+
+`python -m tests.simulation.scale` prints a row for each size; `--docs` also writes `docs/scale.md` and its plot.
+The real machines run against ZooKeeper in memory, without faults: every partition has new records, each worker
+reports its slices with write stats as long as real ones. The second transaction is counted: the first also records
+the partitions. Every worker reads its share whenever it is told of a change, with the real `Keeper`; write statuses
+arrive together. `seconds` is what the coordinator's steps and all reports took together, on one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from random import Random
+
+from coordination import transactions, tree
+from coordination.coordinator import Coordinator
+from coordination.errors import SinkError
+from coordination.messages import (
+    Answered,
+    Begin,
+    Complete,
+    Done,
+    FindHeld,
+    KeeperChanged,
+    Outcome,
+    ReadKeeper,
+    ReadLog,
+    ReadTable,
+    Request,
+    Tick,
+    Write,
+)
+from coordination.model import Member, Phase, SliceResult, TopicPartition, WriteStatus
+from coordination.slicing import Limits
+from coordination.term import CoordinatorConfig
+from tests.simulation.log import SimLog
+from tests.simulation.meter import Meter, MeteredKeeper, MeteredReader
+from tests.simulation.table import NoWatcher, SimTable
+
+SIZES = (
+    *((workers, 1_000) for workers in (10, 100, 1_000)),
+    *((100, partitions) for partitions in (100, 10_000, 100_000)),
+)
+RECORDS = 10
+CONFIG = "c" * 64
+STAT = (
+    '{{"fileId": "{0:036d}-0", "path": "{0:036d}-0_0-23-56_20261121134910752.parquet", "partitionPath": "day={0}",'
+    ' "prevCommit": "null", "numWrites": 10, "numInserts": 10, "totalWriteBytes": 6775, "fileSizeInBytes": 6775}}'
+)
+ZNODE_LIMIT = 0xFFFFF
+"""ZooKeeper's own default, `jute.maxbuffer`, for a request and for an answer."""
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    workers: int
+    partitions: int
+    multis: int
+    operations: int
+    written: int
+    """Bytes."""
+    reads: int
+    """Requests, of the coordinator and all participants."""
+    read: int
+    """Bytes."""
+    largest_znode: int
+    largest_multi: int
+    most_children: int
+    """Bytes of names in the longest answer to a listing."""
+    seconds: float
+
+
+class Scale:
+    """One coordinator at work; participants report as soon as they see what is theirs."""
+
+    def __init__(self, workers: int, partitions: int) -> None:
+        self.workers, self.partitions = workers, partitions
+        self.keeper = MeteredKeeper()
+        self.keeper.bootstrap(CONFIG)
+        self.table = SimTable(NoWatcher())
+        self.log = SimLog("cluster")
+        for number in range(partitions):
+            self.log.add(TopicPartition("orders", number))
+        members = [f"worker-{number:04d}:5f0c5f0c5f0c" for number in range(workers)]
+        session = self.keeper.open_session()
+        for name in members:
+            self.keeper.join(Member(name, "host-with-a-name.example.org", 12345, "0.1.0", config=CONFIG), session)
+        lock = self.keeper.contend(members[0], session)
+        assert lock is not None
+        limits = Limits(partitions * RECORDS, RECORDS)
+        self._coordinator = Coordinator(
+            CoordinatorConfig("orders", members[0], lock, CONFIG, ("orders",), limits, 1.0, 300.0)
+        )
+        self._reader = MeteredReader(self.keeper)
+        self._participants = {name: MeteredReader(self.keeper) for name in members}
+        self._request: Request | None = None
+        self._at = 0.0
+        self._largest = self._children = 0
+        self.seconds = 0.0
+
+    def cost(self) -> Cost:
+        self._commit(1)
+        meter = self.keeper.meter = Meter()
+        self.seconds = 0.0
+        self._largest = self._children = 0
+        self._commit(2)
+        return Cost(
+            self.workers,
+            self.partitions,
+            meter.multis,
+            meter.operations,
+            meter.written,
+            meter.reads,
+            meter.read,
+            self._largest,
+            meter.largest_multi,
+            self._children,
+            round(self.seconds, 3),
+        )
+
+    def _commit(self, number: int) -> None:
+        chance = Random(number)
+        for source in self.log.partitions:
+            self.log.grow(chance, source, RECORDS, 0.0)
+        while self._view().ledger.committed < number:
+            if self._request is None:
+                self._at += 1.0
+                self._report()
+                effects = self._step(KeeperChanged(self._at)) or self._step(Tick(self._at, self._at))
+            else:
+                effects = self._step(Answered(self._at, self._request.id, self._perform(self._request)))
+            self._request = next((effect for effect in effects if isinstance(effect, Request)), None)
+            self._let_participants_read()
+            self._largest = max(self._largest, self.keeper.largest_znode())
+            self._children = max(self._children, self.keeper.most_children())
+
+    def _step(self, event: object) -> list[object]:
+        began = time.perf_counter()
+        effects = self._coordinator.step(event)  # type: ignore[arg-type]
+        self.seconds += time.perf_counter() - began
+        return effects  # type: ignore[return-value]
+
+    def _let_participants_read(self) -> None:
+        for name, reader in self._participants.items():
+            if reader.stale:
+                reader.stale = False
+                reader.keeper.share(name)
+
+    def _view(self) -> tree.KeeperView:
+        return self.keeper.view(self.keeper.latest)
+
+    def _perform(self, request: Request) -> Outcome:
+        match request.operation:
+            case ReadKeeper():
+                began = time.perf_counter()
+                view = self._reader.keeper.read()
+                self.seconds += time.perf_counter() - began
+                return Done(view)
+            case ReadTable(instants=instants):
+                return Done(self.table.view(instants))
+            case ReadLog(topics=topics):
+                return Done(self.log.view(topics))
+            case Write(ops=ops):
+                self.keeper.write(ops)
+                return Done()
+            case Begin(number=number, epoch=epoch):
+                return Done(self.table.begin(number, epoch, None))
+            case FindHeld():
+                return Done(())
+            case Complete():
+                return self.table.complete(replace(request.operation, stats=()))
+            case _:
+                raise SinkError(f"nobody asks for this without faults: {request.operation}")
+
+    def _report(self) -> None:
+        for t in self._view().transactions:
+            if t.header.phase is Phase.STARTED and transactions.is_whole(t):
+                for incarnation, slices in t.plan.slices.items():
+                    if incarnation not in t.statuses:
+                        self._write_status(t.header.number, incarnation, slices)
+
+    def _write_status(self, number: int, incarnation: str, slices: Iterable[object]) -> None:
+        began = time.perf_counter()
+        results = tuple(SliceResult(piece, *self.log.read(piece)) for piece in slices)  # type: ignore[arg-type]
+        stats = tuple(STAT.format(result.slice.partition) for result in results)
+        *pieces, last = tree.status_ops(WriteStatus(number, incarnation, results, stats))
+        groups = [group for group in tree.batched(pieces, [last]) if group]
+        self.seconds += time.perf_counter() - began
+        for group in groups:
+            self.keeper.write(group)
+
+
+def costs(sizes: Iterable[tuple[int, int]] = SIZES) -> Iterator[Cost]:
+    for workers, partitions in sizes:
+        yield Scale(workers, partitions).cost()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--docs", action="store_true", help="write docs/scale.md and docs/scale.png")
+    options = parser.parse_args()
+    print(*(field.name for field in fields(Cost)), sep="\t")
+    found = []
+    for cost in costs():
+        found.append(cost)
+        print(*asdict(cost).values(), sep="\t", flush=True)
+    if options.docs:
+        (DOCS / "scale.md").write_text(_page(found))
+        _draw(found, DOCS / "scale.png")
+    return 0
+
+
+def _page(found: Sequence[Cost]) -> str:
+    heads = [field.name.replace("_", " ") for field in fields(Cost)]
+    rows = [[f"{value:,}" for value in asdict(cost).values()] for cost in found]
+    table = "\n".join(
+        f"| {' | '.join(cells)} |" for cells in (heads, ["---:"] * len(heads), *rows)
+    )
+    return f"""\
+# Scale
+
+Written by `python -m tests.simulation.scale --docs`: do not edit.
+
+What one transaction costs ZooKeeper and the protocol, by simulation: the machines that the workers run, against
+ZooKeeper in memory. Every partition has new records, and every worker that has slices reports them with Hudi write
+stats as long as real ones. `reads` are requests of the coordinator and of all participants, by the real `Keeper` with
+its caches and watches; write statuses arrive together. Bytes and seconds; `seconds` is the coordinator's work and that
+of all reports together, on one core of whatever machine ran this. ZooKeeper refuses requests and answers above
+{ZNODE_LIMIT:,} bytes (`-Djute.maxbuffer`): larger
+contents are cut into pieces, each below it.
+
+{table}
+
+![Cost of a transaction by partitions and by workers](scale.png)
+"""
+
+
+def _draw(found: Sequence[Cost], path: Path) -> None:
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4))
+    for axis, (by, fixed) in zip(axes, (("partitions", "workers"), ("workers", "partitions")), strict=True):
+        most = Counter(getattr(cost, fixed) for cost in found).most_common(1)[0][0]
+        line = sorted((cost for cost in found if getattr(cost, fixed) == most), key=lambda cost: getattr(cost, by))
+        for what, unit in (("written", "MB written"), ("operations", "operations"), ("seconds", "seconds")):
+            shown = [getattr(cost, what) / (1e6 if what == "written" else 1) for cost in line]
+            axis.loglog([getattr(cost, by) for cost in line], shown, marker="o", label=unit)
+        axis.set_xlabel(f"{by} ({most:,} {fixed})")
+        axis.grid(visible=True, alpha=0.3)
+        axis.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+"""A Hudi table in memory: a timeline of instants, the files written under each, completion under the lock.
+
+Completion is check-then-create, in two steps: between the checks and the creation anything may happen. The name that
+is created carries the time of completion, so that nothing stops a second completion of the same instant. Files that
+arrive after a rollback stay where they are, invisible.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from coordination.codec import decode_checkpoint, encode_checkpoint
+from coordination.messages import Complete, Done, Failed, Outcome, Refused
+from coordination.model import Checkpoint, InstantState, Slice, TableView
+
+
+@dataclass
+class SimInstant:
+    name: str
+    number: int
+    epoch: int
+    owner: object
+    moment: int
+    clock: float = 0.0
+    state: InstantState = InstantState.PENDING
+    files: set[str] = field(default_factory=set)
+    strays: set[str] = field(default_factory=set)
+    stats: tuple[str, ...] = ()
+    checkpoint: Checkpoint | None = None
+    completions: int = 0
+
+
+class TableWatcher(Protocol):
+    def completing(self, instant: SimInstant, stats: Collection[str], checkpoint: Checkpoint) -> None: ...
+
+    def rolling_back(self, instant: SimInstant) -> None: ...
+
+    def table_restored(self) -> None: ...
+
+
+class NoWatcher:
+    """For where the table itself has to refuse."""
+
+    def completing(self, *_: object) -> None: ...
+
+    def rolling_back(self, *_: object) -> None: ...
+
+    def table_restored(self) -> None: ...
+
+
+def stat_of(piece: Slice) -> str:
+    """What stands for a Hudi write stat: the deterministic file id and what is in the file."""
+    return json.dumps(
+        [piece.topic, piece.topic_id, piece.generation, piece.partition, piece.start, piece.end],
+        separators=(",", ":"),
+    )
+
+
+def file_id(stat: str) -> str:
+    return json.dumps(json.loads(stat)[:5])
+
+
+def slice_of(stat: str) -> Slice:
+    topic, topic_id, generation, partition, start, end = json.loads(stat)
+    return Slice(topic, partition, start, end, topic_id, generation)
+
+
+class SimTable:
+    def __init__(self, watcher: TableWatcher) -> None:
+        self._watcher = watcher
+        self.instants: dict[str, SimInstant] = {}
+        self.newest: Checkpoint | None = None
+        self.commits: list[SimInstant] = []
+        self.held: set[str] = set()
+        self._moments = 0
+        self._others: list[int] = []
+        self._newest_clock = 0.0
+
+    def begin(self, number: int, epoch: int, owner: object, clock: float = 0.0) -> str | None:
+        """None, and rolled back at once, if its owner's clock makes it older than the newest commit."""
+        name = f"i{len(self.instants) + 1:05d}"
+        self.instants[name] = SimInstant(name, number, epoch, owner, self._moment(), clock)
+        if clock < self._newest_clock:
+            self.instants[name].state = InstantState.ROLLED_BACK
+            return None
+        return name
+
+    def write_file(self, name: str, piece: Slice) -> None:
+        instant = self.instants[name]
+        pending = instant.state is InstantState.PENDING
+        (instant.files if pending else instant.strays).add(stat_of(piece))
+
+    def complete(self, op: Complete) -> Outcome:
+        """Both steps at once."""
+        return self.refusal(op) or self.create(op)
+
+    def refusal(self, op: Complete) -> Outcome | None:
+        """The answer, where the timeline leaves nothing to create."""
+        instant = self.instants.get(op.instant)
+        if instant is None or instant.state is InstantState.ABSENT:
+            return Failed(f"instant {op.instant} is not on the timeline")
+        if instant.state is InstantState.COMPLETED:
+            return Done()
+        if instant.state is InstantState.ROLLED_BACK:
+            return Refused(f"instant {op.instant} was rolled back")
+        newest = self.newest.number if self.newest else 0
+        if newest != op.checkpoint.base:
+            return Refused(f"the table is at transaction {newest}, not at {op.checkpoint.base}")
+        return None
+
+    def create(self, op: Complete) -> Outcome:
+        """What marks the instant as complete; Hudi creates it only beside the instant's inflight file."""
+        instant = self.instants[op.instant]
+        if instant.state is InstantState.ROLLED_BACK:
+            return Refused(f"instant {op.instant} was rolled back meanwhile")
+        if instant.state is InstantState.ABSENT:
+            return Failed(f"instant {op.instant} is gone")
+        self._watcher.completing(instant, op.stats, op.checkpoint)
+        instant.completions += 1
+        if instant.completions > 1:
+            return Done()
+        instant.state, instant.stats = InstantState.COMPLETED, op.stats
+        instant.checkpoint = self.newest = decode_checkpoint(encode_checkpoint(op.checkpoint))
+        self.commits.append(instant)
+        self._newest_clock = instant.clock
+        self.held.update(file_id(stat) for stat in op.stats)
+        self._others = [moment for moment in self._others if moment > instant.moment]
+        return Done()
+
+    def roll_back(self, name: str) -> Outcome:
+        instant = self.instants.get(name)
+        if instant is None or instant.state in (InstantState.ROLLED_BACK, InstantState.ABSENT):
+            return Done()
+        self._watcher.rolling_back(instant)
+        if instant.state is InstantState.COMPLETED:
+            return Failed(f"instant {name} is complete and is never rolled back")
+        self.roll_back_by_others(name)
+        return Done()
+
+    def roll_back_by_others(self, name: str) -> None:
+        instant = self.instants[name]
+        if instant.state is InstantState.PENDING:
+            instant.state = InstantState.ROLLED_BACK
+            instant.files.clear()
+            # A rollback stands on the timeline too.
+            self.foreign_commit()
+
+    def foreign_commit(self) -> None:
+        self._others.append(self._moment())
+
+    def restore(self, kept: int) -> None:
+        """Only the first `kept` commits are left, with their files, and nothing that is pending."""
+        for instant in (*self.commits[kept:], *map(self.instants.__getitem__, self.pending())):
+            instant.state = InstantState.ABSENT
+        del self.commits[kept:]
+        self.newest = self.commits[-1].checkpoint if self.commits else None
+        self.held = {file_id(stat) for instant in self.commits for stat in instant.stats}
+        self._watcher.table_restored()
+
+    def find_held(self, stats: Collection[str]) -> tuple[str, ...]:
+        return tuple(sorted(self.held & {file_id(stat) for stat in stats}))
+
+    def pending(self) -> tuple[str, ...]:
+        return tuple(n for n, instant in self.instants.items() if instant.state is InstantState.PENDING)
+
+    def view(self, names: Collection[str]) -> TableView:
+        states = {name: self.instants[name].state if name in self.instants else InstantState.ABSENT for name in names}
+        return TableView(self.newest, states, self.pending(), len(self._others))
+
+    def _moment(self) -> int:
+        """Instants are requested one after another."""
+        self._moments += 1
+        return self._moments

@@ -1,0 +1,132 @@
+"""The protocol holds under every schedule of faults that the seeds draw.
+
+SIMULATION_SEEDS says how many of them; `python -m tests.simulation.run` runs more, on all cores, with totals.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from multiprocessing import get_context
+from multiprocessing.pool import Pool
+from random import Random
+
+import pytest
+
+from coordination.offsets import DataLossPolicy, OffsetReset
+from tests.simulation.faults import Profile, draw
+from tests.simulation.run import described, simulate, too_little
+from tests.simulation.world import World
+
+SEEDS = int(os.environ.get("SIMULATION_SEEDS", "2000"))
+PORTION = 100
+NO_FAULTS = dict.fromkeys(
+    (
+        "lost",
+        "answer_lost",
+        "late",
+        "failed",
+        "crash_at",
+        "pause_at",
+        "duplicate_answer",
+        "slices_fail",
+        "lag",
+        "crashes",
+        "pauses",
+        "expiries",
+        "keeper_cuts",
+        "table_cuts",
+        "log_cuts",
+        "drains",
+        "wipes",
+        "foreign_commits",
+        "foreign_rollbacks",
+        "new_partitions",
+        "data_loss",
+        "recreations",
+        "clock_jumps",
+        "restores",
+        "tampering",
+        "truncations",
+        "table_restores",
+    ),
+    0.0,
+)
+
+# Seeds that once broke an invariant, each with the bug that it found.
+REGRESSIONS = (
+    (1, "a settled instant was still taken for an orphan and got an ABORTED record"),
+    (2, "the confirmation of a rollback was forgotten when ZooKeeper changed meanwhile"),
+    (24, "a late multi of a divided batch moved ranges under an open transaction"),
+    (345, "a late multi of a plan added a piece to another plan of the same number"),
+    (111300, "a commit under way while ZooKeeper was emptied came from a higher epoch than the one that followed"),
+)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    with get_context("spawn").Pool(min(2, os.cpu_count() or 1)) as workers:
+        yield workers
+
+
+def calm(seed: int, **changes: object) -> Profile:
+    """A profile without faults, of the size that the seed draws."""
+    settings = {
+        **NO_FAULTS,
+        "torn": False,
+        "one_survivor": False,
+        "poisoned": False,
+        "mixed": False,
+        "policy": DataLossPolicy.FAIL,
+        "reset": OffsetReset.EARLIEST,
+        "write_seconds": 0.2,
+        "capacity": 0,
+        **changes,
+    }
+    return replace(draw(Random(seed)), **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("first", range(0, SEEDS, PORTION))
+def test_every_invariant_holds_under_the_faults_of_each_seed(pool: Pool, first: int) -> None:
+    totals: Counter[str] = Counter()
+    for report in pool.imap_unordered(simulate, range(first, first + PORTION), chunksize=5):
+        assert report.violation is None, described(report, 60)
+        totals.update(report.counts)
+    assert too_little(totals, PORTION) == {}
+
+
+@pytest.mark.parametrize(("seed", "bug"), REGRESSIONS)
+def test_a_seed_that_once_found_a_bug_holds(seed: int, bug: str) -> None:
+    report = simulate(seed)
+    assert report.violation is None, f"{bug}\n{described(report, 60)}"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_without_faults_one_term_commits_everything_and_aborts_nothing(seed: int) -> None:
+    report = World(seed, calm(seed)).run()
+    assert report.violation is None, described(report, 60)
+    assert report.counts["commits"] >= 5
+    assert report.counts["terms"] == 1
+    assert report.counts["ended ABORTED"] == 0
+
+
+def test_a_seed_replays_to_the_letter_in_another_process() -> None:
+    program = (
+        "from tests.simulation.world import World; print(*(World(s, trace=10**6).run().trace for s in (3, 4, 5)))"
+    )
+    runs = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(runs) == 1

@@ -1,0 +1,421 @@
+"""The simulated world: a virtual clock, one seeded random source, a heap of events, all that may go wrong.
+
+A run is determined by its seed alone. It has a busy time, in which the log grows and faults happen, and a
+quiet one, in which everything heals; at its end all that was produced has to be visible exactly once.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import zlib
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from coordination import tree as znodes
+from coordination.errors import Corrupt
+from coordination.messages import Done, Note, Request, Write
+from coordination.model import TopicPartition
+from coordination.offsets import DataLossPolicy
+from coordination.tree import KeeperView
+from tests.simulation.faults import Profile, draw
+from tests.simulation.invariants import Invariants, Violation
+from tests.simulation.keeper import SimKeeper
+from tests.simulation.log import SimLog
+from tests.simulation.process import ANOTHER_CONFIG, CONFIG, Process
+from tests.simulation.table import SimTable
+
+QUIET = 400.0
+HALVING = 1200.0
+"""More of it, where batches have to be divided again and again before workers can write them."""
+RECOVERING = 5.0
+TRACE = 80
+
+
+@dataclass
+class Report:
+    seed: int
+    profile: Profile
+    counts: Counter[str]
+    seconds: float
+    trace: list[str] = field(default_factory=list)
+    violation: Violation | None = None
+    digest: int = 0
+
+
+class World:
+    def __init__(self, seed: int, profile: Profile | None = None, trace: int = TRACE) -> None:
+        self.seed = seed
+        self.rng = Random(seed)
+        self.profile = profile or draw(self.rng)
+        self.now = 0.0
+        self._healed = False
+        self._recovering_until = 0.0
+        self.counts: Counter[str] = Counter()
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._names = itertools.count(1)
+        self._trace: deque[tuple[float, tuple[Any, ...]]] = deque(maxlen=trace)
+        self._digest = 0
+        self.invariants = Invariants(self.profile.in_flight, self.profile.policy)
+        self.keeper = SimKeeper(self._keeper_changed)
+        self.table = SimTable(self.invariants)
+        self.invariants.table = self.table
+        self.log = SimLog("cluster-1")
+        self.topics = tuple(f"t{n}" for n in range(self.profile.topics))
+        self.processes: list[Process] = []
+        self.machines: list[object] = []
+        self._retired = False
+
+    # The clock
+
+    def after(self, delay: float, call: Callable[[], None]) -> None:
+        heapq.heappush(self._heap, (self.now + delay, next(self._order), call))
+
+    def run(self) -> Report:
+        report = Report(self.seed, self.profile, self.counts, 0.0)
+        limits = {"SHARD": 2, "PIECE_BYTES": 200, "MULTI_OPS": 4} if self.profile.small_multis else {}
+        usual = {name: getattr(znodes, name) for name in limits}
+        vars(znodes).update(limits)
+        try:
+            self._begin()
+            self._until(self.profile.busy)
+            self._heal()
+            self._until(self.now + QUIET + HALVING * bool(self.profile.capacity), self._settled)
+            self._verdict()
+        except Violation as violation:
+            report.violation = violation
+        finally:
+            vars(znodes).update(usual)
+        report.seconds = self.now
+        report.trace = [f"{at:9.3f}  {' '.join(map(_brief, parts))}" for at, parts in self._trace]
+        report.digest = self._digest
+        return report
+
+    def _until(self, end: float, done: Callable[[], bool] | None = None) -> None:
+        next_look = self.now
+        while self._heap and self._heap[0][0] <= end:
+            self.now, _, call = heapq.heappop(self._heap)
+            call()
+            if done is not None and self.now >= next_look:
+                if done():
+                    return
+                next_look = self.now + 1.0
+        self.now = end
+
+    def _keeper_changed(self) -> None:
+        self.invariants.keeper_changed(self.keeper)
+        for process in self.processes:
+            process.notice()
+
+    # Services for processes
+
+    @property
+    def faulty(self) -> float:
+        """How many times as often as the profile says something fails."""
+        if self._healed:
+            return 0.0
+        return self.profile.recovery if self.now < self._recovering_until else 1.0
+
+    def recovering(self) -> None:
+        """Somebody begins anew: what goes wrong now meets a tree and a table in the middle of something."""
+        self._recovering_until = self.now + RECOVERING
+
+    def latency(self, service: str) -> float:
+        usual = {"keeper": 0.005, "log": 0.02, "table": 0.1}[service]
+        return self.rng.random() * usual * (20.0 if self.rng.random() < 0.05 else 2.0)
+
+    def fate(self) -> str:
+        faulty = self.faulty
+        if not faulty:
+            return "arrives"
+        profile, draw_ = self.profile, self.rng.random()
+        for fate, chance in (
+            ("lost", profile.lost),
+            ("answer lost", profile.answer_lost),
+            ("late", profile.late),
+            ("failed", profile.failed),
+        ):
+            if draw_ < chance * faulty:
+                self.count(f"request {fate}" if fate != "answer lost" else fate)
+                return fate
+            draw_ -= chance * faulty
+        return "arrives"
+
+    def tree(self) -> KeeperView | None:
+        """The tree as it is now; None where nobody can read it."""
+        try:
+            return self.keeper.view(self.keeper.latest)
+        except Corrupt:
+            return None
+
+    def next_name(self) -> str:
+        return f"{next(self._names):04d}"
+
+    def count(self, what: str) -> None:
+        self.counts[what] += 1
+
+    def trace(self, *parts: Any) -> None:
+        self._trace.append((self.now, parts))
+        label = f"{self.now:.6f} {parts[0]} {parts[1]}"
+        self._digest = zlib.crc32(label.encode(), self._digest)
+
+    def noted(self, name: str, role: str, note: Note) -> None:
+        self.count(f"note {note.event}")
+        self.trace(name, role, note.event, dict(note.fields))
+        if note.event == "transaction.ended":
+            self.count(f"ended {dict(note.fields)['outcome']}")
+
+    def expire(self, session: int) -> None:
+        if session in self.keeper.alive:
+            self.count("sessions expired")
+            self.trace("zookeeper", "expires session", session)
+            self.keeper.expire(session)
+
+    def expire_later(self, session: int) -> None:
+        self.after(self.profile.session_timeout * self.rng.uniform(0.5, 1.2), lambda: self.expire(session))
+
+    def restart_later(self, process: Process) -> None:
+        self.after(self.rng.uniform(0.2, 6.0), lambda: self._restart(process))
+
+    def _restart(self, process: Process) -> None:
+        if process not in self.processes:
+            return
+        place = self.processes.index(process)
+        if place == 0 or not (self._retired and self.profile.one_survivor):
+            self.processes[place] = fresh = Process(self, process.worker, process.name)
+            fresh.config = process.config if self.faulty else CONFIG
+            fresh.start()
+
+    # What happens
+
+    def _begin(self) -> None:
+        profile = self.profile
+        for topic in self.topics:
+            for partition in range(profile.partitions):
+                self.log.add(TopicPartition(topic, partition))
+        for n in range(profile.workers):
+            worker = "w0" if profile.twins and n == 1 else f"w{n}"
+            self.processes.append(Process(self, worker, f"p{n}"))
+            self.after(self.rng.random() * 2, self.processes[-1].start)
+        if profile.poisoned and len(self.processes) > 1:
+            self.count("poisoned")
+            self.processes[-1].poisoned = True
+        if profile.mixed and len(self.processes) > 1:
+            self.count("mixed configurations")
+            self.processes[-1].config = ANOTHER_CONFIG
+        self._grow()
+        for rate, what in (
+            (profile.crashes, lambda: self._someone().crash()),
+            (profile.pauses, lambda: self._someone().pause(self._span())),
+            (profile.expiries, lambda: self.expire(self._someone().session)),
+            (profile.keeper_cuts, lambda: self._someone().cut_off("keeper", self._span())),
+            (profile.table_cuts, lambda: self._someone().cut_off("table", self._span())),
+            (profile.log_cuts, lambda: self._someone().cut_off("log", self._span())),
+            (profile.drains, lambda: self._someone().drain()),
+            (profile.wipes, self._wipe),
+            (profile.restores, self._restore),
+            (profile.tampering, self._tamper),
+            (profile.clock_jumps, lambda: self._someone().jump(self.rng.uniform(-20.0, 20.0))),
+            (profile.foreign_commits, self.table.foreign_commit),
+            (profile.foreign_rollbacks, self._foreign_rollback),
+            (profile.new_partitions, self._new_partition),
+            (profile.data_loss, self._lose_data),
+            (profile.recreations, self._recreate),
+            (profile.truncations, self._truncate),
+            (profile.table_restores, self._restore_table),
+        ):
+            self._every(rate, what)
+
+    def _every(self, rate: float, what: Callable[[], None]) -> None:
+        if not rate:
+            return
+
+        def happen() -> None:
+            if not self.faulty:
+                return
+            what()
+            self.after(self.rng.expovariate(rate), happen)
+
+        self.after(self.rng.expovariate(rate), happen)
+
+    def _someone(self) -> Process:
+        """Half of the time the coordinator, for it has more to lose."""
+        leading = [p for p in self.processes if p.coordinator is not None]
+        return (
+            self.rng.choice(leading)
+            if leading and self.rng.random() < 0.5
+            else self.rng.choice(self.processes)
+        )
+
+    def _span(self) -> float:
+        return self.rng.expovariate(1.0) * self.profile.session_timeout
+
+    def _grow(self) -> None:
+        if not self.faulty:
+            return
+        source = self.rng.choice(sorted(self.log.partitions))
+        self.log.grow(
+            self.rng,
+            source,
+            self.rng.randint(1, 40 if self.profile.flush_size > 20 else 5),
+            self.profile.hole,
+        )
+        self.after(self.rng.random() * 0.8, self._grow)
+
+    def _foreign_rollback(self) -> None:
+        """Somebody's clean-up of failed writes: meant for instants of silent owners, but clocks differ."""
+        for name in self.table.pending():
+            owner = self.table.instants[name].owner
+            silent = isinstance(owner, Process) and (not owner.alive or owner.paused)
+            if silent or self.rng.random() < 0.3:
+                self.count("rolled back by others")
+                self.trace("others", "roll back", name)
+                self.table.roll_back_by_others(name)
+                return
+
+    def _wipe(self) -> None:
+        self.count("wipes")
+        self.trace("zookeeper", "is emptied")
+        self.invariants.keeper_emptied()
+        self.keeper.wipe()
+
+    def _restore(self) -> None:
+        """The ensemble comes back from a backup: an older tree, and no session."""
+        self.count("restores")
+        self.trace("zookeeper", "is restored from a backup")
+        tampered = self.counts["znodes tampered with"] > 0
+        self.invariants.keeper_restored(tampered)
+        self.keeper.restore(self.rng)
+        if tampered:
+            self._operate_soon()
+
+    def _restore_table(self) -> None:
+        if self.table.commits:
+            self.count("tables restored")
+            self.trace("table", "is restored to an earlier commit")
+            self.table.restore(self.rng.randrange(len(self.table.commits)))
+            self._operate_soon()
+
+    def _tamper(self) -> None:
+        """Somebody changes a znode by hand."""
+        self.invariants.keeper_restored(tampered=True)
+        if (done := self.keeper.tamper(self.rng)) is not None:
+            self.count("znodes tampered with")
+            self.trace("somebody", "changes a znode:", done)
+            self._operate_soon()
+
+    def _operate_soon(self) -> None:
+        self.after(self.rng.expovariate(0.2), self._operate)
+
+    def _operate(self) -> None:
+        """An operator looks, and has the tree forgotten where that is what the sink asks for."""
+        view = self.tree()
+        if view is None or view.halt is not None:
+            self._wipe()
+
+    def _new_partition(self) -> None:
+        topic = self.rng.choice(self.topics)
+        count = sum(source.topic == topic for source in self.log.partitions)
+        self.count("partitions added")
+        self.log.add(TopicPartition(topic, count))
+
+    def _lose_data(self) -> None:
+        source = self.rng.choice(sorted(self.log.partitions))
+        partition = self.log.partitions[source]
+        self.count("log prefixes deleted")
+        self.log.delete_before(source, self.rng.randint(partition.start, partition.end))
+
+    def _truncate(self) -> None:
+        source = self.rng.choice(sorted(self.log.partitions))
+        partition = self.log.partitions[source]
+        self.count("logs truncated")
+        self.log.truncate(source, self.rng.randint(partition.start, partition.end))
+
+    def _recreate(self) -> None:
+        self.count("topics recreated")
+        self.log.recreate(self.rng.choice(self.topics))
+
+    # The end
+
+    def _heal(self) -> None:
+        self.trace("world", "heals")
+        self._healed = True
+        self._retired = True
+        for process in self.processes:
+            process.resume()
+            process.cut.clear()
+            process.wall = 0.0
+            process.notice()
+            if process.config != CONFIG:
+                process.crash()
+        if self.profile.one_survivor:
+            for process in self.processes[1:]:
+                process.crash()
+
+    def _settled(self) -> bool:
+        view = self.tree()
+        if view is None:
+            return False
+        if view.halt is not None:
+            return True
+        if view.transactions or view.inert or self.table.pending():
+            return False
+        return all(
+            (
+                source in view.states
+                and view.states[source].end == partition.end
+                and not view.states[source].open
+                and not (self.invariants.restored and self.invariants.reached(source) != partition.end)
+            )
+            for source, partition in self.log.partitions.items()
+        )
+
+    def _verdict(self) -> None:
+        excused = (
+            self.counts["topics recreated"]
+            or self.counts["logs truncated"]
+            or self.counts["znodes tampered with"]
+            or self.counts["tables restored"]
+            or (self.counts["log prefixes deleted"] and self.profile.policy is DataLossPolicy.FAIL)
+        )
+        if self.invariants.halts:
+            if not excused:
+                raise Violation("the sink halts only for a cause", self.invariants.halts[0])
+            self.count("halts")
+            return
+        if not self._settled():
+            view = self.tree()
+            found = (view.transactions, dict(view.states)) if view else "no tree that can be read"
+            raise Violation(
+                "once healed, everything is brought to its end",
+                f"{found}, pending {self.table.pending()}, log {self.log.partitions}",
+            )
+        left = self.tree()
+        if left is not None and not self.counts["znodes tampered with"]:
+            if left.ledger.attempts:
+                raise Violation("nothing is left of what has ended", f"attempts at {dict(left.ledger.attempts)}")
+            if left.info is None or left.info.config != CONFIG:
+                raise Violation("the configuration on record is the fleet's", f"{left.info}")
+        for source, partition in self.log.partitions.items():
+            if self.invariants.reached(source) != partition.end:
+                raise Violation(
+                    "everything produced is visible", f"{source}: {self.invariants.reached(source)}"
+                )
+        self.counts["commits"] += len(self.table.commits)
+
+
+def _brief(part: Any) -> str:
+    match part:
+        case Request(id=id, operation=Write(purpose=purpose)):
+            return f"asks {id}: Write {purpose!r}"
+        case Request(id=id, operation=operation):
+            return f"asks {id}: {str(operation)[:300]}"
+        case Done(value=KeeperView() as view):
+            phases = [f"{t.header.number} {t.header.phase.value}" for t in view.transactions]
+            return f"epoch {view.epoch}, last {view.ledger.last}, {phases}"
+        case _:
+            return str(part)[:300]

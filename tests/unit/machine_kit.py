@@ -1,0 +1,230 @@
+"""Drives one machine by hand against simulated services: honest answers until the test says otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from coordination import tree
+from coordination.coordinator import Coordinator
+from coordination.errors import Conflict, NotLeader
+from coordination.messages import (
+    Answered,
+    Begin,
+    Complete,
+    Done,
+    Effect,
+    Event,
+    FindHeld,
+    KeeperChanged,
+    Note,
+    Operation,
+    Outcome,
+    ReadKeeper,
+    ReadLog,
+    ReadTable,
+    Refused,
+    Request,
+    Resign,
+    RollBack,
+    ShareSeen,
+    Tick,
+    Write,
+    WriteSlices,
+)
+from coordination.model import (
+    Header,
+    Member,
+    Phase,
+    Slice,
+    SliceResult,
+    TopicPartition,
+    WriteStatus,
+)
+from coordination.participant import Participant
+from coordination.reading import Share, ShareReader
+from coordination.slicing import Limits
+from coordination.term import CoordinatorConfig
+from coordination.tree import Check, Op, Transaction
+from tests.simulation.keeper import SimKeeper
+from tests.simulation.log import SimLog
+from tests.simulation.table import NoWatcher, SimTable, stat_of
+
+SOURCE = TopicPartition("orders", 0)
+WORKERS = ("a:1", "b:1")
+
+
+class Place:
+    """ZooKeeper with two members, an empty table and a log of one partition with 100 records."""
+
+    def __init__(self) -> None:
+        self.keeper = SimKeeper(lambda: None)
+        self.keeper.bootstrap("config")
+        self.table = SimTable(NoWatcher())
+        self.log = SimLog("cluster-1")
+        self.log.add(SOURCE)
+        self.log.partitions[SOURCE].end = 100
+        self.sessions = {}
+        for worker in WORKERS:
+            self.sessions[worker] = self.keeper.open_session()
+            self.keeper.join(Member(worker, "host", 1, "1"), self.sessions[worker])
+
+    @property
+    def view(self) -> tree.KeeperView:
+        return self.keeper.view(self.keeper.latest)
+
+    def share(self, incarnation: str) -> Share:
+        return ShareReader(incarnation).read(self.keeper.snapshot(self.keeper.latest))
+
+    def transaction(self, number: int = 1) -> Transaction:
+        return next(t for t in self.view.transactions if t.header.number == number)
+
+    def phase(self, number: int = 1) -> Phase:
+        return self.transaction(number).header.phase
+
+    def report(self, number: int = 1, only: Collection[str] = WORKERS) -> None:
+        """Let participants write their slices and create their statuses, as they would."""
+        t = self.transaction(number)
+        for incarnation, slices in t.plan.slices.items():
+            if incarnation in only:
+                self.keeper.write(tree.status_ops(self.written(t.header, incarnation, slices)))
+
+    def written(self, header: Header, incarnation: str, slices: tuple[Slice, ...]) -> WriteStatus:
+        for piece in slices:
+            self.table.write_file(header.instant or "", piece)
+        results = tuple(SliceResult(piece, *self.log.read(piece)) for piece in slices)
+        return WriteStatus(header.number, incarnation, results, tuple(stat_of(piece) for piece in slices))
+
+
+class Driver:
+    """Steps a machine and keeps its one outstanding request."""
+
+    def __init__(self, place: Place, machine: Coordinator | Participant) -> None:
+        self.place, self.machine = place, machine
+        self.request: Request | None = None
+        self.said: list[Effect] = []
+        self.at = 0.0
+
+    def step(self, event: Event) -> list[Effect]:
+        effects = self.machine.step(event)
+        self.said += effects
+        for effect in effects:
+            if isinstance(effect, Request):
+                assert self.request is None, "two requests at once"
+                self.request = effect
+        return effects
+
+    def tick(self, seconds: float = 0.0) -> list[Effect]:
+        self.at += seconds
+        return self.step(Tick(self.at, self.at))
+
+    def answer(self, outcome: Outcome) -> list[Effect]:
+        request, self.request = self.request, None
+        assert request is not None
+        return self.step(Answered(self.at, request.id, outcome))
+
+    def changed(self) -> None:
+        self.step(KeeperChanged(self.at))
+
+    def seen(self) -> list[Effect]:
+        assert isinstance(self.machine, Participant)
+        return self.step(ShareSeen(self.at, self.place.share(self.machine.incarnation)))
+
+    @property
+    def asked(self) -> Operation | None:
+        return self.request.operation if self.request else None
+
+    @property
+    def resigned(self) -> str | None:
+        return next((e.reason for e in self.said if isinstance(e, Resign)), None)
+
+    def notes(self, event: str) -> list[dict[str, Any]]:
+        return [dict(e.fields) for e in self.said if isinstance(e, Note) and e.event == event]
+
+    def until(self, wanted: type[Any] | str) -> Any:
+        """Answer honestly until the machine asks for `wanted`: an operation, or a write's purpose."""
+        return self._until(
+            lambda op: (
+                op.purpose == wanted
+                if isinstance(wanted, str) and isinstance(op, Write)
+                else not isinstance(wanted, str) and isinstance(op, wanted)
+            )
+        )
+
+    def _until(self, matches: Callable[[Operation], bool]) -> Operation:
+        for _ in range(200):
+            if self.request is None:
+                self.tick(0.25)
+            elif matches(self.request.operation):
+                return self.request.operation
+            else:
+                self.answer(self.perform(self.request.operation))
+        raise AssertionError(f"not asked for within 200 steps; now {self.asked}")
+
+    def idle(self) -> None:
+        """Answer honestly until the machine has nothing to ask."""
+        for _ in range(200):
+            if self.request is None:
+                return
+            self.answer(self.perform(self.request.operation))
+        raise AssertionError("never idle")
+
+    def perform(self, operation: Operation) -> Outcome:
+        place = self.place
+        match operation:
+            case ReadKeeper():
+                return Done(place.view)
+            case ReadTable(instants=instants):
+                return Done(place.table.view(instants))
+            case ReadLog(topics=topics):
+                return Done(place.log.view(topics))
+            case Write(ops=ops):
+                return written(place.keeper, ops)
+            case Begin(number=number, epoch=epoch):
+                return Done(place.table.begin(number, epoch, None))
+            case FindHeld(stats=stats):
+                return Done(place.table.find_held(stats))
+            case RollBack(instant=instant):
+                return place.table.roll_back(instant)
+            case Complete():
+                return place.table.complete(operation)
+            case WriteSlices(number=number, slices=slices):
+                header = place.transaction(number).header
+                assert isinstance(self.machine, Participant)
+                return Done(place.written(header, self.machine.incarnation, slices))
+
+
+def written(keeper: SimKeeper, ops: tuple[Op, ...]) -> Outcome:
+    try:
+        keeper.write(ops)
+    except NotLeader as error:
+        return Refused(str(error), fenced=True)
+    except Conflict as error:
+        return Refused(str(error))
+    return Done()
+
+
+def new_term(place: Place, worker: str = "a:1", in_flight: int = 1) -> Driver:
+    """A coordinator at the head of the queue; whoever was there before has lost its lock."""
+    for path, _ in place.view.contenders:
+        place.keeper.remove(path)
+    lock = place.keeper.contend(worker, place.sessions[worker])
+    assert lock is not None
+    config = CoordinatorConfig(
+        sink="orders",
+        incarnation=worker,
+        lock_path=lock,
+        config_digest="config",
+        topics=(SOURCE.topic,),
+        limits=Limits(50, 25),
+        interval=1.0,
+        timeout=5.0,
+        in_flight=in_flight,
+    )
+    driver = Driver(place, Coordinator(config))
+    driver.tick()
+    return driver
+
+
+def is_fenced(write: Write, lock: str, epoch_version: int) -> bool:
+    return Check(lock, 0) in write.ops and Check(tree.EPOCH, epoch_version) in write.ops

@@ -1,0 +1,187 @@
+"""Every slice has exactly one writer, the load is even, and a retry goes somewhere else."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordination.assignment import assign, assign_to_one, eligible, split
+from coordination.model import Member, Plan, Slice, TopicPartition, WorkerState
+
+
+def worker(name: str, state: WorkerState = WorkerState.ACTIVE) -> Member:
+    return Member(f"{name}:5f0c", "host", 1, "1", state)
+
+
+def piece(partition: int, size: int, start: int = 0) -> Slice:
+    return Slice("orders", partition, start, start + size, "id", 0)
+
+
+def loads(plan: Plan) -> dict[str, int]:
+    return {name: sum(piece.size for piece in pieces) for name, pieces in plan.slices.items()}
+
+
+def writers(plan: Plan) -> dict[Slice, str]:
+    return {piece: name for name, pieces in plan.slices.items() for piece in pieces}
+
+
+FLEET = [worker("a"), worker("b"), worker("c")]
+SLICES = st.lists(
+    st.builds(
+        piece,
+        st.integers(0, 30),
+        st.just(100) | st.integers(1, 1_000),
+        st.integers(0, 9).map(lambda n: n * 1_000),
+    ),
+    unique_by=lambda piece: (piece.partition, piece.start),
+)
+FLEETS = st.lists(
+    st.builds(worker, st.sampled_from("abcdefgh"), st.sampled_from(WorkerState)),
+    unique_by=lambda member: member.incarnation,
+    min_size=1,
+).filter(lambda fleet: any(member.state is WorkerState.ACTIVE for member in fleet))
+PREVIOUS = st.dictionaries(
+    st.builds(TopicPartition, st.just("orders"), st.integers(0, 30)), st.sampled_from("abcdefghxyz")
+)
+
+
+@given(SLICES, FLEETS, PREVIOUS, st.sets(st.sampled_from("abcdefgh")), st.integers(1, 9))
+def test_every_slice_has_exactly_one_writer_and_it_is_an_eligible_one(  # type: ignore[no-untyped-def]
+    slices, fleet, previous, excluded, attempt
+) -> None:
+    plan = assign(slices, fleet, previous, excluded, attempt)
+    assert sorted(plan) == sorted(slices)
+    assert set(plan.slices) <= {member.incarnation for member in eligible(fleet, excluded)}
+
+
+@given(SLICES, FLEETS, PREVIOUS, st.integers(1, 9))
+def test_no_worker_gets_more_than_its_fair_share_and_the_largest_slice(  # type: ignore[no-untyped-def]
+    slices, fleet, previous, attempt
+) -> None:
+    plan = assign(slices, fleet, previous, (), attempt)
+    fair = -(-sum(piece.size for piece in slices) // len(eligible(fleet, ())))
+    assert all(load <= fair + max(piece.size for piece in slices) for load in loads(plan).values())
+
+
+@given(SLICES, FLEETS, PREVIOUS, st.randoms())
+def test_the_order_of_the_inputs_does_not_matter(slices, fleet, previous, random) -> None:  # type: ignore[no-untyped-def]
+    plan = assign(slices, fleet, previous, (), 1)
+    random.shuffle(slices)
+    random.shuffle(fleet)
+    other = assign(slices, fleet, previous, (), 1)
+    assert list(plan.slices.items()) == list(other.slices.items())
+
+
+@given(SLICES, FLEETS, PREVIOUS, st.integers(1, 9))
+def test_a_further_attempt_gives_every_slice_to_another_worker(slices, fleet, previous, attempt) -> None:  # type: ignore[no-untyped-def]
+    one = writers(assign(slices, fleet, previous, (), attempt))
+    other = writers(assign(slices, fleet, previous, (), attempt + 1))
+    if len(eligible(fleet, ())) > 1:
+        assert all(one[piece] != other[piece] for piece in slices)
+
+
+def test_a_partition_stays_with_the_worker_that_wrote_it_last() -> None:
+    slices = [piece(number, 100) for number in range(9)]
+    previous = {TopicPartition("orders", number): "cab"[number % 3] for number in range(9)}
+    chosen = writers(assign(slices, FLEET, previous, (), 1))
+    assert {piece.source: name.split(":")[0] for piece, name in chosen.items()} == previous
+
+
+def test_a_worker_that_wrote_everything_shares_it_with_a_new_one() -> None:
+    slices = [piece(number, 100) for number in range(6)]
+    previous = {piece.source: "a" for piece in slices}
+    assert loads(assign(slices, FLEET, previous, (), 1)) == {"a:5f0c": 200, "b:5f0c": 200, "c:5f0c": 200}
+
+
+def test_one_huge_partition_is_spread_over_the_fleet() -> None:
+    slices = [piece(0, 100, start) for start in range(0, 900, 100)]
+    plan = assign(slices, FLEET, {TopicPartition("orders", 0): "b"}, (), 1)
+    assert set(loads(plan).values()) == {300}
+
+
+def test_slices_of_one_record_each_are_spread_evenly() -> None:
+    plan = assign([piece(number, 1) for number in range(300)], FLEET, {}, (), 1)
+    assert [len(pieces) for pieces in plan.slices.values()] == [100, 100, 100]
+
+
+def test_draining_members_get_nothing() -> None:
+    fleet = [worker("a", WorkerState.DRAINING), worker("b")]
+    plan = assign([piece(0, 5), piece(1, 5)], fleet, {TopicPartition("orders", 0): "a"}, (), 1)
+    assert list(plan.slices) == ["b:5f0c"]
+
+
+def test_an_excluded_worker_is_used_only_when_nobody_else_is_left() -> None:
+    slices = [piece(0, 5), piece(1, 5)]
+    draining = worker("c", WorkerState.DRAINING)
+    assert list(assign(slices, [worker("a"), worker("b")], {}, {"a"}, 1).slices) == ["b:5f0c"]
+    assert list(assign(slices, [worker("a"), draining], {}, {"a"}, 1).slices) == ["a:5f0c"]
+
+
+def test_a_fleet_without_an_active_member_is_an_error() -> None:
+    with pytest.raises(ValueError, match="none of 1 members is active"):
+        assign([piece(0, 5)], [worker("a", WorkerState.DRAINING)], {}, (), 1)
+    with pytest.raises(ValueError, match="active"):
+        assign_to_one([piece(0, 5)], [], "orders", (), 1)
+
+
+def test_nothing_to_write_is_an_empty_plan() -> None:
+    assert assign([], FLEET, {}, (), 1) == assign_to_one([], FLEET, "orders", (), 1) == Plan({})
+
+
+@given(SLICES, FLEETS, st.integers(1, 9))
+def test_a_single_writer_gets_all_and_the_next_attempt_another(slices, fleet, attempt) -> None:  # type: ignore[no-untyped-def]
+    one, other = (assign_to_one(slices, fleet, "orders", (), number) for number in (attempt, attempt + 1))
+    assert sorted(one) == sorted(other) == sorted(slices)
+    assert len(one.slices) == (1 if slices else 0)
+    if slices and len(eligible(fleet, ())) > 1:
+        assert one.slices.keys() != other.slices.keys()
+
+
+def test_sinks_spread_over_single_writers_and_a_leaving_worker_moves_only_its_own() -> None:
+    def chosen(fleet: list[Member]) -> dict[str, str]:
+        sinks = [f"sink-{number}" for number in range(60)]
+        return {sink: next(iter(assign_to_one([piece(0, 1)], fleet, sink, (), 1).slices)) for sink in sinks}
+
+    full, without_b = chosen(FLEET), chosen([worker("a"), worker("c")])
+    assert set(full.values()) == {"a:5f0c", "b:5f0c", "c:5f0c"}
+    assert all(full[sink] == without_b[sink] for sink in full if full[sink] != "b:5f0c")
+
+
+@given(SLICES.filter(lambda slices: len(slices) > 1))
+def test_split_keeps_the_union_and_the_order_within_each_partition(slices: list[Slice]) -> None:
+    first, second = split(slices)
+    assert first
+    assert second
+    assert sorted(first + second) == sorted(slices)
+    for earlier in first:
+        assert all(later.start > earlier.start for later in second if later.source == earlier.source)
+    total, largest = sum(piece.size for piece in slices), max(piece.size for piece in slices)
+    assert abs(2 * sum(piece.size for piece in first) - total) <= largest
+
+
+@given(SLICES.filter(bool), st.randoms())
+def test_split_does_not_depend_on_the_order_given(slices, random) -> None:  # type: ignore[no-untyped-def]
+    once = split(slices)
+    random.shuffle(slices)
+    assert split(slices) == once
+
+
+def test_split_halves_a_lone_slice_and_leaves_a_single_offset_whole() -> None:
+    assert split([piece(4, 7, 10)]) == ((piece(4, 3, 10),), (piece(4, 4, 13),))
+    assert split([piece(4, 1, 10)]) == ((piece(4, 1, 10),), ())
+
+
+def test_100_000_slices_over_1_000_workers_are_assigned_in_seconds() -> None:
+    slices = [
+        piece(number % 50_000, 1 + number * 7919 % 1_000, number // 50_000 * 1_000)
+        for number in range(100_000)
+    ]
+    fleet = [worker(f"w{number}") for number in range(1_000)]
+    previous = {TopicPartition("orders", number): f"w{number % 1_000}" for number in range(50_000)}
+    began = time.process_time()
+    plan = assign(slices, fleet, previous, (), 2)
+    assert time.process_time() - began < 30
+    assert len(plan.slices) == 1_000

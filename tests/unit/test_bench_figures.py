@@ -1,0 +1,90 @@
+"""What the benchmark says of its runs: medians, targets, the sampler's windows."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from coordination.tree import Summary
+from tests.bench.figures import Spread, gains, outside_write, phase_seconds, rate, targets
+from tests.bench.fleet import phases
+from tests.bench.report import render
+from tests.bench.results import Freshness, Machine, Results, Run
+from tests.bench.sampler import Reading, Role, Sampler
+
+MACHINE = Machine(2, (0, 1), 2**34, "cpu", "system", "3.11", "Java 17", {"pyspark": "3.5.7"})
+CONDITIONS = {"records": "8", "lead": "4", "heap": "2g", "load before": "0 0 0"}
+
+
+def a_run(peer: str, seconds: float, number: int = 1) -> Run:
+    return Run(peer, number, 1000, seconds, {Role.JVM.value: 1.0}, 0.1, {Role.PYTHON.value: 100 * 2**20})
+
+
+def cold(seconds: float) -> dict[str, float]:
+    return {"end_to_end_records": 1000.0, "end_to_end_seconds": seconds}
+
+
+def results(*runs: Run, freshness: tuple[Freshness, ...] = ()) -> Results:
+    return Results("python -m tests.bench", "now", MACHINE, CONDITIONS, runs, freshness)
+
+
+def test_a_rate_is_the_median_of_its_rounds_with_both_ends() -> None:
+    assert rate([a_run("a", 1.0), a_run("a", 2.0), a_run("a", 4.0)]) == Spread(500.0, 250.0, 1000.0)
+
+
+def test_a_target_compares_medians_and_says_when_it_is_missed() -> None:
+    found = {target.what: target for target in targets(results(a_run("a", 2.0), a_run("d", 1.0)))}
+    assert found["(d) Arrow writer against (a)"].measured == pytest.approx(2.0)
+    assert found["(d) Arrow writer against (a)"].reached
+    slow = {target.what: target for target in targets(results(a_run("a", 1.0), a_run("d", 1.0)))}
+    assert not slow["(d) Arrow writer against (a)"].reached
+
+
+def test_what_two_in_flight_gain_is_the_ratio_of_rates() -> None:
+    phases = ({"plan": 0.0, "begin": 0.5, "write": 4.0, "commit": 0.5, "settle": 0.0},)
+    one = dataclasses.replace(a_run("d", 2.0), phases=phases, details=cold(3.0))
+    two = dataclasses.replace(a_run("d-two", 1.0), details=cold(2.4))
+    gain = next(gains(results(one, two)))
+    assert (gain.seconds, gain.outside) == (5.0, 1.0)
+    assert gain.ratio == pytest.approx(1.25)
+    assert "+25 %" in render(results(one, two), "x.json")
+
+
+def test_what_was_not_run_is_neither_reached_nor_a_figure() -> None:
+    target = next(iter(targets(results(a_run("d", 1.0)))))
+    assert target.measured is None
+    assert not target.reached
+    text = render(results(a_run("d", 1.0)), "x.json")
+    assert "not run" in text
+    assert "Peers: a, b, b-bulk, c, d-nometa" in text
+
+
+def test_phases_are_the_seconds_between_the_ledgers_times() -> None:
+    first = {"PLANNED": 10.0, "STARTED": 11.0, "PREPARED": 15.0, "COMMITTED": 16.0, "ENDED": 16.5}
+    second = {phase: at + 10 for phase, at in first.items()}
+    summaries = [Summary(n, n, "COMMITTED", "i", 1, "", times) for n, times in ((1, first), (2, second))]
+    found = phases(summaries)
+    assert found[1] == {"plan": 3.5, "begin": 1.0, "write": 4.0, "commit": 1.0, "settle": 0.5}
+    assert found[0]["plan"] == 0.0
+    assert outside_write(phase_seconds(found)) == pytest.approx(1.75 + 1.0 + 1.0 + 0.5)
+
+
+def test_a_window_counts_the_cpu_of_processes_that_have_ended() -> None:
+    sampler = Sampler([])
+    sampler._samples = [
+        (0.0, {1: Reading(Role.JVM, 5.0, 100)}),
+        (1.0, {1: Reading(Role.JVM, 6.0, 300), 2: Reading(Role.SPARK_PYTHON, 1.0, 50)}),
+        (2.0, {1: Reading(Role.JVM, 7.0, 200)}),
+    ]
+    usage = sampler.usage(0.0, 2.0)
+    assert usage.cpu == pytest.approx({Role.JVM: 2.0, Role.PYTHON: 0.0, Role.SPARK_PYTHON: 1.0})
+    assert usage.peak == {Role.JVM: 300, Role.SPARK_PYTHON: 50}
+
+
+def test_results_come_back_from_their_file(tmp_path: Path) -> None:
+    fresh = Freshness(20, 60000, 1000, 1.0, 2.0, 3.0, 55, ({"write": 1.0},))
+    kept = results(dataclasses.replace(a_run("d", 1.0), phases=({"write": 1.0},)), freshness=(fresh,))
+    kept.save(tmp_path / "results" / "x.json")
+    assert Results.load(tmp_path / "results" / "x.json") == kept

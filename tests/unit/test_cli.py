@@ -1,0 +1,105 @@
+"""The command line: exit statuses, one sentence for what is wrong, no tracebacks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from coordination.errors import Unavailable
+from sink import cli
+from tests.handmade import HandmadeTable, span
+
+COMMANDS = ("demo", "status", "audit", "reset", "validate", "version")
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = cli.main(arguments)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]):
+    code, out, _ = said(capsys, "--help")
+    assert code == 0
+    assert [command for command in COMMANDS if command not in out] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str], command: str):
+    code, out, _ = said(capsys, command, "--help")
+    assert code == 0
+    assert "Usage: sink" in out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("stauts",),
+        ("status",),
+        ("status", "--config"),
+        ("status", "--conifg", "x"),
+        ("status", "--config", "/no/such.yaml"),
+        ("audit", "--config", "/no/such.yaml"),
+        ("reset", "--config", "/no/such.yaml"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence_and_exit_status_2(capsys: pytest.CaptureFixture[str], arguments):
+    code, out, err = said(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("sink: ")
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_broken_configuration_does_not_validate_and_all_reasons_are_told(capsys, tmp_path: Path):
+    config = tmp_path / "sink.yaml"
+    config.write_text("flush.sise: 1\ntransaction.interval.ms: soon\n")
+    code, out, _ = said(capsys, "validate", "--config", str(config))
+    assert code == 1
+    assert "did you mean flush.size?" in out
+    assert "transaction.interval.ms ('soon') is not a duration" in out
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "printed"),
+    [
+        (
+            Unavailable("ZooKeeper at zk:2181 did not answer"),
+            2,
+            "sink: ZooKeeper at zk:2181 did not answer\n",
+        ),
+        (KeyboardInterrupt(), 130, "sink: interrupted\n"),
+    ],
+)
+def test_an_error_inside_a_command_has_its_exit_status(capsys, monkeypatch, raised, status, printed):
+    def fails() -> dict[str, str]:
+        raise raised
+
+    monkeypatch.setattr(cli, "parts", fails)
+    code, _, err = said(capsys, "version")
+    assert (code, err) == (status, printed)
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    command = f"{sys.executable} -m sink.cli version | true"
+    ran = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("broken", "status", "said"), [(False, 0, "Held"), (True, 1, "Not held")])
+def test_audit_says_by_its_exit_status_whether_the_table_held(capsys, tmp_path: Path, broken, status, said):
+    table = HandmadeTable(tmp_path / "table")
+    table.commit(span(0, 0, 10))
+    table.commit(span(0, 9 if broken else 10, 20))
+    config = tmp_path / "sink.properties"
+    config.write_text(
+        "zookeeper.connect=zk\nkafka.bootstrap.servers=b:1\ntopics=orders\nschema.ddl=id BIGINT\n"
+        f"target.table.name=orders\ntarget.base.path={table.path}\n"
+    )
+    code = cli.main(["audit", "--config", str(config), "--no-log"])
+    assert (code, said in capsys.readouterr().out) == (status, True)
+    assert cli.main(["audit", "--config", str(config), "--no-log", "--json"]) == status
+    assert json.loads(capsys.readouterr().out)["held"] is not broken

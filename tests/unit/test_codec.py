@@ -1,0 +1,311 @@
+"""What is written can be read back, and what cannot be read is Corrupt, with its place; never absent, never wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordination import codec, tree
+from coordination.errors import Corrupt
+from coordination.model import (
+    Checkpoint,
+    Failure,
+    FailureKind,
+    Gap,
+    Header,
+    Member,
+    OpenRange,
+    PartitionCheckpoint,
+    PartitionState,
+    Phase,
+    Plan,
+    Slice,
+    SliceResult,
+    TopicPartition,
+    WorkerState,
+    WriteStatus,
+)
+from coordination.reading import Reader, ShareReader, TreeReader
+from coordination.tree import Create, Halt, KeeperInfo, Node
+
+offsets = st.integers(0, 2**62)
+names = st.text(st.characters(codec="utf-8", exclude_characters="/\x00"), min_size=1, max_size=8)
+counts = st.integers(1, 2**31)
+
+
+@st.composite
+def states(draw: st.DrawFn) -> PartitionState:
+    start, *bounds = sorted(draw(st.sets(offsets, min_size=2, max_size=5)))
+    end = bounds.pop(0)
+    open_ = []
+    reached = end
+    for bound in bounds:
+        open_.append(OpenRange(reached, bound, draw(counts), draw(counts), draw(counts)))
+        reached = bound
+    return PartitionState(draw(names), start, end, draw(counts), tuple(open_))
+
+
+@st.composite
+def slices(draw: st.DrawFn, topic_id: str = "id") -> Slice:
+    start, end = sorted(draw(st.sets(offsets, min_size=2, max_size=2)))
+    return Slice(draw(names), draw(counts), start, end, topic_id, draw(counts))
+
+
+results = st.lists(
+    st.builds(SliceResult, slices(), offsets, st.integers(0, 2**64 - 1)), max_size=4
+).map(tuple)
+failures = st.none() | st.builds(
+    Failure, st.sampled_from(FailureKind), names, st.none() | names, st.none() | counts, st.none() | offsets
+)
+headers = st.builds(
+    Header,
+    number=counts,
+    batch=counts,
+    attempt=counts,
+    epoch=counts,
+    base=offsets,
+    phase=st.sampled_from(Phase),
+    timeout=st.floats(0, 1e6),
+    plan_digest=names,
+    cluster=names,
+    instant=st.none() | names,
+    reason=names,
+    times=st.dictionaries(names, st.floats(0, 1e12), max_size=3),
+)
+statuses = st.builds(
+    WriteStatus, counts, names, results, st.lists(names, max_size=3).map(tuple), failures, st.floats(0, 1e6)
+)
+
+
+@st.composite
+def checkpoints(draw: st.DrawFn) -> Checkpoint:
+    written = draw(results)
+    ends = draw(
+        st.dictionaries(
+            st.builds(TopicPartition, names, counts), st.builds(PartitionCheckpoint, offsets, counts), max_size=4
+        )
+    )
+    topics = {source.topic: "id" for source in ends} | {r.slice.topic: "id" for r in written}
+    gaps = draw(st.lists(st.builds(Gap, names, counts, offsets, offsets), max_size=2).map(tuple))
+    sink, keeper, cluster, config = (draw(names) for _ in range(4))
+    epoch, number, base = draw(counts), draw(counts), draw(offsets)
+    return Checkpoint(sink, keeper, cluster, epoch, number, base, config, topics, ends, written, gaps)
+
+
+@given(st.dictionaries(counts, states(), max_size=4))
+def test_partition_states_come_back_as_they_were(shard: dict[int, PartitionState]) -> None:
+    assert codec.decode_states(codec.encode_states(shard), "place") == shard
+
+
+@given(headers)
+def test_a_header_comes_back_as_it_was(header: Header) -> None:
+    assert codec.decode_header(codec.encode_header(header), "place") == header
+
+
+@given(statuses)
+def test_a_write_status_comes_back_as_it_was(status: WriteStatus) -> None:
+    assert codec.decode_status(codec.encode_status(status), "place") == status
+
+
+@given(checkpoints())
+def test_a_checkpoint_comes_back_as_it_was(checkpoint: Checkpoint) -> None:
+    assert codec.decode_checkpoint(codec.encode_checkpoint(checkpoint)) == checkpoint
+
+
+@given(st.builds(Member, names, names, counts, names, st.sampled_from(WorkerState)))
+def test_a_member_comes_back_as_it_was(member: Member) -> None:
+    assert codec.decode_member(codec.encode_member(member), "place") == member
+
+
+def test_a_large_checkpoint_is_compressed_and_comes_back() -> None:
+    ends = {TopicPartition("t", p): PartitionCheckpoint(p, 0) for p in range(20_000)}
+    checkpoint = Checkpoint("s", "k", "c", 1, 1, 0, "d", {"t": "id"}, ends)
+    text = codec.encode_checkpoint(checkpoint)
+    assert text.startswith("zlib:")
+    assert codec.decode_checkpoint(text) == checkpoint
+
+
+def the_checkpoint(data: bytes, place: str) -> Checkpoint:
+    return codec.decode_checkpoint(data.decode(errors="replace"), place)
+
+
+DECODERS = [codec.decode_states, codec.decode_header, codec.decode_status, codec.decode_member, the_checkpoint]
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@pytest.mark.parametrize("decode", DECODERS)
+@given(data=st.binary(max_size=200) | json_values.map(lambda v: json.dumps(v).encode()))
+def test_bytes_of_any_kind_are_corrupt_and_nothing_else(decode, data: bytes) -> None:
+    with pytest.raises(Corrupt, match="place"):
+        decode(data, "place")
+
+
+A_SLICE = Slice("t", 0, 0, 5, "id", 0)
+SOUND: dict[str, bytes] = {
+    tree.KEEPER: tree.info_data(KeeperInfo("uuid", "config")),
+    tree.EPOCH: tree.epoch_data(3, "w:1"),
+    tree.HALT: tree.halt_data(Halt("why", "t", 0, 7, 1.5)),
+    tree.TRANSACTIONS: codec.to_bytes(
+        {
+            "last": 2,
+            "committed": 1,
+            "attempts": {"2": 1},
+            "gaps": [["t", 0, 1, 2]],
+            "history": [[1, 1, "COMMITTED", "i", 5, "", {"PLANNED": 1.0}]],
+        }
+    ),
+    tree.member_path("w:1"): codec.encode_member(Member("w:1", "host", 1, "1")),
+    tree.shard_path(TopicPartition("t", 0)): codec.encode_states(
+        {0: PartitionState("id", 0, 5, 0, (OpenRange(5, 9, 2, 5, 0),))}
+    ),
+    tree.header_path(2): codec.encode_header(Header(2, 2, 1, 3, 1, Phase.STARTED, 5.0, "d", "c", "i", "", {"A": 1.0})),
+    f"{tree.plan_path(2, 'w:1')}/0000": codec.to_bytes({"slices": codec.encode_slices((A_SLICE,))}),
+    tree.status_path(2, "w:1"): codec.encode_status(
+        WriteStatus(2, "w:1", (SliceResult(A_SLICE, 5, 1),), ("x",), Failure(FailureKind.RETRYABLE, "r", "t", 0, 1))
+    ),
+}
+NUMBERS = (True, -1, 0, 1.5, float("inf"), float("nan"), 10**400)
+ODD = (None, *NUMBERS, "", "x", "9" * 5000, "\ud800", [], {}, [[]], {"a": 1})
+
+
+def places_in(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield at
+    for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        yield from places_in(value[key], (*at, key))
+
+
+def replaced(value: Any, at: tuple[Any, ...], new: object) -> Any:
+    if not at:
+        return new
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[at[0]] = replaced(value[at[0]], at[1:], new)
+    return copy
+
+
+def tree_with(path: str, data: bytes) -> dict[str, Node]:
+    contents = {tree.plan_path(2, "w:1"): b"d", **SOUND, path: data}
+    snapshot = {place: Node(content, 0) for place, content in contents.items()}
+    for place in tuple(snapshot):
+        while place := place.rpartition("/")[0]:
+            snapshot.setdefault(place, Node(b"", 0))
+    return snapshot
+
+
+@pytest.mark.parametrize("path", SOUND)
+def test_a_tree_with_any_value_at_any_depth_replaced_is_read_or_corrupt(path: str) -> None:
+    document = json.loads(SOUND[path])
+    assert TreeReader().read(tree_with(path, SOUND[path])).epoch == 3
+    assert ShareReader("w:1").read(tree_with(path, SOUND[path])).assignments[0].slices == (A_SLICE,)
+    corrupt = 0
+    for at in places_in(document):
+        for new in ODD:
+            data = json.dumps(replaced(document, at, new)).encode()
+            for reader in (TreeReader(), ShareReader("w:1")):
+                try:
+                    reader.read(tree_with(path, data))
+                except Corrupt as error:
+                    corrupt += path in str(error)
+    assert corrupt > len(ODD)
+
+
+def test_a_checkpoint_with_any_value_at_any_depth_replaced_is_read_or_corrupt() -> None:
+    ends = {TopicPartition("t", 0): PartitionCheckpoint(5, 0)}
+    said = Checkpoint(
+        "s", "k", "c", 1, 1, 0, "d", {"t": "id"}, ends, (SliceResult(A_SLICE, 5, 1),), (Gap("t", 0, 1, 2),)
+    )
+    document = json.loads(codec.encode_checkpoint(said))
+    corrupt = 0
+    for at in places_in(document):
+        for new in ODD:
+            try:
+                codec.decode_checkpoint(json.dumps(replaced(document, at, new)))
+            except Corrupt:
+                corrupt += 1
+    assert corrupt > len(ODD)
+
+
+def test_content_of_a_newer_format_is_refused() -> None:
+    data = codec.to_bytes({"states": {}}).replace(b'"format":1', b'"format":2')
+    with pytest.raises(Corrupt, match="newer version"):
+        codec.decode_states(data, "partitions/t/000000")
+
+
+ELEMENTS = (*tree.SKELETON, tree.KEEPER, tree.EPOCH, tree.TRANSACTIONS, tree.HALT, "plan", "pieces", "status", "header")
+elements = st.sampled_from((*ELEMENTS, "0000000001", "000000", "w1:1", "w1:1.0", "t", "stray"))
+paths = st.lists(elements, min_size=1, max_size=5).map("/".join)
+contents = st.just(b"") | st.binary(max_size=20) | json_values.map(lambda v: json.dumps(v).encode())
+
+
+@pytest.mark.parametrize("reader", [TreeReader(), ShareReader("w1:1")], ids=lambda reader: type(reader).__name__)
+@given(nodes=st.dictionaries(paths, contents, max_size=8))
+def test_a_tree_with_anything_in_it_is_read_or_corrupt(reader: Reader[object], nodes: dict[str, bytes]) -> None:
+    snapshot = {path: Node(data, 0) for path, data in nodes.items()}
+    for path in nodes:
+        while path := path.rpartition("/")[0]:
+            snapshot.setdefault(path, Node(b"", 0))
+    try:
+        reader.read(snapshot)
+    except Corrupt as error:
+        named = [path for path in snapshot if path in str(error)]
+    else:
+        return
+    assert named
+
+
+def applied(ops: list[tree.Op]) -> dict[str, Node]:
+    return {op.path: Node(op.data, 0) for op in ops if isinstance(op, Create)}
+
+
+def test_a_status_too_large_for_a_znode_comes_back_from_its_pieces() -> None:
+    import random
+
+    noise = random.Random(1)
+    stats = tuple(f"{noise.getrandbits(8000):x}" for _ in range(1000))
+    status = WriteStatus(7, "w:1", stats=stats)
+    plan = Plan({"w:1": (Slice("t", 0, 0, 5, "id", 0),)})
+    header = Header(7, 7, 1, 1, 0, Phase.STARTED, 1.0, tree.plan_digest(plan), instant="i")
+    ops = [
+        *tree.plan_ops(7, plan),
+        Create(tree.header_path(7), codec.encode_header(header)),
+        *tree.status_ops(status),
+    ]
+    assert all(len(op.data) <= tree.PIECE_BYTES for op in ops if isinstance(op, Create))
+    view = TreeReader().read(applied(ops))
+    assert view.transactions[0].statuses["w:1"] == status
+    without_last_piece = {k: v for k, v in applied(ops).items() if not k.endswith("/pieces/w:1.1/0001")}
+    with pytest.raises(Corrupt, match="pieces"):
+        TreeReader().read(without_last_piece)
+
+
+@given(st.dictionaries(st.sampled_from(["w:1", "w:2", "w:3"]), st.integers(1, 9000), min_size=1))
+def test_a_participants_share_is_what_the_whole_tree_says_of_it(counts: dict[str, int]) -> None:
+    """Also of a plan that takes several znodes."""
+    plan = Plan({name: tuple(Slice("t", 0, n, n + 1, "id", n) for n in range(counts[name])) for name in counts})
+    header = Header(7, 7, 1, 1, 0, Phase.STARTED, 1.0, tree.plan_digest(plan), instant="i")
+    snapshot = applied([*tree.plan_ops(7, plan), Create(tree.header_path(7), codec.encode_header(header))])
+    whole = TreeReader().read(snapshot).transactions
+    assert [t.plan for t in whole] == [plan]
+    for name in ("w:1", "w:2", "w:3"):
+        (assigned,) = ShareReader(name).read(snapshot).assignments
+        assert (assigned.header, assigned.slices) == (header, plan.slices.get(name, ()))
+
+
+@given(st.lists(st.integers(0, 200_000), max_size=30))
+def test_no_multi_comes_near_the_limit_and_the_last_one_decides(sizes: list[int]) -> None:
+    ops: list[tree.Op] = [Create(f"p{i}", b"x" * size) for i, size in enumerate(sizes)]
+    last: list[tree.Op] = [Create("header", b"h")]
+    groups = tree.batched(ops, last)
+    assert [op for group in groups for op in group] == [*ops, *last]
+    assert groups[-1][-1:] == (last[0],)
+    for group in groups:
+        assert len(group) <= tree.MULTI_OPS + len(last)
+        assert sum(len(op.data) for op in group if isinstance(op, Create)) <= 2 * tree.MULTI_BYTES - 200_000

@@ -1,0 +1,162 @@
+"""A slip of the pen in a passed-through name is refused; a real name of Kafka, Spark or Hudi never is."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from coordination.errors import ConfigError
+from sink.config import load
+from sink.config.spelling import KNOWN, REAL, mistaken_for
+from tests.unit.config_kit import MINIMAL
+
+
+def _below(prefix: str, text: str) -> list[str]:
+    return [f"{prefix}.{name}" for name in text.split()]
+
+
+JARS = Path(pyspark.__file__).parent / "jars"
+CONSUMER = _below(
+    "kafka",
+    """
+    allow.auto.create.topics auto.commit.interval.ms check.crcs client.dns.lookup client.id client.rack
+    connections.max.idle.ms default.api.timeout.ms exclude.internal.topics fetch.max.bytes fetch.max.wait.ms
+    fetch.min.bytes fetch.wait.max.ms group.id group.instance.id heartbeat.interval.ms
+    max.partition.fetch.bytes max.poll.interval.ms max.poll.records metadata.max.age.ms metric.reporters
+    metrics.num.samples partition.assignment.strategy receive.buffer.bytes reconnect.backoff.jitter.ms
+    reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms retries retry.backoff.ms
+    sasl.client.callback.handler.class sasl.login.callback.handler.class sasl.login.class
+    sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
+    sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.token.endpoint.url security.providers
+    send.buffer.bytes session.timeout.ms socket.connection.setup.timeout.max.ms
+    socket.connection.setup.timeout.ms ssl.cipher.suites ssl.enabled.protocols
+    ssl.endpoint.identification.algorithm ssl.protocol ssl.provider topic.metadata.refresh.fast.cnt
+    """,
+)
+HUDI = _below(
+    "hoodie",
+    """
+    bulkinsert.user.defined.partitioner.class clean.async clean.async.enabled clean.automatic
+    clean.max.commits clean.parallelism clean.trigger.max.commits cleaner.commits.retained
+    cleaner.hours.retained cleaner.parallelism cleaner.policy client.heartbeat.interval_in_ms
+    combine.before.upsert compact.inline.max.delta.commits copyonwrite.record.size.estimate
+    datasource.hive_sync.enable datasource.hive_sync.table datasource.hive_sync.table_properties
+    datasource.meta.sync.enable datasource.write.precombine.field embed.timeline.server.async
+    fail.on.timeline.archiving filesystem.view.type index.type keep.max.commits keep.min.commits
+    metadata.enable metadata.index.async metadata.index.bloom.filter.enable metadata.index.column.stats.enable
+    metrics.on metrics.reporter.type parquet.block.size parquet.max.file.size parquet.page.size
+    parquet.small.file.limit rollback.parallelism schema.on.read.enable table.cdc.enabled
+    write.lock.client.num_retries write.lock.num_retries write.lock.wait_time_ms write.lock.zookeeper.port
+    write.status.storage.level
+    """,
+)
+SPARK = _below(
+    "spark",
+    """
+    app.id blockManager.port default.parallelism driver.cores driver.log.persistToDfs.enabled
+    driver.maxResultSize driver.memory driver.memoryOverhead driver.memoryOverheadFactor driver.port
+    dynamicAllocation.enabled dynamicAllocation.maxExecutors dynamicAllocation.minExecutors eventLog.dir
+    executor.cores executor.instances executor.memory executor.memoryOverhead executor.pyspark.memory
+    executorEnv.MY_VAR files hadoop.fs.gs.impl hadoop.fs.s3.impl hadoop.fs.s3a.bucket.lake.access.key
+    hadoop.fs.s3a.endpoint hadoop.fs.s3n.access.key hadoop.fs.azure.account.key.lake.dfs.core.windows.net
+    jars.packages kryoserializer.buffer kryoserializer.buffer.max kryoserializer.buffer.mb
+    kubernetes.driver.label.team local.dir locality.wait.node locality.wait.rack memory.fraction
+    memory.offHeap.size network.timeout port.maxRetries pyspark.python scheduler.mode shuffle.compress
+    speculation.quantile sql.adaptive.enabled sql.catalog.lake sql.catalog.spark_catalog2
+    sql.files.maxPartitionBytes sql.files.maxRecordsPerFile sql.session.timeZone sql.shuffle.partitions
+    task.cpus task.maxFailures ui.enabled ui.port yarn.am.memory yarn.queue
+    """,
+)
+REAL_NAMES = [*CONSUMER, *HUDI, *SPARK]
+
+
+def message(tmp_path: Path, line: str) -> str:
+    path = tmp_path / "sink.yaml"
+    path.write_text(MINIMAL + line)
+    with pytest.raises(ConfigError) as refusal:
+        load(path, {})
+    return str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("spark.speculaton", "spark.speculation"),
+        ("spark.driver.memry", "spark.driver.memory"),
+        ("spark.driver.memoryoverhead", "spark.driver.memoryOverhead"),
+        ("spark.executor.mermoy", "spark.executor.memory"),
+        ("spark.hadoop.fs.s3a.acces.key", "spark.hadoop.fs.s3a.access.key"),
+        ("hoodie.write.concurency.mode", "hoodie.write.concurrency.mode"),
+        ("hoodie.metadata.enabel", "hoodie.metadata.enable"),
+        ("hoodie.metadata.enabled", "hoodie.metadata.enable"),
+        ("hoodie.parquet.compresion.codec", "hoodie.parquet.compression.codec"),
+        ("hoodie.clean.asinc", "hoodie.clean.async"),
+        ("hoodie.populate.metafields", "hoodie.populate.meta.fields"),
+        ("kafka.fetch.max.byte", "kafka.fetch.max.bytes"),
+        ("kafka.max.pol.records", "kafka.max.poll.records"),
+    ],
+)
+def test_a_slip_of_the_pen_is_refused_with_the_name_that_was_meant(tmp_path: Path, written: str, meant: str):
+    said = message(tmp_path, f"{written}: x\n")
+    assert f"did you mean {meant}?" in said
+    assert "line 8" in said
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("written", ["kafka.topics", "kafka.topic"])
+def test_topics_under_another_name_are_refused_with_the_right_one(tmp_path: Path, written: str):
+    assert f"{written} is not a setting of Kafka's clients; use kafka.topic.names" in message(
+        tmp_path, f"{written}: x\n"
+    )
+
+
+def test_real_names_that_resemble_others_are_passed_on(tmp_path: Path):
+    path = tmp_path / "sink.yaml"
+    path.write_text(MINIMAL + "".join(f"{name}: 'false'\n" for name in REAL_NAMES))
+    settings = load(path, {})
+    assert len(settings.kafka) + len(settings.spark) + len(settings.hudi) == len(REAL_NAMES)
+
+
+def test_no_well_known_name_is_taken_for_another():
+    assert [name for name in sorted(KNOWN | REAL) if mistaken_for(name)] == []
+
+
+def test_no_name_in_sparks_own_jars_is_refused():
+    """Of the class files that declare its settings; and Hadoop's, which go below spark.hadoop."""
+    names = set()
+    for module in ("core", "catalyst", "yarn"):
+        for jar in JARS.glob(f"spark-{module}_*.jar"):
+            names |= _declared(jar, r"internal/config/|SQLConf\$\.class|deploy/yarn/config", "spark")
+    for jar in JARS.glob("hadoop-client-api-*.jar"):
+        with zipfile.ZipFile(jar) as classes:
+            text = classes.read("core-default.xml").decode()
+            names |= {f"spark.hadoop.{name}" for name in re.findall(r"<name>\s*([^<\s]+)\s*</name>", text)}
+    assert len(names) > 1000
+    assert _mistaken(names) == {}
+
+
+def test_no_name_in_hudis_own_jar_is_refused():
+    jars = list((Path.home() / ".cache" / "hudi-keeper-sink" / "jars").glob("spark-*/hudi-spark3*.jar"))
+    if not jars:
+        pytest.skip("Hudi's jar is fetched with the first Spark session of this user")
+    names = _declared(jars[0], r"org/apache/hudi/.*(Config|Options|ConfigHolder)\$?\.class", "hoodie")
+    assert len(names) > 500
+    assert _mistaken(names) == {}
+
+
+def _declared(jar: Path, classes: str, prefix: str) -> set[str]:
+    """Names of settings among the constants of some classes, by the tag and the length that stand before each."""
+    found: set[str] = set()
+    name = re.compile(rb"\x01..(" + prefix.encode() + rb"\.[A-Za-z0-9_.-]+[A-Za-z0-9])", re.DOTALL)
+    with zipfile.ZipFile(jar) as members:
+        for member in filter(re.compile(classes).search, members.namelist()):
+            found |= {each.decode() for each in name.findall(members.read(member))}
+    return found
+
+
+def _mistaken(names: set[str]) -> dict[str, str]:
+    return {name: near for name in sorted(names) if (near := mistaken_for(name))}

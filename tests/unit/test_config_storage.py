@@ -1,0 +1,127 @@
+"""S3 is reached with the settings that Spark is given for it, and none of them is ever shown."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from pyarrow import fs
+
+from coordination.errors import ConfigError
+from sink.write.storage import Access, access_of, open_storage, s3_arguments
+
+SECRET = "hunter2-Tr0ub4dor"
+KEYS = {"access.key": "AKIDEXAMPLE", "secret.key": SECRET}
+
+
+def access(**settings: str) -> Access:
+    given = KEYS | {name.replace("_", "."): value for name, value in settings.items()}
+    return access_of({f"spark.hadoop.fs.s3a.{name}": value for name, value in given.items() if value})
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, {}),
+        ({"session_token": "t"}, {"session_token": "t"}),
+        ({"endpoint_region": "eu-west-1"}, {"region": "eu-west-1"}),
+        (
+            {"endpoint": "http://minio:9000/", "path_style_access": "true"},
+            {"endpoint_override": "minio:9000", "scheme": "http", "force_virtual_addressing": False},
+        ),
+        (
+            {"endpoint": "minio:9000", "connection_ssl_enabled": "false"},
+            {"endpoint_override": "minio:9000", "scheme": "http", "force_virtual_addressing": True},
+        ),
+        (
+            {"endpoint": "s3.eu-central-1.amazonaws.com"},
+            {
+                "endpoint_override": "s3.eu-central-1.amazonaws.com",
+                "region": "eu-central-1",
+                "force_virtual_addressing": True,
+            },
+        ),
+        (
+            {"endpoint": "https://store", "endpoint_region": "r1", "path_style_access": "TRUE"},
+            {"endpoint_override": "store", "scheme": "https", "region": "r1", "force_virtual_addressing": False},
+        ),
+    ],
+)
+def test_what_hadoop_is_told_of_s3_is_told_to_arrow(settings: dict[str, str], said: dict[str, object]):
+    keys = {"access_key": "AKIDEXAMPLE", "secret_key": SECRET}
+    assert s3_arguments("lake", access(**settings)) == keys | said
+
+
+def test_a_bucket_may_have_settings_of_its_own():
+    spark = {
+        "spark.hadoop.fs.s3a.endpoint.region": "everywhere",
+        "spark.hadoop.fs.s3a.bucket.lake.endpoint.region": "here",
+        "spark.driver.memory": "1g",
+    }
+    assert s3_arguments("lake", access_of(spark)) == {"region": "here"}
+    assert s3_arguments("other", access_of(spark)) == {"region": "everywhere"}
+
+
+def test_no_credentials_is_a_choice_too():
+    provider = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
+    given = access_of({"spark.hadoop.fs.s3a.aws.credentials.provider": provider})
+    assert s3_arguments("lake", given) == {"anonymous": True}
+
+
+@pytest.mark.parametrize("half", ["access_key", "secret_key"])
+def test_half_of_the_credentials_is_refused(half: str):
+    with pytest.raises(ConfigError, match=r"is missing, which its other half needs; set both or neither") as refusal:
+        s3_arguments("lake", access(**{half: ""}))
+    assert SECRET not in str(refusal.value)
+
+
+def test_secrets_are_not_shown_and_survive_the_way_to_an_executor():
+    given = access(endpoint="minio:9000")
+    storage = open_storage("s3a://lake/orders", given)
+    assert pickle.loads(pickle.dumps(given)) == given
+    assert SECRET not in repr(given) + repr(storage) + str(storage)
+    assert pickle.loads(pickle.dumps(storage.files)) == storage.files
+
+
+@pytest.fixture
+def store() -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
+    """A server that knows no object and remembers what it was asked: method, path, authorization."""
+    asked: list[tuple[str, str, str]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _answer(self) -> None:
+            asked.append((self.command, self.path, self.headers.get("Authorization", "")))
+            self.send_response(404)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_GET = do_HEAD = _answer
+
+        def log_message(self, *_ignored: object) -> None:
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"127.0.0.1:{server.server_port}", asked
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_request_goes_to_the_endpoint_with_sparks_credentials(store):
+    address, asked = store
+    given = access(
+        endpoint=address, path_style_access="true", connection_ssl_enabled="false", endpoint_region="eu-test-1"
+    )
+    storage = open_storage("s3a://lake/orders of today", given)
+    assert isinstance(storage.files, fs.S3FileSystem)
+    assert not storage.exists(".hoodie/hoodie.properties")
+    method, path, authorization = asked[0]
+    assert (method, path) == ("HEAD", "/lake/orders%20of%20today/.hoodie/hoodie.properties")
+    assert "Credential=AKIDEXAMPLE/" in authorization
+    assert "/eu-test-1/s3/" in authorization

@@ -1,0 +1,154 @@
+"""What `sink validate` and a worker refuse alike: settings that neither a table nor an engine can serve."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordination.errors import SinkError
+from sink.config import Settings, load
+from sink.schema import TableSchema, parse_ddl
+from sink.session import _DEFAULTS, _REQUIRED
+from sink.table.creation import columns_misfit, create_or_verify, misfits
+from sink.table.options import arrow_codec, commit_options, service_options
+from sink.table.usable import unusable
+from sink.worker import ENGINES
+
+MINIMAL = {
+    "zookeeper.connect": "zk",
+    "kafka.bootstrap.servers": "broker:9092",
+    "kafka.topic.names": "orders",
+    "target.base.path": "/lake/orders",
+    "target.table.name": "orders",
+    "schema.ddl": "id BIGINT, tags ARRAY<STRING>, a STRUCT<b: STRING>, day DATE, price DOUBLE",
+}
+PROPERTIES = {
+    "hoodie.table.name": "orders",
+    "hoodie.table.type": "COPY_ON_WRITE",
+    "hoodie.table.version": "9",
+    "hoodie.table.recordkey.fields": "_kafka_topic,_kafka_partition,_kafka_offset",
+}
+NEVER: Any = None
+
+
+@pytest.fixture
+def loaded(tmp_path: Path):
+    def settings(**changes: str) -> tuple[Settings, TableSchema]:
+        path = tmp_path / "sink.yaml"
+        given = MINIMAL | {key.replace("__", "."): value for key, value in changes.items()}
+        path.write_text(json.dumps(given))
+        made = load(path, {})
+        return made, parse_ddl(made.schema_text, made.provenance)
+
+    return settings
+
+
+@pytest.mark.parametrize("engine", ["arrow", "hudi"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"partition.field.name": "day"},
+        {"partition.field.name": "tags"},
+        {"partition.field.name": "colour"},
+        {"record.key.fields": "id"},
+        {"record.key.fields": "a.b"},
+        {"record.key.fields": "price"},
+        {"provenance.columns": "false"},
+        {"provenance.columns": "false", "record.key.fields": "id"},
+        {"target.base.path": "abfss://lake@host/t"},
+        {"target.base.path": "file:///lake/t"},
+    ],
+)
+def test_an_engine_refuses_what_is_refused_before_there_is_one(loaded, engine: str, changes: dict[str, str]):
+    settings, schema = loaded(**changes, write__engine=engine)
+    ours = [str(error) for error in unusable(settings, schema)]
+    assert (_refusal(ENGINES[engine](NEVER, settings, schema).check) or "") in (ours or [""])
+
+
+def _refusal(check: Callable[[], None]) -> str | None:
+    try:
+        check()
+    except SinkError as error:
+        return str(error)
+    return None
+
+
+def test_a_worker_refuses_them_before_it_looks_for_the_table(loaded):
+    settings, schema = loaded(partition__field__name="tags")
+    with pytest.raises(SinkError, match=r"partition\.field\.name: column 'tags' is array<string>"):
+        create_or_verify(NEVER, settings, schema, NEVER)
+
+
+def test_all_that_is_wrong_is_named_at_once(loaded):
+    settings, schema = loaded(partition__field__name="tags,colour", record__key__fields="price")
+    assert [str(error).partition(":")[0] for error in unusable(settings, schema)] == [
+        "record.key.fields",
+        "partition.field.name",
+        "partition.field.name",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("has", "said"),
+    [
+        ({"hoodie.table.version": "8"}, "the table's version: 8; the settings ask for 9"),
+        ({"hoodie.table.version": "10"}, "the table's version: 10; the settings ask for 9"),
+        ({"hoodie.populate.meta.fields": "false"}, "the table's meta columns: false; the settings ask for true"),
+        ({"hoodie.table.recordkey.fields": "id"}, "the table's record key: id; the settings ask for _kafka_topic"),
+    ],
+)
+def test_a_table_that_differs_is_refused_with_both_sides_named(loaded, has: dict[str, str], said: str):
+    settings, _ = loaded()
+    assert list(misfits(settings, PROPERTIES)) == []
+    (sentence,) = misfits(settings, PROPERTIES | has)
+    assert sentence.startswith(said)
+
+
+def test_encoding_of_partition_names_belongs_to_the_table(loaded):
+    settings, _ = loaded(partition__field__name="day")
+    partitioned = PROPERTIES | {
+        "hoodie.table.partition.fields": "day:SIMPLE",
+        "hoodie.datasource.write.hive_style_partitioning": "true",
+    }
+    assert list(misfits(settings, partitioned)) == []
+    (sentence,) = misfits(settings, partitioned | {"hoodie.datasource.write.partitionpath.urlencode": "true"})
+    assert sentence.startswith("the table's encoded partitions: true; the settings ask for false")
+
+
+def test_columns_that_differ_are_all_named(loaded):
+    _, schema = loaded()
+    assert columns_misfit(schema.avro("orders"), schema) is None
+    other = parse_ddl("id string, more int")
+    said = columns_misfit(other.avro("orders"), schema) or ""
+    for part in ("id is string in the table, bigint in the schema", "day date is not in the table", "more int is in"):
+        assert part in said
+
+
+@pytest.mark.parametrize(
+    ("written", "arrow", "hudi"),
+    [("UNCOMPRESSED", "none", "uncompressed"), ("Zstd", "zstd", "zstd"), ("gzip", "gzip", "gzip")],
+)
+def test_a_codec_is_named_as_each_writer_names_it(loaded, written: str, arrow: str, hudi: str):
+    settings, _ = loaded(hoodie__parquet__compression__codec=written)
+    assert arrow_codec(settings) == arrow
+    assert commit_options(settings)["hoodie.parquet.compression.codec"] == hudi
+
+
+def test_hudis_lock_gets_a_port_though_none_is_written(loaded):
+    options = service_options(loaded()[0])
+    assert options["hoodie.write.lock.zookeeper.port"] == "2181"
+    assert options["hoodie.write.lock.zookeeper.url"] == "zk:2181"
+
+
+def test_every_name_that_the_sink_sets_is_told_from_a_slip_of_the_pen(loaded):
+    from sink.config.spelling import KNOWN
+
+    settings, _ = loaded()
+    ours = {*_DEFAULTS, *_REQUIRED, *commit_options(settings), *service_options(settings)} - {"path"}
+    # What is below a catalog's name, or a catalog's name itself, is the user's to choose.
+    assert {name for name in ours - KNOWN if not name.startswith("spark.sql.catalog.")} == set()

@@ -1,0 +1,454 @@
+"""What the coordinator asks for, and what it refuses to conclude, event by event."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordination import tree
+from coordination.errors import Corrupt
+from coordination.messages import (
+    Answered,
+    Begin,
+    Complete,
+    Done,
+    Drain,
+    Failed,
+    FindHeld,
+    ReadKeeper,
+    ReadLog,
+    ReadTable,
+    Refused,
+    RollBack,
+    Unknown,
+    Write,
+)
+from coordination.model import Checkpoint, Failure, FailureKind, InstantState, PartitionState, Phase, WriteStatus
+from coordination.patience import LET_GO
+from coordination.tree import Check
+from tests.unit.machine_kit import SOURCE, WORKERS, Driver, Place, new_term
+
+
+@pytest.fixture
+def place() -> Place:
+    return Place()
+
+
+def test_every_write_is_fenced_by_the_lock_and_the_epoch(place: Place) -> None:
+    term = new_term(place)
+    lock = place.view.contenders[0][0]
+    term.until("open a transaction")
+    for request in term.said:
+        operation = getattr(request, "operation", None)
+        if isinstance(operation, Write):
+            assert Check(lock, 0) in operation.ops
+            assert any(op.path == tree.EPOCH for op in operation.ops)
+
+
+def test_the_epoch_is_raised_before_anything_else_is_written(place: Place) -> None:
+    term = new_term(place)
+    term.until(Write)
+    assert isinstance(term.asked, Write)
+    assert term.asked.purpose == "raise epoch"
+    term.answer(term.perform(term.asked))
+    assert place.view.epoch == 1
+
+
+def test_the_table_is_read_again_after_the_epoch_was_raised(place: Place) -> None:
+    term = new_term(place)
+    term.until("raise epoch")
+    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.until(ReadTable)
+
+
+def test_an_epoch_that_the_table_shows_only_later_is_raised_above(place: Place) -> None:
+    """A commit that was under way while ZooKeeper was emptied."""
+    term = new_term(place)
+    term.until("open a transaction")
+    place.table.newest = Checkpoint("orders", "keeper", "cluster-1", 5, 7, 6, "config", {}, {})
+    term.answer(Unknown("no answer"))
+    term.until("raise epoch")
+    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    assert place.view.epoch == 6
+
+
+def test_an_answer_to_an_older_request_is_dropped(place: Place) -> None:
+    term = new_term(place)
+    term.until(Begin)
+    assert term.request is not None
+    term.step(Answered(term.at, term.request.id - 1, Done("i99999")))
+    assert isinstance(term.asked, Begin)
+    assert term.notes("answer.dropped")
+    term.until("STARTED")
+    assert place.table.pending() == ("i00001",)
+
+
+def test_an_unknown_begin_is_begun_again_and_the_first_instant_becomes_an_orphan(place: Place) -> None:
+    term = new_term(place)
+    term.until(Begin)
+    place.table.begin(1, 1, None)
+    term.answer(Unknown("no answer"))
+    term.until("settle")
+    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    assert place.table.instants["i00001"].state is InstantState.ROLLED_BACK
+
+
+def test_prepared_only_when_every_slice_is_accounted_for(place: Place) -> None:
+    term = new_term(place)
+    term.until("STARTED")
+    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.idle()
+    place.report(only=("a:1",))
+    term.changed()
+    term.idle()
+    assert place.phase() is Phase.STARTED
+    place.report(only=("b:1",))
+    term.changed()
+    term.until("PREPARED")
+
+
+def test_a_change_that_is_told_of_while_the_tree_is_being_read_is_read_too(place: Place) -> None:
+    term = new_term(place)
+    term.until("STARTED")
+    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    older = term.perform(term.until(ReadKeeper))
+    place.report()
+    term.changed()
+    term.answer(older)
+    term.idle()
+    assert place.view.ledger.committed == 1
+
+
+def test_a_status_with_other_slices_than_planned_aborts(place: Place) -> None:
+    term = new_term(place)
+    term.until("STARTED")
+    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.idle()
+    for incarnation in place.transaction().plan.slices:
+        place.keeper.write(tree.status_ops(WriteStatus(1, incarnation)))
+    term.changed()
+    term.until("ABORTED")
+
+
+def test_file_ids_that_the_table_holds_abort_and_halt(place: Place) -> None:
+    term = _all_written(place)
+    term.until(FindHeld)
+    term.answer(Done(("file-1",)))
+    term.until("halt")
+
+
+def test_an_instant_is_completed_only_after_prepared_was_acknowledged(place: Place) -> None:
+    term = _all_written(place)
+    term.until("PREPARED")
+    term.answer(Unknown("no answer"))
+    term.until(Write)
+    assert place.phase() is Phase.STARTED
+    assert isinstance(term.asked, Write)
+    assert term.asked.purpose == "PREPARED"
+
+
+def test_a_prepared_that_was_read_back_is_completed(place: Place) -> None:
+    term = _all_written(place)
+    term.until("PREPARED")
+    term.perform(term.asked)  # type: ignore[arg-type]
+    term.answer(Unknown("no answer"))
+    complete = term.until(Complete)
+    assert complete.checkpoint.number == 1
+    assert complete.checkpoint.ends[SOURCE].end == 50
+
+
+def test_an_unknown_completion_is_looked_up_never_guessed(place: Place) -> None:
+    term = _all_written(place)
+    complete = term.until(Complete)
+    place.table.complete(complete)
+    term.answer(Unknown("no answer"))
+    term.until(ReadTable)
+    term.until("COMMITTED")
+    assert len(place.table.commits) == 1
+
+
+def test_a_failed_completion_is_tried_again_not_aborted(place: Place) -> None:
+    term = _all_written(place)
+    term.until(Complete)
+    term.answer(Failed("storage refused"))
+    term.until(Complete)
+    assert place.phase() is Phase.PREPARED
+
+
+def test_who_can_no_longer_complete_lets_another_try(place: Place) -> None:
+    term = _all_written(place)
+    place.keeper.contend("b:1", place.sessions["b:1"])
+    _fail_to_complete(term, LET_GO)
+    while term.resigned is None:
+        assert not isinstance(term.asked, Complete)
+        term.tick(1.0) if term.asked is None else term.answer(term.perform(term.asked))
+    assert "Complete keeps failing" in term.resigned
+    assert place.phase() is Phase.PREPARED
+
+
+def test_who_can_no_longer_complete_keeps_trying_while_nobody_else_is_there(place: Place) -> None:
+    term = _all_written(place)
+    _fail_to_complete(term, LET_GO + 2)
+    term.until(Complete)
+    assert term.resigned is None
+
+
+def _fail_to_complete(term: Driver, times: int) -> None:
+    for _ in range(times):
+        term.until(Complete)
+        term.answer(Unknown("a class of this JVM is broken"))
+
+
+def test_a_refused_completion_is_proof_and_aborts(place: Place) -> None:
+    term = _all_written(place)
+    term.until(Complete)
+    place.table.roll_back_by_others("i00001")
+    term.answer(Refused("rolled back"))
+    term.until("ABORTED")
+
+
+def test_an_aborted_transaction_ends_only_once_its_rollback_is_confirmed(place: Place) -> None:
+    term = _started(place)
+    place.keeper.expire(place.sessions["b:1"])
+    term.changed()
+    term.until(RollBack)
+    term.answer(Unknown("no answer"))
+    term.until(RollBack)
+    assert place.phase() is Phase.ABORTED
+    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.until("settle")
+
+
+def test_a_confirmed_rollback_is_remembered_when_zookeeper_changes_meanwhile(place: Place) -> None:
+    term = _started(place)
+    place.keeper.expire(place.sessions["b:1"])
+    term.changed()
+    term.until(RollBack)
+    term.changed()
+    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.until("settle")
+    assert sum(isinstance(getattr(said, "operation", None), RollBack) for said in term.said) == 1
+
+
+def test_a_retry_re_forms_the_same_slices(place: Place) -> None:
+    term = _started(place)
+    planned = sorted(place.transaction().plan)
+    place.log.partitions[SOURCE].end = 300
+    place.keeper.expire(place.sessions["b:1"])
+    term.changed()
+    term.until(Begin)
+    assert sorted(place.transaction(2).plan) == planned
+    assert place.transaction(2).header.attempt == 2
+
+
+def test_the_parts_of_a_divided_batch_are_tried_by_two_workers_before_they_are_divided_in_turn(place: Place) -> None:
+    term = new_term(place)
+    for _ in range(6):
+        term.until("STARTED")
+        term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+        t = place.view.transactions[0]
+        for incarnation in t.plan.slices:
+            failure = Failure(FailureKind.RETRYABLE, "no memory")
+            place.keeper.write(tree.status_ops(WriteStatus(t.header.number, incarnation, failure=failure)))
+        term.changed()
+        term.until("ABORTED")
+    opened = [(note["attempt"], note["offsets"]) for note in term.notes("transaction.opened")]
+    assert opened == [(1, 50), (2, 50), (3, 50), (2, 25), (3, 25), (2, 12)]
+    assert len(term.notes("batch.divided")) == 2
+
+
+def test_a_started_transaction_of_a_dead_coordinator_is_aborted(place: Place) -> None:
+    _started(place)
+    term = new_term(place, "b:1")
+    term.until("ABORTED")
+    assert term.notes("transaction.aborted")[0]["reason"] == "epoch 2 has followed epoch 1"
+
+
+def test_a_prepared_transaction_of_a_dead_coordinator_is_recommitted(place: Place) -> None:
+    _all_written(place).until(Complete)
+    term = new_term(place, "b:1")
+    complete = term.until(Complete)
+    assert (complete.instant, complete.checkpoint.epoch) == ("i00001", 2)
+
+
+def test_a_prepared_transaction_that_is_in_the_timeline_is_only_settled(place: Place) -> None:
+    dead = _all_written(place)
+    place.table.complete(dead.until(Complete))
+    term = new_term(place, "b:1")
+    term.until("COMMITTED")
+    assert not any(isinstance(getattr(said, "operation", None), Complete) for said in term.said)
+
+
+def test_a_prepared_transaction_whose_instant_is_gone_halts(place: Place) -> None:
+    _all_written(place).until(Complete)
+    place.table.instants.clear()
+    new_term(place, "b:1").until("halt")
+
+
+def test_an_orphan_gets_its_aborted_record_before_its_rollback(place: Place) -> None:
+    place.table.begin(7, 1, None)
+    term = new_term(place)
+    rollback = term.until(RollBack)
+    assert rollback.instant == "i00001"
+    assert place.view.transactions[0].header.phase is Phase.ABORTED
+    assert place.view.transactions[0].header.instant == "i00001"
+
+
+def test_a_settled_instant_is_no_orphan(place: Place) -> None:
+    term = _all_written(place)
+    term.until(Complete)
+    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.until("settle")
+    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.until(Begin)
+    assert not any(isinstance(getattr(said, "operation", None), RollBack) for said in term.said)
+
+
+def test_a_fenced_write_ends_the_term(place: Place) -> None:
+    term = _started(place)
+    new_term(place, "b:1").until(ReadLog)
+    place.keeper.expire(place.sessions["b:1"])
+    term.changed()
+    term.until(ReadKeeper)
+    term.idle()
+    assert term.resigned is not None
+    assert term.tick(10.0) == []
+
+
+def test_a_draining_coordinator_settles_what_is_open_and_resigns(place: Place) -> None:
+    term = _all_written(place)
+    term.step(Drain(term.at))
+    term.until("settle")
+    for _ in range(20):
+        term.idle()
+        term.tick(1.0)
+    assert term.resigned == "drained"
+    assert place.view.transactions == ()
+
+
+def test_zookeeper_emptied_is_rebuilt_from_the_table(place: Place) -> None:
+    term = _all_written(place)
+    place.table.complete(term.until(Complete))
+    again = Place()
+    again.table = place.table
+    rebuilt = new_term(again)
+    rebuilt.until(Begin)
+    assert again.view.states[SOURCE].end == 50
+    assert again.view.epoch == 2
+    assert again.transaction(2).header.base == 1
+
+
+def test_a_table_restored_to_an_older_instant_halts(place: Place) -> None:
+    term = _all_written(place)
+    place.table.complete(term.until(Complete))
+    term.answer(Done())
+    term.until(Begin)
+    again = Place()
+    again.keeper, again.sessions = place.keeper, place.sessions
+    new = new_term(again, "b:1")
+    new.until("halt")
+
+
+def test_a_pipelined_transaction_is_prepared_only_when_its_predecessor_is_committed(place: Place) -> None:
+    term = new_term(place, in_flight=2)
+    while [t.header.phase for t in place.view.transactions] != [Phase.STARTED, Phase.STARTED]:
+        term.tick(0.25)
+        term.idle()
+    place.report(2)
+    term.changed()
+    term.idle()
+    assert place.phase(2) is Phase.STARTED
+    place.report(1)
+    term.changed()
+    term.until(Complete)
+    assert place.phase(2) is Phase.STARTED
+
+
+def test_what_was_to_follow_an_aborted_transaction_is_aborted_before_it_is_written_to_its_end(place: Place) -> None:
+    term = new_term(place, in_flight=2)
+    while [t.header.phase for t in place.view.transactions] != [Phase.STARTED, Phase.STARTED]:
+        term.tick(0.25)
+        term.idle()
+    place.keeper.expire(place.sessions["b:1"])
+    term.changed()
+    term.idle()
+    reasons = [note["reason"] for note in term.notes("transaction.aborted")]
+    assert reasons == ["participant b:1 left the fleet", "transaction 1 before it was aborted"]
+
+
+def _remove(place: Place, lost: str) -> None:
+    for path in sorted(place.keeper.nodes, reverse=True):
+        if path == lost or path.startswith(f"{lost}/"):
+            place.keeper.remove(path)
+
+
+def test_partition_states_without_their_ledger_are_not_believed(place: Place) -> None:
+    _started(place)
+    _remove(place, tree.TRANSACTIONS)
+    with pytest.raises(Corrupt, match="transactions: has no ledger"):
+        _ = place.view
+
+
+@pytest.mark.parametrize("lost", [tree.KEEPER, tree.EPOCH, *tree.SKELETON])
+def test_a_tree_that_has_lost_what_all_rests_on_ends_the_term(place: Place, lost: str) -> None:
+    term = _started(place)
+    _remove(place, lost)
+    term.changed()
+    term.idle()
+    assert "lost a part" in (term.resigned or "")
+
+
+def test_a_refused_write_is_not_tried_again_at_once(place: Place) -> None:
+    term = _started(place)
+    place.report()
+    term.changed()
+    term.until("PREPARED")
+    term.answer(Refused("somebody else was faster"))
+    assert term.asked is None
+    term.tick(0.25)
+    assert isinstance(term.asked, ReadKeeper)
+
+
+def test_states_put_back_in_mid_term_are_never_planned_from(place: Place) -> None:
+    term = _all_written(place)
+    place.table.complete(term.until(Complete))
+    term.answer(Done())
+    term.until("open a transaction")
+    view = place.view
+    older = PartitionState(place.log.ids[SOURCE.topic], 0, 0, 0)
+    term.answer(Refused("meanwhile changed"))
+    place.keeper.write([next(iter(tree.shard_ops(view, {SOURCE: older})))])
+    term.changed()
+    assert place.view.states[SOURCE].end == 0
+    term.until("advance to the checkpoint")
+    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    assert place.view.states[SOURCE].end == 50
+
+
+@pytest.mark.parametrize("gone", ["plan", "status"])
+def test_what_is_not_what_it_was_decided_with_is_not_committed(place: Place, gone: str) -> None:
+    term = _all_written(place)
+    asked = term.until("PREPARED")
+    place.keeper.remove(f"{tree.transaction_path(1)}/{gone}/{WORKERS[0]}")
+    if gone == "plan":
+        place.keeper.remove(f"{tree.transaction_path(1)}/plan/{WORKERS[0]}/0000")
+    term.answer(term.perform(asked))
+    term.until("halt")
+    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    assert place.view.halt is not None
+    assert "is PREPARED, but its" in place.view.halt.reason
+    assert not place.table.commits
+
+
+def _started(place: Place) -> Driver:
+    term = new_term(place)
+    term.until("STARTED")
+    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.idle()
+    return term
+
+
+def _all_written(place: Place) -> Driver:
+    term = _started(place)
+    place.report()
+    term.changed()
+    return term

@@ -1,0 +1,188 @@
+"""The documentation says what the code says: generated parts, links, settings, events, metrics, tests."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from sink import protocol_reference
+from sink.config import load
+from sink.config.model import aliases
+from sink.config.rules import FOREIGN, RULES
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
+OF_OTHER_TOOLS = {DOCS / "comparison.md", DOCS / "configuration.md"}
+"""Pages that name what belongs to other projects; the second is generated from the settings."""
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+DOTTED = re.compile(r"([a-z][a-z0-9_-]*(?:\.[a-z0-9_-]+)+)(?:=\S+)?")
+NOTED = re.compile(r"""(?:_note|LOG\.\w+)\(\s*"([a-z_]+\.[a-z_]+)["']""")
+PASSED_THROUGH = ("kafka.", "spark.", "hoodie.")
+FILES = re.compile(r".*\.(md|py|yaml|yml|properties|service|env|xml|log|parquet|toml|cfg)")
+
+
+def _id(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def _prose(page: Path) -> str:
+    return FENCE.sub("", page.read_text())
+
+
+@cache
+def _events() -> set[str]:
+    sources = [*(ROOT / "sink").rglob("*.py"), *(ROOT / "coordination").glob("*.py")]
+    return {event for source in sources for event in NOTED.findall(source.read_text())}
+
+
+@cache
+def _tests() -> set[str]:
+    found: set[str] = set()
+    for source in (ROOT / "tests").rglob("test_*.py"):
+        found |= set(re.findall(r"^\s*def (test_\w+)\(", source.read_text(), re.MULTILINE))
+    return found
+
+
+@cache
+def _anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def _is_setting(name: str) -> bool:
+    return name in aliases() or name in RULES or name in FOREIGN or name.startswith(PASSED_THROUGH)
+
+
+def _is_module(name: str) -> bool:
+    place = ROOT.joinpath(*name.split("."))
+    return place.with_suffix(".py").is_file() or place.is_dir()
+
+
+def test_the_generated_parts_are_those_that_the_code_gives() -> None:
+    page = (DOCS / "how-it-works.md").read_text()
+    assert page == protocol_reference.woven(page), (
+        "run `python -m sink.protocol_reference docs/how-it-works.md`"
+    )
+
+
+def test_a_generated_part_that_was_changed_is_seen() -> None:
+    page = (DOCS / "how-it-works.md").read_text()
+    for part in protocol_reference.PARTS.values():
+        first = part().splitlines()[1]
+        assert protocol_reference.woven(page.replace(first, first + " drift")) == page
+
+
+def test_a_page_without_a_part_is_refused() -> None:
+    with pytest.raises(ValueError, match="phases"):
+        protocol_reference.woven("# How it works\n")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_id)
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    broken = []
+    for target in LINK.findall(_prose(page)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        place = (page.parent / path).resolve() if path else page
+        if not place.exists() or (anchor and anchor not in _anchors(place)):
+            broken.append(target)
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in OF_OTHER_TOOLS], ids=_id)
+def test_every_setting_that_is_named_exists(page: Path) -> None:
+    unknown = []
+    for code in CODE.findall(_prose(page)):
+        match = DOTTED.fullmatch(code)
+        if match is None or FILES.fullmatch(code):
+            continue
+        name = match[1]
+        if not (_is_setting(name) or _is_module(name) or name in _events()):
+            unknown.append(code)
+    assert unknown == []
+
+
+@pytest.mark.parametrize("language", ["yaml", "properties"])
+def test_the_configurations_shown_can_be_used_and_mean_the_same(language: str, tmp_path: Path) -> None:
+    shown = dict(FENCE.findall((DOCS / "getting-started.md").read_text()))
+    configuration = tmp_path / f"orders.{language}"
+    configuration.write_text(shown[language])
+    settings = load(configuration, {})
+    assert settings.interval_ms == 10_000
+    assert (settings.name, settings.partition_fields) == ("orders", ("country",))
+
+
+def test_the_query_shown_is_the_one_that_the_demo_tells_and_its_test_runs() -> None:
+    from sink.demo.play import QUERY
+
+    shown = dict(FENCE.findall((DOCS / "getting-started.md").read_text()))["python"]
+    assert ast.dump(ast.parse(shown)) == ast.dump(ast.parse(QUERY.format(table="/data/tables/orders")))
+
+
+def test_every_name_in_the_query_shown_exists() -> None:
+    import duckdb
+    import hudi
+    import pyarrow
+
+    shown = dict(FENCE.findall((DOCS / "getting-started.md").read_text()))["python"]
+    owners = (duckdb, pyarrow.Table, pyarrow, hudi.HudiTableBuilder, hudi.HudiTable)
+    names = {node.attr for node in ast.walk(ast.parse(shown)) if isinstance(node, ast.Attribute)}
+    assert {name for name in names if not any(hasattr(owner, name) for owner in owners)} == set()
+    assert {"read", "build"} <= names
+
+
+def test_the_settings_shown_for_other_writers_name_the_locks_own_place() -> None:
+    from sink.table.lock import BASE_PATH, DEFAULT_BASE_PATH, LOCK_KEY
+
+    shown = dict(FENCE.findall((DOCS / "runbook.md").read_text()))["properties"]
+    assert f"{BASE_PATH}={DEFAULT_BASE_PATH}\n" in shown
+    assert f"{LOCK_KEY}=<table name>\n" in shown
+
+
+def test_the_runbook_explains_every_event_and_no_other() -> None:
+    table = (DOCS / "runbook.md").read_text().partition("## The log")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    explained = {event for row in rows for event in CODE.findall(row)}
+    assert explained == _events()
+
+
+def test_every_metric_that_is_named_is_served_and_every_one_served_is_named() -> None:
+    from sink.metrics import Metrics
+
+    table = (DOCS / "runbook.md").read_text().partition("## Metrics")[2].partition("\n## ")[0]
+    named = {name.partition("{")[0] for name in CODE.findall(table) if name.startswith("sink_")}
+    families = Metrics("x").registry.collect()
+    assert named == {f"{family.name}{'_total' if family.type == 'counter' else ''}" for family in families}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_id)
+def test_every_test_that_is_named_exists(page: Path) -> None:
+    named = {code for code in CODE.findall(_prose(page)) if re.fullmatch(r"test_\w+", code)}
+    assert named - _tests() == set()
+
+
+def test_every_page_and_every_decision_is_in_its_index() -> None:
+    for index in (DOCS / "README.md", DOCS / "decisions" / "README.md"):
+        listed = set(LINK.findall(index.read_text()))
+        pages = {page.name for page in index.parent.glob("*.md")} - {"README.md"}
+        assert pages - listed == set()
+
+
+def test_decisions_are_numbered_without_a_gap_and_say_what_and_why() -> None:
+    decisions = sorted((DOCS / "decisions").glob("[0-9]*.md"))
+    for number, decision in enumerate(decisions, 1):
+        text = decision.read_text()
+        assert decision.name.startswith(f"{number:04d}-")
+        assert text.startswith(f"# {number}. ")
+        assert "**Decision.**" in text
+        assert "**Why.**" in text
+        assert len(text.splitlines()) <= 40, f"{decision.name}: a decision is short"

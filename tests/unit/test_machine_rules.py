@@ -1,0 +1,158 @@
+"""Rules that hold for the whole of `coordination/`: its imports, its phases, its recovery table."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import coordination
+from coordination.model import (
+    Checkpoint,
+    Gap,
+    Header,
+    OpenRange,
+    PartitionCheckpoint,
+    PartitionState,
+    Phase,
+    TopicPartition,
+)
+from coordination.phases import TRANSITIONS, IllegalTransition, enter
+from coordination.recovery import Advance, Ahead, InStep, compare
+from coordination.tree import Ledger
+
+SOURCE = TopicPartition("orders", 0)
+MODULES = sorted(Path(coordination.__file__).parent.glob("*.py"))
+OUTSIDE = {"keeper.py", "election.py"}
+IMPURE = [
+    "asyncio",
+    "concurrent",
+    "ctypes",
+    "io",
+    "kazoo",
+    "logging",
+    "multiprocessing",
+    "os",
+    "pathlib",
+    "random",
+    "secrets",
+    "select",
+    "signal",
+    "socket",
+    "subprocess",
+    "sys",
+    "tempfile",
+    "threading",
+    "time",
+    "uuid",
+]
+FOREIGN = ["confluent_kafka", "fastavro", "hudi", "pandas", "pyarrow", "pyspark", "py4j", "sink"]
+
+
+def imported(module: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Import):
+            names.update(alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names.add((node.module or "").partition(".")[0])
+    return names
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if m.name not in OUTSIDE], ids=lambda m: m.name)
+def test_no_machine_imports_io_clock_random_or_threads(module: Path) -> None:
+    assert imported(module) & {*IMPURE, "datetime"} == set()
+    calls = {
+        node.func.id
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    assert calls & {"open", "print", "input", "eval", "exec", "__import__", "id", "hash"} == set()
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda m: m.name)
+def test_coordination_imports_no_spark_kafka_or_hudi_nor_the_sink(module: Path) -> None:
+    assert imported(module) & set(FOREIGN) == set()
+
+
+def header(phase: Phase) -> Header:
+    return Header(1, 1, 1, 1, 0, phase, 5.0, "digest", instant="i1")
+
+
+@pytest.mark.parametrize("source", Phase)
+@pytest.mark.parametrize("target", Phase)
+def test_only_the_steps_of_the_table_are_possible(source: Phase, target: Phase) -> None:
+    if target in TRANSITIONS[source]:
+        assert enter(header(source), target, 1.0, instant="i1").phase is target
+    else:
+        with pytest.raises(IllegalTransition):
+            enter(header(source), target, 1.0, instant="i1")
+
+
+def test_started_needs_an_instant() -> None:
+    with pytest.raises(IllegalTransition):
+        enter(Header(1, 1, 1, 1, 0, Phase.PLANNED, 5.0, "digest"), Phase.STARTED, 1.0)
+
+
+def test_prepared_is_left_for_committed_or_on_proof_for_aborted_only() -> None:
+    assert set(TRANSITIONS[Phase.PREPARED]) == {Phase.COMMITTED, Phase.ABORTED}
+    assert not TRANSITIONS[Phase.COMMITTED]
+    assert not TRANSITIONS[Phase.ABORTED]
+
+
+def checkpoint(number: int, end: int, generation: int = 0, gaps: tuple[Gap, ...] = ()) -> Checkpoint:
+    ends = {SOURCE: PartitionCheckpoint(end, generation)}
+    return Checkpoint("s", "k", "c", 1, number, number - 1, "config", {"orders": "id"}, ends, (), gaps)
+
+
+def state(end: int, *open_: OpenRange, generation: int = 0) -> PartitionState:
+    return PartitionState("id", 0, end, generation, open_)
+
+
+def test_recovery_both_empty_is_a_new_sink() -> None:
+    assert compare({}, Ledger(), None) == InStep()
+
+
+def test_recovery_in_step_needs_nothing() -> None:
+    assert compare({SOURCE: state(50)}, Ledger(3, 3), checkpoint(3, 50)) == InStep()
+
+
+def test_recovery_zookeeper_behind_is_advanced() -> None:
+    behind = state(50, OpenRange(50, 80, 4, 10, 0))
+    answer = compare({SOURCE: behind}, Ledger(4, 3), checkpoint(4, 80))
+    assert isinstance(answer, Advance)
+    assert answer.changed == {SOURCE: PartitionState("id", 50, 80, 0)}
+    assert answer.ledger.committed == 4
+
+
+def test_recovery_zookeeper_behind_keeps_what_is_recorded_beyond_the_checkpoint() -> None:
+    later = OpenRange(80, 90, 5, 10, 0)
+    answer = compare({SOURCE: state(50, OpenRange(50, 80, 4, 10, 0), later)}, Ledger(5, 3), checkpoint(4, 80))
+    assert isinstance(answer, Advance)
+    assert answer.changed[SOURCE].open == (later,)
+
+
+def test_recovery_zookeeper_empty_is_rebuilt_above_the_table_s_number() -> None:
+    gaps = (Gap("orders", 0, 10, 20),)
+    answer = compare({}, Ledger(), checkpoint(7, 80, 1, gaps))
+    assert isinstance(answer, Advance)
+    assert answer.changed == {SOURCE: PartitionState("id", 80, 80, 1)}
+    assert (answer.ledger.last, answer.ledger.committed, answer.ledger.gaps) == (7, 7, gaps)
+
+
+def test_recovery_zookeeper_ahead_by_number_halts() -> None:
+    assert isinstance(compare({SOURCE: state(80)}, Ledger(5, 5), checkpoint(4, 80)), Ahead)
+
+
+def test_recovery_a_deleted_table_halts() -> None:
+    assert isinstance(compare({SOURCE: state(80)}, Ledger(5, 5), None), Ahead)
+
+
+def test_recovery_zookeeper_ahead_by_offset_halts() -> None:
+    assert isinstance(compare({SOURCE: state(90)}, Ledger(5, 5), checkpoint(5, 80)), Ahead)
+
+
+def test_recovery_a_skipped_gap_that_no_commit_carries_yet_stands() -> None:
+    skipped = PartitionState("id", 90, 90, 1)
+    assert compare({SOURCE: skipped}, Ledger(5, 5), checkpoint(5, 80)) == InStep()

@@ -1,0 +1,252 @@
+"""What a reset changes, worked out from what ZooKeeper, the table and the log say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordination import recovery, tree
+from coordination.errors import ConfigError, Conflict, TableError
+from coordination.model import (
+    Checkpoint,
+    Gap,
+    Header,
+    LogView,
+    Member,
+    OpenRange,
+    PartitionCheckpoint,
+    PartitionLog,
+    PartitionState,
+    Phase,
+    Plan,
+    TopicPartition,
+)
+from coordination.tree import Halt, KeeperInfo, KeeperView, Ledger, Transaction
+from sink.operations.reset import NO_TABLE, Position, Request, TableTruth, drafts, work_out
+from sink.table.truth import read_truth
+from tests.handmade import HandmadeTable, span
+
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+LOG = LogView("cluster", {P0: PartitionLog("id", 3, 100), P1: PartitionLog("id", 0, 80)})
+EARLIEST = Request(Position.EARLIEST)
+
+
+def view(
+    states: Mapping[TopicPartition, PartitionState],
+    transactions: tuple[Transaction, ...] = (),
+    ledger: Ledger = Ledger(),  # noqa: B008 - frozen
+    members: tuple[Member, ...] = (),
+    halt: Halt | None = None,
+) -> KeeperView:
+    shards = {tree.shard_path(source): 4 for source in states}
+    return KeeperView(
+        KeeperInfo("uuid", "digest"),
+        0,
+        members,
+        (),
+        5,
+        5,
+        states,
+        shards,
+        ledger,
+        7,
+        transactions,
+        (),
+        0,
+        halt,
+    )
+
+
+def state(end: int, generation: int = 0, *open_: OpenRange) -> PartitionState:
+    return PartitionState("id", 0, end, generation, open_)
+
+
+def transaction(phase: Phase, instant: str | None = "20260101000000000", number: int = 4) -> Transaction:
+    header = Header(number, number, 1, 5, 3, phase, 60.0, "digest", instant=instant, times={phase.value: 1.0})
+    return Transaction(header, 2, Plan({}), {})
+
+
+def checkpoint(number: int = 3, **ends: tuple[int, int]) -> Checkpoint:
+    return Checkpoint(
+        "orders", "uuid", "cluster", 5, number, number - 1, "digest", {"orders": "id"},
+        {TopicPartition("orders", int(p[1:])): PartitionCheckpoint(*end) for p, end in ends.items()},
+    )  # fmt: skip
+
+
+def truth(of: Checkpoint | None, completed: str = "", pending: str = "") -> TableTruth:
+    generations = {source: reached.generation for source, reached in of.ends.items()} if of else {}
+    return TableTruth(of, generations, frozenset({completed}), frozenset({pending}))
+
+
+def test_without_a_position_only_the_halt_is_cleared():
+    halt = Halt("bad record")
+    reset = work_out(
+        view({P0: state(9)}, (transaction(Phase.PREPARED),), halt=halt), Request(), NO_TABLE, None
+    )
+    assert (reset.halt, reset.moves, reset.aborted, reset.ledger) == (halt, (), (), None)
+
+
+@pytest.mark.parametrize("request_", [Request(), EARLIEST])
+def test_nothing_is_reset_while_a_worker_lives(request_: Request):
+    members = (Member("w1:x", "host", 1, "1"),)
+    with pytest.raises(Conflict, match=r"workers are alive \(w1\)"):
+        work_out(view({}, members=members), request_, NO_TABLE, LOG)
+
+
+@pytest.mark.parametrize(
+    ("phase", "table", "said"),
+    [
+        (Phase.PREPARED, truth(None, pending="20260101000000000"), "can still be committed"),
+        (Phase.PREPARED, truth(None, completed="20260101000000000"), "in the table but not settled"),
+        (Phase.COMMITTED, NO_TABLE, "in the table but not settled"),
+    ],
+)
+def test_a_decided_transaction_is_finished_first(phase: Phase, table: TableTruth, said: str):
+    with pytest.raises(Conflict, match=said):
+        work_out(view({P0: state(9)}, (transaction(phase),)), EARLIEST, table, LOG)
+
+
+@pytest.mark.parametrize("phase", [Phase.PLANNED, Phase.STARTED, Phase.PREPARED])
+def test_an_undecided_transaction_and_one_whose_instant_is_gone_are_aborted(phase: Phase):
+    now = view({P0: state(9)}, (transaction(phase),))
+    reset = work_out(now, EARLIEST, NO_TABLE, LOG)
+    assert [t.header.number for t in reset.aborted] == [4]
+    headers = [op for multi in drafts(now, reset) for op in multi if op.path.endswith("/header")]
+    assert b"ABORTED" in headers[0].data  # type: ignore[union-attr]
+
+
+def test_an_aborted_transaction_stays_as_it_is():
+    assert work_out(view({}, (transaction(Phase.ABORTED),)), EARLIEST, NO_TABLE, LOG).aborted == ()
+
+
+def test_partitions_that_share_a_batch_with_a_moved_one_drop_their_range_and_keep_their_generation():
+    shared = OpenRange(10, 20, 4, 100, 2)
+    now = view({P0: state(10, 2, shared), P1: state(10, 2, shared, OpenRange(20, 30, 5, 100, 2))})
+    reset = work_out(now, Request(offsets={P0: 5}), NO_TABLE, LOG)
+    assert reset.changed == {P0: PartitionState("id", 5, 5, 3), P1: state(10, 2)}
+
+
+def test_going_back_says_how_many_rows_will_be_there_twice_and_declares_no_gap():
+    reset = work_out(view({P0: state(40)}), Request(offsets={P0: 30}), truth(checkpoint(p0=(40, 0))), LOG)
+    assert "reads 10 offsets again" in reset.moves[0].effect
+    assert reset.ledger is not None
+    assert reset.ledger.gaps == ()
+
+
+def test_going_forward_declares_the_gap_once():
+    ledger = Ledger(gaps=(Gap("orders", 0, 40, 50),))
+    for _ in range(2):
+        now = view({P0: state(40)}, ledger=ledger)
+        reset = work_out(now, Request(offsets={P0: 50}), truth(checkpoint(p0=(40, 0))), LOG)
+        assert reset.ledger is not None
+        assert reset.ledger.gaps == (Gap("orders", 0, 40, 50),)
+        ledger = reset.ledger
+
+
+def test_offsets_of_a_recreated_topic_are_no_gap_and_take_its_new_id():
+    log = LogView("cluster", {P0: PartitionLog("new id", 0, 100)})
+    reset = work_out(view({P0: state(40)}), Request(offsets={P0: 90}), truth(checkpoint(p0=(40, 0))), log)
+    assert reset.changed[P0] == PartitionState("new id", 90, 90, 1)
+    assert reset.ledger is not None
+    assert reset.ledger.gaps == ()
+
+
+def test_after_the_table_was_restored_the_checkpoint_is_followed_and_the_sink_goes_on():
+    restored = checkpoint(number=2, p0=(20, 1), p1=(10, 0))
+    ledger = Ledger(last=5, committed=5)
+    now = view({P0: state(50, 1), P1: state(40)}, ledger=ledger)
+    assert isinstance(recovery.compare(now.states, ledger, restored), recovery.Ahead)
+    reset = work_out(now, Request(Position.CHECKPOINT), truth(restored), None)
+    assert reset.changed == {P0: PartitionState("id", 20, 20, 2), P1: PartitionState("id", 10, 10, 1)}
+    assert reset.warnings == ()
+    assert reset.ledger is not None
+    assert (reset.ledger.last, reset.ledger.committed) == (5, 2)
+    after = recovery.compare({**now.states, **reset.changed}, reset.ledger, restored)
+    assert isinstance(after, recovery.InStep)
+
+
+def test_a_partition_that_still_claims_more_than_the_table_is_warned_about():
+    now = view({P0: state(50), P1: state(40)}, ledger=Ledger(committed=5))
+    reset = work_out(now, Request(offsets={P0: 20}), truth(checkpoint(number=2, p0=(20, 0), p1=(10, 0))), LOG)
+    assert "orders-1 as committed up to 40, the table only up to 10" in reset.warnings[0]
+
+
+def test_with_zookeeper_emptied_the_tables_word_on_generations_counts():
+    table = TableTruth(checkpoint(p0=(40, 1)), {P0: 6, P1: 2}, frozenset(), frozenset())
+    reset = work_out(view({}), EARLIEST, table, LOG)
+    assert {source: s.generation for source, s in reset.changed.items()} == {P0: 7, P1: 3}
+    assert {source: s.end for source, s in reset.changed.items()} == {P0: 3, P1: 0}
+
+
+def test_to_the_checkpoint_without_one_is_refused():
+    with pytest.raises(ConfigError, match="no checkpoint of this sink"):
+        work_out(view({}), Request(Position.CHECKPOINT), NO_TABLE, None)
+
+
+ENDS = st.integers(0, 100)
+
+
+def _recorded(end: int, generation: int, sizes: list[int]) -> PartitionState:
+    open_: list[OpenRange] = []
+    for size in sizes:
+        start = open_[-1].end if open_ else end
+        open_.append(OpenRange(start, start + size, 4 + len(open_), 10, generation))
+    return PartitionState("id", 0, end, generation, tuple(open_))
+
+
+STATES = st.builds(_recorded, ENDS, st.integers(0, 9), st.lists(st.integers(1, 9), max_size=2))
+
+
+@given(
+    recorded=st.dictionaries(st.sampled_from([P0, P1]), STATES),
+    committed=st.dictionaries(
+        st.sampled_from([P0, P1]), st.builds(PartitionCheckpoint, ENDS, st.integers(0, 9)), max_size=2
+    ),
+    target=st.sampled_from(Position),
+)
+def test_a_moved_partition_is_settled_under_a_generation_that_nobody_used(recorded, committed, target):
+    newest = replace(checkpoint(), ends=committed) if committed else None
+    if target is Position.CHECKPOINT and newest is None:
+        return
+    reset = work_out(view(recorded), Request(target), truth(newest), LOG)
+    moved = {move.source for move in reset.moves}
+    for move in reset.moves:
+        used = [r.generation for r in recorded[move.source].open] if move.source in recorded else []
+        used += [recorded[move.source].generation] if move.source in recorded else []
+        used += [committed[move.source].generation] if move.source in committed else []
+        assert move.after.generation > max(used, default=-1)
+        assert (move.after.open, move.after.start) == ((), move.after.end)
+    assert moved == (set(committed) if target is Position.CHECKPOINT else {P0, P1})
+    if not reset.warnings:
+        assert reset.ledger is not None
+        after = recovery.compare({**recorded, **reset.changed}, reset.ledger, newest)
+        assert not isinstance(after, recovery.Ahead)
+
+
+def test_the_table_is_read_without_a_jvm(tmp_path: Path):
+    table = HandmadeTable(tmp_path / "table")
+    table.commit(span(0, 0, 10), span(1, 0, 5))
+    table.commit(span(0, 0, 4, generation=3))
+    (table.timeline / "20270101000000000.commit.requested").touch()
+    (table.timeline / "20270101000000000.inflight").touch()
+    found = read_truth(str(table.path), "orders")
+    assert found.checkpoint is not None
+    assert found.checkpoint.number == 2
+    assert found.generations == {P0: 3, P1: 0}
+    assert found.pending == {"20270101000000000"}
+    assert len(found.completed) == 2
+    assert read_truth(str(table.path), "another").checkpoint is None
+    assert read_truth(str(tmp_path / "nothing"), "orders") == NO_TABLE
+
+
+def test_a_timeline_that_cannot_be_read_whole_is_never_taken_for_empty(tmp_path: Path):
+    table = HandmadeTable(tmp_path / "table")
+    table.commit(span(0, 0, 10))
+    next(table.timeline.glob("*_*.commit")).write_bytes(b"broken")
+    with pytest.raises(TableError, match="cannot be read whole"):
+        read_truth(str(table.path), "orders")

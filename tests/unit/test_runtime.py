@@ -1,0 +1,95 @@
+"""What performs requests: it can be seen to hang, and what nobody waits for any more is ended."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
+
+import pytest
+
+from coordination.messages import Event, ReadKeeper, Request, WriteSlices
+from coordination.model import Slice
+from sink.metrics import Metrics
+from sink.runtime import Actor, ParticipantPerformer
+from sink.write.engine import Written
+from tests.waiting import eventually
+
+SLICES = (Slice("t", 0, 0, 10, "id", 0),)
+
+
+class Blocking:
+    """An engine whose write lasts until it is cancelled."""
+
+    def __init__(self) -> None:
+        self.writing = threading.Event()
+        self.cancelled = threading.Event()
+
+    def check(self) -> None: ...
+
+    def write(self, instant: str, slices: Sequence[Slice]) -> Written:
+        self.writing.set()
+        assert self.cancelled.wait(30)
+        raise OSError(f"{len(slices)} slices of {instant} were cancelled")
+
+    def cancel(self, instant: str) -> None:
+        assert instant == "i1"
+        self.cancelled.set()
+
+
+class Asking:
+    """A machine that asks once."""
+
+    def __init__(self) -> None:
+        self._asked = False
+
+    def step(self, _: Event) -> list[Any]:
+        if self._asked:
+            return []
+        self._asked = True
+        return [Request(1, ReadKeeper())]
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+@pytest.mark.parametrize(("ends", "request_id"), [(True, None), (True, 7), (False, 8)])
+def test_a_write_ends_when_it_is_cancelled_by_its_request_or_altogether(
+    pool: ThreadPoolExecutor, ends: bool, request_id: int | None
+) -> None:
+    engine = Blocking()
+    performer = ParticipantPerformer(cast(Any, None), engine, "w1:1", Metrics("orders"))
+    written = pool.submit(performer.perform, Request(7, WriteSlices(1, "i1", SLICES)))
+    assert engine.writing.wait(30)
+    performer.cancel(request_id)
+    assert engine.cancelled.is_set() is ends
+    performer.cancel()
+    assert "cancelled" in str(written.result(30))
+
+
+def test_a_request_that_is_not_done_can_be_seen(pool: ThreadPoolExecutor) -> None:
+    gate = threading.Event()
+
+    class Slow:
+        def perform(self, _: Request) -> Any:
+            assert gate.wait(30)
+
+        def cancel(self, request_id: int) -> None: ...
+
+    actor = Actor("slow", Asking(), cast(Any, Slow()), pool, lambda _: None, lambda _: None)
+    before = time.monotonic()
+    actor.post(cast(Any, object()))
+    actor.start()
+    eventually("it has asked", lambda: actor._asked is not None)
+    first = actor.asked
+    assert before <= first == actor.asked
+    gate.set()
+    eventually("it has its answer", lambda: actor._asked is None)
+    assert actor.asked > first
+    actor.stop()
+    actor.join(30)

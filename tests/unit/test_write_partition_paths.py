@@ -1,0 +1,60 @@
+"""Which values may be a directory of the table, and what Hudi's escaping makes of the others."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from sink.write.partition_paths import BadPartition, PartitionPaths
+
+CONTROL = [chr(code) for code in (*range(0x20), 0x7F)]
+REMEDY = "hoodie.datasource.write.partitionpath.urlencode=true"
+
+
+def rows_of(*columns: list[str | None]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({name: pa.array(column) for name, column in zip("ab", columns, strict=False)})
+
+
+@pytest.mark.parametrize("hive_style", [True, False])
+@pytest.mark.parametrize("value", ["12:00", "k:v", ":", "2024-01-01 12:00", *(f"x{char}y" for char in CONTROL)])
+def test_colons_and_control_characters_are_refused_with_their_row_and_the_remedy(value: str, hive_style: bool) -> None:
+    for fields, columns in [(("a",), [["fine", value]]), (("a", "b"), [["fine", "x"], ["fine", value]])]:
+        with pytest.raises(BadPartition) as refusal:
+            PartitionPaths(fields, hive_style, False).group(rows_of(*columns))
+        assert refusal.value.row == 1
+        assert REMEDY in str(refusal.value)
+
+
+@pytest.mark.parametrize("hive_style", [True, False])
+@pytest.mark.parametrize("char", [*CONTROL, ":", *"\"#%'*/=?[]\\^{"])
+def test_url_encoding_lets_them_pass(char: str, hive_style: bool) -> None:
+    path = PartitionPaths(("a",), hive_style, True).group(rows_of([f"x{char}y"])).paths[0]
+    assert path == ("a=" if hive_style else "") + f"x%{ord(char):02X}y"
+
+
+@pytest.mark.parametrize("value", ["a b", "Zürich", "100%", "x=y", "a+b&c", "it's", "q?#[]^{", '"', "<>|;,~"])
+def test_other_awkward_values_pass_as_they_are(value: str) -> None:
+    assert PartitionPaths(("a",), False, False).group(rows_of([value])).paths == (value,)
+
+
+def test_of_several_refused_rows_the_first_is_named() -> None:
+    for values in (["ok", "z:1", "a:1", ".."], ["ok", "..", "a:1"], ["ok", "a:1", ".."]):
+        with pytest.raises(BadPartition) as refusal:
+            PartitionPaths(("a",), False, False).group(rows_of(values))
+        assert refusal.value.row == 1
+
+
+@pytest.mark.parametrize(
+    ("day", "text"),
+    [
+        (0, "1970-01-01"),
+        (2_932_896, "9999-12-31"),
+        (2_932_897, "+10000-01-01"),
+        (3_000_000, "+10183-09-21"),
+        (-719_529, "-0001-12-31"),
+        (-800_000, "-0221-09-04"),
+    ],
+)
+def test_a_date_is_written_as_java_writes_it(day: int, text: str) -> None:
+    rows = pa.RecordBatch.from_pydict({"a": pa.array([day, None], pa.int32()).cast(pa.date32())})
+    assert PartitionPaths(("a",), True, False).group(rows).paths == (f"a={text}", "a=__HIVE_DEFAULT_PARTITION__")

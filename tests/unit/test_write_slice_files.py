@@ -1,0 +1,73 @@
+"""The files of a slice are the same, with the same rows, however the rows arrive in batches."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from coordination.model import Slice
+from sink.write.base_file import Attempt
+from sink.write.partition_paths import PartitionPaths
+from sink.write.slice_files import Limits, SliceFiles
+from sink.write.storage import open_storage
+
+INSTANT = "20240101000000000"
+ROWS = 40_000
+BATCHES = (16_384, 4_096, 1_024, 1_000, ROWS)
+Files = Mapping[str, tuple[str, list[int]]]
+
+
+def rows_of_a_slice(partitions: int) -> pa.RecordBatch:
+    """Their sizes, and which table partitions occur, change along the slice; the last ones by name come first."""
+    chosen = random.Random(3)
+    texts = [chosen.randbytes(20 + 80 * (at > ROWS // 2)).hex() for at in range(ROWS)]
+    places = [f"p{(chosen.randrange(3) - at // 900) % partitions}" for at in range(ROWS)]
+    return pa.RecordBatch.from_pydict({"at": range(ROWS), "text": texts, "p": places})
+
+
+def write(base: Path, rows: pa.RecordBatch, batch: int, limits: Limits, fields: tuple[str, ...]) -> Files:
+    """By file id: the file's path and its rows."""
+    timeline = base / ".hoodie" / "timeline"
+    timeline.mkdir(parents=True)
+    (timeline / f"{INSTANT}.inflight").touch()
+    attempt = Attempt("sink", "table", INSTANT, "0-0-0", Slice("t", 0, 0, ROWS, "id", 0))
+    files = SliceFiles(open_storage(str(base)), attempt, limits, "zstd", meta_fields=False)
+    paths = PartitionPaths(fields, False, False)
+    for start in range(0, ROWS, batch):
+        some = rows.slice(start, batch)
+        files.add(some, paths.group(some))
+    stats = [json.loads(stat) for stat in files.close()]
+    read = {stat["fileId"]: pq.ParquetFile(base / stat["path"]).read() for stat in stats}
+    return {stat["fileId"]: (stat["path"], read[stat["fileId"]].column("at").to_pylist()) for stat in stats}
+
+
+@pytest.mark.parametrize(
+    ("fields", "limits"),
+    [
+        ((), Limits(file_max_bytes=400_000, open_files_max=8, buffer_bytes=1 << 20)),
+        ((), Limits(file_max_bytes=1 << 20, open_files_max=8, buffer_bytes=64 << 20)),
+        (("p",), Limits(file_max_bytes=300_000, open_files_max=8, buffer_bytes=1 << 20)),
+        (("p",), Limits(file_max_bytes=1 << 30, open_files_max=3, buffer_bytes=1 << 19)),
+    ],
+    ids=["rolling", "one flush", "rolling in table partitions", "closing to make room"],
+)
+def test_files_hold_the_same_rows_whatever_the_batches(tmp_path: Path, fields: tuple[str, ...], limits: Limits) -> None:
+    rows = rows_of_a_slice(partitions=10)
+    found = [write(tmp_path / str(batch), rows, batch, limits, fields) for batch in BATCHES]
+    assert sorted(at for _, held in found[0].values() for at in held) == list(range(ROWS))
+    for other in found[1:]:
+        assert other == found[0]
+
+
+def test_the_case_rolls_and_closes_files_to_make_room(tmp_path: Path) -> None:
+    rows = rows_of_a_slice(partitions=10)
+    rolled = write(tmp_path / "one", rows, 4_096, Limits(400_000, 8, 1 << 20), ())
+    closed = write(tmp_path / "two", rows, 4_096, Limits(1 << 30, 3, 1 << 19), ("p",))
+    assert len(rolled) > 2
+    assert len(closed) > 20

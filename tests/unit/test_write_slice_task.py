@@ -1,0 +1,74 @@
+"""What a task hands on of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from coordination.model import Slice
+from sink.schema import parse_ddl
+from sink.write import slice_task
+from sink.write.partition_paths import PartitionPaths
+from sink.write.record_keys import RecordKeys
+from sink.write.slice_files import Limits
+from sink.write.slice_task import WriteTask, run
+
+COUNT = 1000
+
+
+def kafka_batch() -> pa.RecordBatch:
+    """As Spark sends it: all columns in one piece of memory."""
+    numbers = np.arange(COUNT)
+    made = pa.RecordBatch.from_pydict(
+        {
+            "value": pa.array([b'{"id":%d}' % number for number in numbers], pa.binary()),
+            "partition": pa.array(np.zeros(COUNT, np.int32)),
+            "offset": pa.array(numbers),
+            "timestamp": pa.array(numbers, pa.timestamp("us", "UTC")),
+            "digest": pa.array(numbers),
+        }
+    )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, made.schema) as stream:
+        stream.write_batch(made)
+    return pa.ipc.open_stream(sink.getvalue()).read_next_batch()
+
+
+def places(rows: pa.RecordBatch) -> Iterator[tuple[int, int]]:
+    for column in rows.columns:
+        for buffer in column.buffers():
+            if buffer is not None and buffer.size:
+                yield buffer.address, buffer.address + buffer.size
+
+
+def test_rows_that_wait_to_be_written_keep_nothing_of_the_batch_in_memory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    held: list[pa.RecordBatch] = []
+    ids = SimpleNamespace(partitionId=lambda: 0, stageId=lambda: 0, taskAttemptId=lambda: 0)
+    monkeypatch.setattr(slice_task, "TaskContext", SimpleNamespace(get=lambda: ids))
+    files = SimpleNamespace(add=lambda rows, _groups: held.append(rows), close=list, discard=lambda: None)
+    monkeypatch.setattr(slice_task, "SliceFiles", lambda *_, **__: files)
+    task = WriteTask(
+        base_path=str(tmp_path),
+        sink="sink",
+        table="table",
+        instant="20240101000000000",
+        slices=(Slice("t", 0, 0, COUNT, "id", 0),),
+        schema=parse_ddl("id bigint", True),
+        keys=RecordKeys((), False),
+        paths=PartitionPaths((), True, False),
+        meta_fields=True,
+        codec="zstd",
+        limits=Limits(1 << 30, 8, 1 << 20),
+    )
+    batch = kafka_batch()
+    assert [report.to_pylist()[0]["records"] for report in run(task, iter([batch]))] == [COUNT]
+    assert held[0].column("_kafka_offset").to_pylist() == list(range(COUNT))
+    low, high = min(start for start, _ in places(batch)), max(end for _, end in places(batch))
+    assert not [start for start, end in places(held[0]) if start < high and end > low]
