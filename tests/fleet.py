@@ -125,8 +125,7 @@ class Fleet:
             eventually(f"who is killed at {point} is dead", lambda: not self.dying[point].running, seconds, self.logs)
 
     def wait_for_log(self, worker: str, text: str, seconds: float = PATIENCE) -> None:
-        log = self.directory / f"{worker}.log"
-        eventually(f"{worker} logged {text!r}", lambda: text in log.read_text(), seconds, self.logs)
+        eventually(f"{worker} logged {text!r}", lambda: text in self.log(worker), seconds, self.logs)
 
     def let_go(self, point: str) -> None:
         (self.points / f"{point}.go").touch()
@@ -144,12 +143,14 @@ class Fleet:
         assert report.held, report.to_json()
         assert report.rows == records, report.to_json()
 
+    def log(self, worker: str) -> str:
+        """All that it has logged: nothing before it has begun to."""
+        log = self.directory / f"{worker}.log"
+        return log.read_text() if log.exists() else ""
+
     def logs(self) -> str:
-        return "\n".join(
-            f"--- {name}\n" + "\n".join((self.directory / f"{name}.log").read_text().splitlines()[-30:])
-            for name in self.workers
-            if (self.directory / f"{name}.log").exists()
-        )
+        """The end of every log, for an error message."""
+        return "\n".join(f"--- {name}\n" + "\n".join(self.log(name).splitlines()[-30:]) for name in self.workers)
 
     def _defaults(self) -> dict[str, object]:
         return {

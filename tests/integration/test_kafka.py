@@ -267,7 +267,7 @@ def test_credentials_that_the_broker_refuses_are_named_and_the_password_is_not(a
         "sasl.password": "s3cret-word",
     }
     with pytest.raises(AccessDenied, match=r"kafka\.sasl") as caught:
-        Log(settings, timeout=2).view(["orders"])
+        Log(settings, timeout=5).view(["orders"])
     assert address in str(caught.value)
     assert "s3cret-word" not in str(caught.value)
 
@@ -346,7 +346,7 @@ def test_a_broker_that_was_down_is_found_again_by_the_same_log(
     admin = AdminClient(client(own_server.address))
     create(admin, name)
     produce(own_server.address, name, 3)
-    log = Log({"bootstrap.servers": own_server.address}, timeout=3)
+    log = Log({"bootstrap.servers": own_server.address}, timeout=6)
     before = at(log, name)
     capfd.readouterr()
     own_server.stop()
@@ -364,7 +364,7 @@ def test_a_broker_that_does_not_answer_is_not_blamed_for_an_earlier_failure(
     own_server: KafkaServer, name: str
 ) -> None:
     create(AdminClient(client(own_server.address)), name)
-    log = Log({"bootstrap.servers": own_server.address}, timeout=3)
+    log = Log({"bootstrap.servers": own_server.address}, timeout=6)
     own_server.kill()
     with pytest.raises(Unavailable, match="cannot be reached"):
         log.view([name])

@@ -99,7 +99,7 @@ def test_kafka_gone_halts_nothing_but_a_log_that_lost_its_end_does(fleet: MakeFl
         broker.stop()
         it.let_go("Complete.before")
         it.wait_for_log("w1", "ReadLog")
-        assert prepared.header.instant in {each.instant for each in it.view().ledger.history}
+        it.wait("it is settled", lambda v: prepared.header.instant in {each.instant for each in v.ledger.history})
         broker.start()
         it.wait_landed(ENDS)
         land_more(it, RECORDS)

@@ -40,7 +40,7 @@ def test_storage_that_refuses_writes_for_a_while_loses_nothing(
     refusing = trouble(disk)
     refusing.begin()
     produce(it.kafka, it.topic, 3000, PARTITIONS, first=RECORDS)
-    eventually("a worker was refused", lambda: refusing.error in it.logs(), 120)
+    eventually("a worker was refused", lambda: any(refusing.error in it.log(name) for name in it.workers), 120, it.logs)
     refusing.end()
     it.wait_landed({p: end + 1000 for p, end in ENDS.items()})
     assert it.view().halt is None
