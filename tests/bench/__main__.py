@@ -3,7 +3,8 @@ its plot.
 
 With no options it is the full comparison. A partial run (`--records`, `--rounds`, `--peers`) prints its
 tables and keeps its JSON, and leaves the docs alone unless `--docs` is given. `--report FILE` writes the
-docs again from kept results, of several commands too. Exit status: 0, or 1 when a peer failed.
+docs again from kept results, of several commands too; `--into NAME` writes them beside those of another machine.
+Exit status: 0, or 1 when a peer failed.
 """
 
 from __future__ import annotations
@@ -32,9 +33,7 @@ from tests.bench.results import Results, joined, this_machine
 CORES = 2
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "tests" / "bench" / "results"
-DOCS = ROOT / "docs" / "benchmarks.md"
-PLOT = ROOT / "docs" / "benchmarks.png"
-DATA = ROOT / "docs" / "benchmarks.json"
+DOCS = ROOT / "docs"
 RECORDS = 8_000_000
 LEAD = 4_000_000
 ROUNDS = 3
@@ -43,16 +42,16 @@ ROUNDS = 3
 def main() -> int:
     options = _options()
     if options.report:
-        _write_docs(joined([Results.load(path) for path in options.report]))
+        _write_docs(joined([Results.load(path) for path in options.report]), options)
         return 0
     try:
         results, path = _run(options)
     except SinkError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
-    print(render(results, path.name))
+    print(render(results, path.stem))
     if options.docs or not _partial(options):
-        _write_docs(results)
+        _write_docs(results, options)
     return 1 if results.failed else 0
 
 
@@ -88,6 +87,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--report", type=Path, nargs="+", help="only write the docs, from these files of results, joined"
     )
+    parser.add_argument(
+        "--into", default="benchmarks", help="docs are docs/NAME.md, .png and .json (default: %(default)s)"
+    )
+    parser.add_argument("--note", default="", help="a sentence for the head of the docs")
     return parser.parse_args()
 
 
@@ -158,11 +161,12 @@ def _with_run(results: Results, peer: Peer, lab: Lab, number: int) -> Results:
     return replace(results, runs=(*results.runs, run))
 
 
-def _write_docs(results: Results) -> None:
-    draw(results, PLOT)
-    results.save(DATA)
-    DOCS.write_text(render(results, DATA.name))
-    _say(f"written: {DOCS}, {PLOT}, {DATA}")
+def _write_docs(results: Results, options: argparse.Namespace) -> None:
+    name = DOCS / options.into
+    draw(results, name.with_suffix(".png"))
+    results.save(name.with_suffix(".json"))
+    name.with_suffix(".md").write_text(render(results, options.into, options.note))
+    _say(f"written: {name}.md, .png and .json")
 
 
 def _say(line: str) -> None:

@@ -38,15 +38,15 @@ def _sink(name: str, what: str, workers: int, settings: Mapping[str, object] | N
 ALL = (
     _spark("a", "Spark batch, Kafka to Parquet (zstd), no guarantees", Kind.PARQUET),
     _spark("b", "Structured Streaming to Hudi, as documented (upsert)", Kind.UPSERT),
-    _spark("b-bulk", "the same with `bulk_insert`", Kind.BULK),
-    _spark("c", "the same, tuned as the sink is", Kind.TUNED),
+    _spark("b-bulk", "Structured Streaming to Hudi, with `bulk_insert`", Kind.BULK),
+    _spark("c", "Structured Streaming to Hudi, tuned as the sink is", Kind.TUNED),
     _sink("d", "sink, 1 worker, Arrow writer", 1),
     _sink("d-nometa", "sink, 1 worker, Arrow writer, no meta fields", 1, WITHOUT_META),
     _sink("d-row", "sink, 1 worker, Hudi's row writer", 1, ROW_WRITER),
     _sink("d-row-nometa", "sink, 1 worker, Hudi's row writer, no meta fields", 1, {**ROW_WRITER, **WITHOUT_META}),
     _sink("d-two", "sink, 1 worker, two transactions in flight", 1, TWO_IN_FLIGHT),
     _sink("d-half", "sink, 1 worker, transactions half as large", 1, parts=2),
-    _sink("d-half-two", "the same, two transactions in flight", 1, TWO_IN_FLIGHT, parts=2),
+    _sink("d-half-two", "sink, 1 worker, half as large and two in flight", 1, TWO_IN_FLIGHT, parts=2),
     _sink("e", "sink, 2 workers of one core, Arrow writer", 2),
     Peer("f", "Kafka Connect, Iceberg sink, 2 tasks", connect_run.run),
 )

@@ -1,7 +1,8 @@
-"""`docs/benchmarks.md`, made from results alone: no figure in it was typed by a person."""
+"""`docs/benchmarks.md`, made from results: no figure in its tables was typed by a person."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 from tests.bench.figures import (
@@ -47,9 +48,11 @@ METHOD = """\
 - Every run's record count is checked; a sink run with an aborted transaction is refused."""
 
 
-def render(results: Results, name: str) -> str:
+def render(results: Results, name: str, note: str = "") -> str:
+    """`name`: that of plot and data beside it, without suffix. `note`: a paragraph of its own below the head."""
     parts = [
         _head(results, name),
+        textwrap.fill(note, 110) + "\n" if note else "",
         f"## How it is measured\n\n{METHOD}\n",
         _throughput(results),
         _targets(results),
@@ -74,7 +77,7 @@ def _head(results: Results, name: str) -> str:
 # Benchmarks
 
 Written by `python -m tests.bench` (`make bench`): do not edit. Begun {results.began}.
-Every run, as data: [{name}]({name}).
+Every run, as data: [{name}.json]({name}.json).
 
 - Command: `{results.command}`
 - Machine: {machine.processor}, {machine.cpus} CPUs, {machine.memory / 2**30:.0f} GB, {machine.system}
@@ -84,7 +87,7 @@ Every run, as data: [{name}]({name}).
 - Heap of every JVM that is compared: {conditions["heap"]}
 - Load averages just before: {conditions["load before"]}
 
-![Rates by peer, and where a transaction's time goes](benchmarks.png)
+![Rates by peer, and where a transaction's time goes]({name}.png)
 """
 
 

@@ -49,14 +49,14 @@ def test_what_two_in_flight_gain_is_the_ratio_of_rates() -> None:
     gain = next(gains(results(one, two)))
     assert (gain.seconds, gain.outside) == (5.0, 1.0)
     assert gain.ratio == pytest.approx(1.25)
-    assert "+25 %" in render(results(one, two), "x.json")
+    assert "+25 %" in render(results(one, two), "x")
 
 
 def test_what_was_not_run_is_neither_reached_nor_a_figure() -> None:
     target = next(iter(targets(results(a_run("d", 1.0)))))
     assert target.measured is None
     assert not target.reached
-    text = render(results(a_run("d", 1.0)), "x.json")
+    text = render(results(a_run("d", 1.0)), "x")
     assert "not run" in text
     assert "Peers: a, b, b-bulk, c, d-nometa" in text
 
@@ -86,5 +86,5 @@ def test_a_window_counts_the_cpu_of_processes_that_have_ended() -> None:
 def test_results_come_back_from_their_file(tmp_path: Path) -> None:
     fresh = Freshness(20, 60000, 1000, 1.0, 2.0, 3.0, 55, ({"write": 1.0},))
     kept = results(dataclasses.replace(a_run("d", 1.0), phases=({"write": 1.0},)), freshness=(fresh,))
-    kept.save(tmp_path / "results" / "x.json")
-    assert Results.load(tmp_path / "results" / "x.json") == kept
+    kept.save(tmp_path / "results" / "x")
+    assert Results.load(tmp_path / "results" / "x") == kept
