@@ -90,7 +90,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--into", default="benchmarks", help="docs are docs/NAME.md, .png and .json (default: %(default)s)"
     )
-    parser.add_argument("--note", default="", help="a sentence for the head of the docs")
+    parser.add_argument("--note", default="", help="what is to be said of it, at the head of the docs")
     return parser.parse_args()
 
 
@@ -162,10 +162,11 @@ def _with_run(results: Results, peer: Peer, lab: Lab, number: int) -> Results:
 
 
 def _write_docs(results: Results, options: argparse.Namespace) -> None:
+    results = replace(results, note=options.note or results.note)
     name = DOCS / options.into
     draw(results, name.with_suffix(".png"))
     results.save(name.with_suffix(".json"))
-    name.with_suffix(".md").write_text(render(results, options.into, options.note))
+    name.with_suffix(".md").write_text(render(results, options.into))
     _say(f"written: {name}.md, .png and .json")
 
 

@@ -48,11 +48,11 @@ METHOD = """\
 - Every run's record count is checked; a sink run with an aborted transaction is refused."""
 
 
-def render(results: Results, name: str, note: str = "") -> str:
-    """`name`: that of plot and data beside it, without suffix. `note`: a paragraph of its own below the head."""
+def render(results: Results, name: str) -> str:
+    """`name`: that of plot and data beside it, without suffix."""
     parts = [
         _head(results, name),
-        textwrap.fill(note, 110) + "\n" if note else "",
+        textwrap.fill(results.note, 110) + "\n" if results.note else "",
         f"## How it is measured\n\n{METHOD}\n",
         _throughput(results),
         _targets(results),

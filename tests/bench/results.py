@@ -80,6 +80,8 @@ class Results:
     freshness: tuple[Freshness, ...] = ()
     failed: tuple[str, ...] = ()
     """Runs that came to nothing, and why."""
+    note: str = ""
+    """What a person has to say of them, for the head of the docs."""
 
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

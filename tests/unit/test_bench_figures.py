@@ -52,6 +52,11 @@ def test_what_two_in_flight_gain_is_the_ratio_of_rates() -> None:
     assert "+25 %" in render(results(one, two), "x")
 
 
+def test_what_a_person_says_of_a_run_stands_at_its_head() -> None:
+    said = dataclasses.replace(results(a_run("d", 1.0)), note="On a slow machine.")
+    assert "\nOn a slow machine.\n" in render(said, "x").partition("## How it is measured")[0]
+
+
 def test_what_was_not_run_is_neither_reached_nor_a_figure() -> None:
     target = next(iter(targets(results(a_run("d", 1.0)))))
     assert target.measured is None
@@ -85,6 +90,7 @@ def test_a_window_counts_the_cpu_of_processes_that_have_ended() -> None:
 
 def test_results_come_back_from_their_file(tmp_path: Path) -> None:
     fresh = Freshness(20, 60000, 1000, 1.0, 2.0, 3.0, 55, ({"write": 1.0},))
-    kept = results(dataclasses.replace(a_run("d", 1.0), phases=({"write": 1.0},)), freshness=(fresh,))
-    kept.save(tmp_path / "results" / "x")
-    assert Results.load(tmp_path / "results" / "x") == kept
+    found = results(dataclasses.replace(a_run("d", 1.0), phases=({"write": 1.0},)), freshness=(fresh,))
+    kept = dataclasses.replace(found, note="On a slow machine.")
+    kept.save(tmp_path / "results" / "x.json")
+    assert Results.load(tmp_path / "results" / "x.json") == kept
