@@ -21,7 +21,7 @@ from coordination.errors import Unavailable
 from sink.local.java import BROKER_VERSIONS, find_java
 from sink.local.packages import fetch
 from sink.local.process import Child
-from sink.local.servers import LOOPBACK, free_ports
+from sink.local.servers import LOG4J, LOOPBACK, free_ports
 from tests.bench.lab import PATIENCE, Lab, Window, measured
 from tests.bench.orders import create_topic
 from tests.bench.results import Run
@@ -40,16 +40,8 @@ ICEBERG = (
 )
 COMMIT_MS = 5000
 _ASSIGNED = re.compile(
-    r"^\[?(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d,\d{3}).*(?:Adding newly assigned partitions|Notifying assignor)"
+    r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{3}).*(?:Adding newly assigned partitions|Notifying assignor)"
 )
-_LOG4J = """\
-rootLogger.level = info
-rootLogger.appenderRef.out.ref = out
-appender.out.type = Console
-appender.out.name = out
-appender.out.layout.type = PatternLayout
-appender.out.layout.pattern = %d %p %c{1} %m%n
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +75,7 @@ def _command(lab: Lab, place: Path, name: str) -> list[str]:
     plugins.mkdir(parents=True)
     for jar in fetch("iceberg", ICEBERG):
         (plugins / jar.name).symlink_to(jar)
-    (place / "log4j2.properties").write_text(_LOG4J)
+    (place / "log4j2.properties").write_text(LOG4J)
     worker = {
         "bootstrap.servers": lab.kafka.address,
         "key.converter": "org.apache.kafka.connect.storage.StringConverter",
@@ -159,7 +151,7 @@ def _assigned(log: Path) -> float:
     """When the first task got partitions of the topic."""
     for line in log.read_text(errors="replace").splitlines():
         if match := _ASSIGNED.match(line):
-            return datetime.strptime(match[1].replace("T", " "), "%Y-%m-%d %H:%M:%S,%f").timestamp()
+            return datetime.strptime(match[1], "%Y-%m-%dT%H:%M:%S,%f").timestamp()
     raise Unavailable(f"{log}: no line tells when partitions were assigned")
 
 
