@@ -7,6 +7,7 @@ have its effect, and is fenced by epoch, header version and member znode.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import uuid
@@ -37,6 +38,7 @@ from sink.write.engine import Engine
 
 LOG = structlog.get_logger("sink.worker")
 RETRY_SECONDS = 0.5
+ELECTION_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ class Incarnation:
         self._actors: list[Actor] = []
         self._coordinator: Actor | None = None
         self._candidacy: Candidacy | None = None
+        self._joined = math.inf
         self._writer = ParticipantPerformer(
             resources.keeper, resources.engine, member.incarnation, resources.observer.metrics
         )
@@ -83,6 +86,11 @@ class Incarnation:
     @property
     def ended(self) -> bool:
         return self._ended.is_set()
+
+    @property
+    def stands_by(self) -> bool:
+        """Whether others lead: an election without them would long be decided."""
+        return self._coordinator is None and time.monotonic() - self._joined > ELECTION_SECONDS
 
     def beat(self) -> float:
         """The oldest sign of life of its actors, in monotonic seconds."""
@@ -106,6 +114,7 @@ class Incarnation:
             # Also when it is unknown whether it has joined: a member that does not write would be waited for.
             self._leave()
             raise
+        self._joined = time.monotonic()
         LOG.info("worker.joined", incarnation=self._member.incarnation)
         self._participant.start()
         self._reader.start()

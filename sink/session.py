@@ -1,6 +1,6 @@
 """Starts the worker's Spark session: pinned jars, Hudi's extensions, and not a word on the terminal.
 
-Guarantee: session time zone UTC; everything the JVM says goes to the given file, or nowhere; a user's
+Guarantee: session and JVM in UTC; everything the JVM says goes to the given file, or nowhere; a user's
 `spark.*` settings stand, but for what the guarantee rests on (serializer, extensions, catalog, time zone,
 speculation). On a cluster the executors' Python gets the packages `sink` and `coordination` from here, and
 needs pyarrow itself. Voided by a SparkContext that this process already had. Raises ConfigError and
@@ -65,6 +65,10 @@ write no column statistics for as long as it lives."""
 _NO_ATTACHING = "-Djol.skipHotspotSAAttach=true -Djol.skipDynamicAttach=true"
 """Hudi's estimates of object sizes would start another JVM, which attaches to this one, for a better guess."""
 
+_IN_UTC = "-Duser.timezone=UTC"
+"""Hudi names instants by the JVM's local time: hosts in different zones would disagree, and each autumn an hour comes
+twice."""
+
 _LOG4J_FILE = """\
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
@@ -93,6 +97,7 @@ def start_session(settings: Settings, app: str, spark_log: Path | None = None) -
         log4j = Path(directory, "log4j2.properties")
         log4j.write_text(_log4j(spark_log))
         _add_java_option(conf, _NO_ATTACHING)
+        _add_java_option(conf, _IN_UTC)
         _add_java_option(conf, f"-Dlog4j2.configurationFile={log4j.as_uri()}")
         # The file is read once, when the JVM starts: it may go when the context is up.
         context = _context(conf, settings.spark.is_secret, spark_log)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 from types import FrameType
@@ -31,6 +32,7 @@ from sink.incarnation import Incarnation, Resources, new_member
 from sink.kafka import Log
 from sink.logs import configure_from
 from sink.observer import Observer
+from sink.rehearsal import can_rehearse, rehearse
 from sink.runtime import said
 from sink.schema import TableSchema, parse_ddl
 from sink.session import WARM_UP, start_session, warm_up
@@ -65,6 +67,8 @@ class Worker:
         self._stop = Event()
         self._life: Incarnation | None = None
         self._keeper: Keeper | None = None
+        self._rehearsal: Callable[[], None] | None = None
+        """Still to be made."""
         self._notifier = sdnotify.SystemdNotifier()
         self._watched = time.monotonic()
         self._forgiven = self._watched
@@ -101,6 +105,8 @@ class Worker:
             warming = writing.submit(warm_up, spark)
             self._until_stopped("the table", table.ensure)
             self._warmed(warming, spark)
+            if can_rehearse(settings):
+                self._rehearsal = partial(_rehearse, spark, settings, schema)
             while not self._stop.is_set():
                 self._live(resources, session, guardian)
         self._notifier.notify("STOPPING=1")
@@ -138,6 +144,10 @@ class Worker:
         while not life.ended and not self._stop.wait(0.5):
             self._watch(life, guardian)
             session.look()
+            if self._rehearsal is not None and life.stands_by:
+                # Where a coordinator's requests are performed: should this worker be elected now, they follow it.
+                resources.coordinating.submit(self._rehearsal)
+                self._rehearsal = None
         if self._stop.is_set() and not life.ended:
             self._notifier.notify("STOPPING=1")
             LOG.info("worker.draining")
@@ -203,6 +213,15 @@ class Worker:
     def _tree_changed(self) -> None:
         if self._life is not None:
             self._life.tree_changed()
+
+
+def _rehearse(spark: SparkSession, settings: Settings, schema: TableSchema) -> None:
+    try:
+        rehearse(spark, settings, schema)
+        LOG.info("worker.rehearsed")
+    except Exception as error:
+        # Whatever it is: nothing rests on it, and there is nobody else to say it.
+        LOG.warning("worker.cold", reason=said(error), exc_info=True)
 
 
 def _spark_log(settings: Settings) -> Path | None:

@@ -148,6 +148,9 @@ class Fleet:
         log = self.directory / f"{worker}.log"
         return log.read_text() if log.exists() else ""
 
+    def rehearsed(self, name: str) -> bool:
+        return "worker.rehearsed" in self.log(name)
+
     def logs(self) -> str:
         """The end of every log, for an error message."""
         return "\n".join(f"--- {name}\n" + "\n".join(self.log(name).splitlines()[-30:]) for name in self.workers)
@@ -166,6 +169,8 @@ class Fleet:
             "slice.records": 1000,
             "spark.master": "local[1]",
             "spark.driver.memory": "1g",
+            # Five seconds of most workers that few tests have a use for.
+            "worker.rehearsal": False,
             "log.level": "debug",
             "log.dir": str(self.directory),
         }

@@ -270,6 +270,13 @@ class Settings(BaseModel):
         fleet=True,
     )
     spark_master: Text = setting("spark.master", "Where Spark runs the work.", default="local[*]")
+    rehearsal: Flag = setting(
+        "worker.rehearsal",
+        "Whether a worker that does not lead makes one commit in a table on its own disk that it throws away, soon"
+        " after it has joined. It takes some five seconds, and a takeover is faster for it. Only where `spark.master`"
+        " is local.",
+        default=True,
+    )
     log_dir: Path = setting(
         "log.dir",
         "Directory of the files that take Spark's and Hudi's own output; relative to the working directory.",

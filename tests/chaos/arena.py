@@ -94,6 +94,7 @@ class Arena:
             "coordinator.writestatus.timeout": 60_000,
             "flush.size": 100_000,
             "slice.records": 10_000,
+            "worker.rehearsal": True,
         }
         self.fleet = Fleet(self.directory / "fleet", self.zookeeper.address, self.kafka.address, TOPIC, settings)
         self.fleet.table = self.disk / "table"

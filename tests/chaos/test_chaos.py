@@ -1,18 +1,72 @@
-"""The shortest chaos run that means something; `make chaos` is the long one."""
+"""The shortest chaos run that means something, and that its auditor can fail; `make chaos` is the long one."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.chaos.__main__ import run
+from tests.chaos.arena import ACKNOWLEDGED
+from tests.chaos.auditor import audit
 from tests.chaos.nemesis import cut_off, kill_at_failpoint, kill_zookeepers
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
+Damage = Callable[[Path], None]
 
-def test_a_fleet_under_load_loses_and_repeats_nothing_while_things_break(tmp_path: Path) -> None:
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
+    """Exit status and directory of a run."""
+    directory = tmp_path_factory.mktemp("chaos")
     faults = (kill_zookeepers, kill_at_failpoint, cut_off)
-    assert run(tmp_path, Random(1), workers=2, faults=faults, least=1) == 0
+    return run(directory, Random(1), workers=2, faults=faults, least=1), directory
+
+
+def test_a_fleet_under_load_loses_and_repeats_nothing_while_things_break(ended: tuple[int, Path]) -> None:
+    status, directory = ended
+    report = audit(str(directory / "table"), str(directory / ACKNOWLEDGED))
+    assert (status, report["lost"], report["duplicated"], report["mistaken"]) == (0, 0, 0, 0)
+    assert report["acknowledged"]
+
+
+def _acknowledge_what_never_landed(directory: Path) -> None:
+    with (directory / ACKNOWLEDGED).open("a") as file:
+        file.write("0 1000000000 1000000000\n")
+
+
+def _acknowledge_at_another_offset(directory: Path) -> None:
+    file = directory / ACKNOWLEDGED
+    first, *others = file.read_text().splitlines(keepends=True)
+    partition, offset, number = map(int, first.split())
+    file.write_text("".join([f"{partition} {offset + 1} {number}\n", *others]))
+
+
+def _repeat_a_row(directory: Path) -> None:
+    file = min((directory / "table").glob("*.parquet"))
+    rows = pq.read_table(file)
+    pq.write_table(pa.concat_tables([rows, rows.slice(0, 1)]), file)
+
+
+@pytest.mark.parametrize(
+    ("damage", "found"),
+    [
+        (_acknowledge_what_never_landed, "lost"),
+        (_acknowledge_at_another_offset, "mistaken"),
+        (_repeat_a_row, "duplicated"),
+    ],
+)
+def test_the_auditor_tells_what_was_lost_mistaken_or_repeated(
+    ended: tuple[int, Path], tmp_path: Path, damage: Damage, found: str
+) -> None:
+    directory = tmp_path / "damaged"
+    shutil.copytree(ended[1], directory, ignore=shutil.ignore_patterns("zookeeper", "kafka", "fleet", "disk"))
+    damage(directory)
+    report = audit(str(directory / "table"), str(directory / ACKNOWLEDGED))
+    assert {what: report[what] for what in ("lost", "mistaken", "duplicated") if report[what]} == {found: 1}

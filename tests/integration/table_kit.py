@@ -8,6 +8,7 @@ from standard input and answers each with one line.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -104,18 +105,25 @@ class Driver:
         instant = self._rows.begin({})
         self._rows.commit_stats(instant, self._rows.write_stats(self.write(instant, first)), {})
 
+    def roll_back_as_another(self, instant: str) -> None:
+        """What somebody's clean-up of failed writes does, who knows nothing of the sink."""
+        self._rows.roll_back(instant)
+
     def count(self, metadata: bool = True) -> int:
         reader = self.spark.read.format("hudi").option("hoodie.metadata.enable", str(metadata).lower())
         return reader.load(self.settings.base_path).count()
 
 
 class Other:
-    """A driver in another process, with a JVM of its own."""
+    """A driver in another process, with a JVM of its own, on a host in the zone."""
 
-    def __init__(self, base: Path, zookeeper: str) -> None:
+    def __init__(self, base: Path, zookeeper: str, zone: str = "UTC") -> None:
         self._log = base.parent / "other.log"
         command = [sys.executable, "-m", "tests.integration.table_kit", str(base), zookeeper, str(self._log)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        environment = {**os.environ, "TZ": zone}
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
         self._answer()
 
     def ask(self, name: str, *arguments: Any) -> Any:
@@ -161,6 +169,10 @@ def _serve(base: str, zookeeper: str, log: str) -> None:
 
 def _perform(driver: Driver, name: str, arguments: Sequence[Any]) -> Any:
     match name:
+        case "set_clock_ahead":
+            # By ten hours, as Hudi sees it, which takes the zone from here with its first instant.
+            zones = driver.spark._jvm.java.util.TimeZone
+            return zones.setDefault(zones.getTimeZone("GMT+10"))
         case "begin":
             return driver.table.begin(*arguments)
         case "write":

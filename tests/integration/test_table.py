@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -378,6 +379,28 @@ def test_a_table_that_does_not_fit_is_refused_with_both_sides(
     with pytest.raises(TableError) as refused:
         make(**change)
     assert said in str(refused.value)
+
+
+def test_an_instant_older_than_the_newest_checkpoints_is_not_begun(driver: Driver, other: Other) -> None:
+    other.ask("set_clock_ahead")
+    instant = other.ask("begin", 1, 1)
+    other.ask("complete", instant, other.ask("write", instant, 0), 1)
+    with pytest.raises(Unavailable, match="the clock of this host is behind that of another worker"):
+        driver.table.begin(2, 1)
+    view = driver.table.view()
+    assert (view.checkpoint, view.orphans) == (checkpoint(1), ())
+
+
+def test_instants_are_named_in_utc_whatever_the_zone_of_the_host(
+    driver: Driver, zookeeper, tmp_path: Path
+) -> None:
+    other = Other(tmp_path / "table", zookeeper.address, zone="Etc/GMT-10")
+    try:
+        instant = other.ask("begin", 1, 1)
+    finally:
+        other.kill()
+    began = datetime.strptime(instant, "%Y%m%d%H%M%S%f").replace(tzinfo=timezone.utc)
+    assert abs(datetime.now(timezone.utc) - began) < timedelta(hours=1)
 
 
 def test_a_schema_that_does_not_fit_is_refused_with_both_sides(driver: Driver, client: KazooClient) -> None:

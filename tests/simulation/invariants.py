@@ -24,6 +24,7 @@ from tests.simulation.table import SimInstant, SimTable, slice_of
 if TYPE_CHECKING:
     from tests.simulation.keeper import SimKeeper
 
+_COLLECTIONS = (dict, set, list, deque)
 REMEMBERED = 20
 """What a machine may remember, of a few open transactions and what was said of them."""
 QUEUED = 200
@@ -68,9 +69,10 @@ class Invariants:
 
     def remembers(self, machine: object) -> None:
         """A machine's queues and memories are of what is open now; they do not grow with its age."""
-        sizes = {n: len(kept) for n, kept in vars(machine).items() if isinstance(kept, dict | set | list | deque)}
-        if sum(sizes.values()) - sizes["_group"] > REMEMBERED or sizes["_group"] > QUEUED:
-            raise Violation("queues are bounded", f"{type(machine).__name__}: {sizes}")
+        group = len(vars(machine)["_group"])
+        memory = sum(len(kept) for kept in vars(machine).values() if isinstance(kept, _COLLECTIONS)) - group
+        if memory > REMEMBERED or group > QUEUED:
+            raise Violation("queues are bounded", f"{type(machine).__name__} holds {vars(machine)}")
 
     # ZooKeeper
 

@@ -19,7 +19,7 @@ import pytest
 
 from coordination.offsets import DataLossPolicy, OffsetReset
 from tests.simulation.faults import Profile, draw
-from tests.simulation.run import described, simulate, too_little
+from tests.simulation.run import described, rarely_collect, simulate, too_little
 from tests.simulation.world import World
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "2000"))
@@ -69,7 +69,7 @@ REGRESSIONS = (
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
-    with get_context("spawn").Pool(min(2, os.cpu_count() or 1)) as workers:
+    with get_context("spawn").Pool(min(2, os.cpu_count() or 1), rarely_collect) as workers:
         yield workers
 
 

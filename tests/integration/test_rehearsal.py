@@ -1,0 +1,48 @@
+"""A rehearsal exercises what a takeover needs, and nobody outside learns of it."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sink.rehearsal import rehearse
+from sink.schema import parse_ddl
+from tests.integration.conftest import RECORDS, MakeFleet
+from tests.integration.table_kit import DDL, settings
+from tests.waiting import eventually
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+
+def test_a_rehearsal_leaves_nothing_and_tells_nobody(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    with socket.create_server(("127.0.0.1", 0)) as called:
+        callback = {
+            "hoodie__write__commit__callback__on": "true",
+            "hoodie__write__commit__callback__http__url": f"http://127.0.0.1:{called.getsockname()[1]}/",
+        }
+        given = settings(tmp_path / "table", "127.0.0.1:9", **callback)
+        rehearse(spark, given, parse_ddl(DDL, given.provenance))
+        called.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            called.accept()
+    assert list(scratch.iterdir()) == []
+    assert not (tmp_path / "table").exists()
+
+
+def test_who_does_not_lead_rehearses_and_who_leads_does_not(fleet: MakeFleet) -> None:
+    it = fleet(**{"worker.rehearsal": True})
+    for name in ("w1", "w2"):
+        it.start(name)
+    it.wait_landed(dict.fromkeys(range(3), RECORDS // 3))
+    eventually("a rehearsal", lambda: any(map(it.rehearsed, it.workers)), 240, it.logs)
+    leader = (it.view().coordinator or "").rpartition(":")[0]
+    assert [name for name in it.workers if it.rehearsed(name)] == [name for name in it.workers if name != leader]
