@@ -38,7 +38,7 @@ from sink.write.engine import Engine
 
 LOG = structlog.get_logger("sink.worker")
 RETRY_SECONDS = 0.5
-ELECTION_SECONDS = 5.0
+LOOK_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Incarnation:
         self._actors: list[Actor] = []
         self._coordinator: Actor | None = None
         self._candidacy: Candidacy | None = None
-        self._joined = math.inf
+        self._next_look = math.inf
         self._writer = ParticipantPerformer(
             resources.keeper, resources.engine, member.incarnation, resources.observer.metrics
         )
@@ -88,9 +88,21 @@ class Incarnation:
         return self._ended.is_set()
 
     @property
-    def stands_by(self) -> bool:
-        """Whether others lead: an election without them would long be decided."""
-        return self._coordinator is None and time.monotonic() - self._joined > ELECTION_SECONDS
+    def leads(self) -> bool:
+        return self._coordinator is not None
+
+    def follows(self) -> bool:
+        """Whether a live worker leads this one. Looks at ZooKeeper, but not often."""
+        now = time.monotonic()
+        if self.leads or now < self._next_look:
+            return False
+        self._next_look = now + LOOK_SECONDS
+        try:
+            view = self._with.keeper.read()
+        except (Unavailable, Corrupt):
+            return False  # who has to know it says so; asked again
+        leader = view.coordinator
+        return leader != self._member.incarnation and any(each.incarnation == leader for each in view.members)
 
     def beat(self) -> float:
         """The oldest sign of life of its actors, in monotonic seconds."""
@@ -114,7 +126,7 @@ class Incarnation:
             # Also when it is unknown whether it has joined: a member that does not write would be waited for.
             self._leave()
             raise
-        self._joined = time.monotonic()
+        self._next_look = time.monotonic() + LOOK_SECONDS
         LOG.info("worker.joined", incarnation=self._member.incarnation)
         self._participant.start()
         self._reader.start()

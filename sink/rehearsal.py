@@ -2,40 +2,75 @@
 
 A JVM's first commit takes twice as long as its later ones, and after a takeover everybody waits for it. Guarantee:
 nothing of it leaves this host, and nothing is left on it. Takes some five seconds. Voided where tasks run on other
-hosts, who would not see a table on this one's disk (see `can_rehearse`). Raises what `Table` raises, and OSError.
+hosts, who would not see a table on this one's disk: it is never due there; and by SIGKILL, which leaves a directory
+`sink-rehearsal-*`. Raises what `Table` raises, and OSError.
 """
 
 from __future__ import annotations
 
 import tempfile
+import threading
 from contextlib import nullcontext
 from pathlib import Path
 
+import structlog
 from pyspark.sql import SparkSession
 
+from coordination.errors import Unavailable
 from coordination.model import Checkpoint
 from sink.config import Settings
 from sink.config.redaction import Properties
+from sink.runtime import said
 from sink.schema import TableSchema
-from sink.table import Table
+from sink.table import Table, TableOutcome
 
+LOG = structlog.get_logger("sink.worker")
 _EXERCISED = "hoodie.metadata."
 """What else a user has set may tell others of commits (callbacks, metrics)."""
 
 
-def can_rehearse(settings: Settings) -> bool:
-    return settings.rehearsal and settings.spark_master.startswith("local")
+class Rehearsal:
+    """A process's one rehearsal, in a thread of its own: whatever becomes of it, nobody waits for it."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, schema: TableSchema) -> None:
+        self._arguments = spark, settings, schema
+        self._thread = threading.Thread(target=self._run, name="rehearsal", daemon=True)
+        self.is_due = settings.rehearsal and settings.spark_master.startswith("local")
+        """False when it was begun, or there is no use for it."""
+
+    def begin(self) -> None:
+        self.is_due = False
+        self._thread.start()
+
+    def forgo(self) -> None:
+        self.is_due = False
+
+    def wait(self, seconds: float) -> None:
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+
+    def _run(self) -> None:
+        try:
+            rehearse(*self._arguments)
+            LOG.info("worker.rehearsed")
+        except Exception as error:
+            # Whatever it is: nothing rests on it, and there is nobody else to say it.
+            LOG.warning("worker.cold", reason=said(error), exc_info=True)
 
 
 def rehearse(spark: SparkSession, settings: Settings, schema: TableSchema) -> None:
     """Create, begin, complete, roll back."""
     with tempfile.TemporaryDirectory(prefix="sink-rehearsal-") as directory:
         table = Table(spark, _elsewhere(settings, Path(directory, "table")), schema, nullcontext)
-        table.ensure()
-        instant = table.begin(1, 1)
-        table.complete(instant, (), _first_checkpoint(settings), lambda _: None)
-        table.roll_back(table.begin(2, 1))
-        table.stop_heartbeats()
+        try:
+            table.ensure()
+            done = table.complete(table.begin(1, 1), (), _first_checkpoint(settings), lambda _: None)
+            if done is not TableOutcome.COMPLETED:
+                raise Unavailable(f"the rehearsal's commit ended {done.name}")
+            table.roll_back(table.begin(2, 1))
+        finally:
+            # Or they go on, and make the directory anew.
+            table.stop_heartbeats()
 
 
 def _elsewhere(settings: Settings, base: Path) -> Settings:

@@ -1,10 +1,10 @@
 """Starts the worker's Spark session: pinned jars, Hudi's extensions, and not a word on the terminal.
 
-Guarantee: session and JVM in UTC; everything the JVM says goes to the given file, or nowhere; a user's
-`spark.*` settings stand, but for what the guarantee rests on (serializer, extensions, catalog, time zone,
-speculation). On a cluster the executors' Python gets the packages `sink` and `coordination` from here, and
-needs pyarrow itself. Voided by a SparkContext that this process already had. Raises ConfigError and
-Unavailable.
+Guarantee: session time zone UTC, and the driver's JVM too unless the user gives it another; everything the JVM
+says goes to the given file, or nowhere; a user's `spark.*` settings stand, but for what the guarantee rests on
+(serializer, extensions, catalog, the session's time zone, speculation). On a cluster the executors' Python gets
+the packages `sink` and `coordination` from here, and needs pyarrow itself. Voided by a SparkContext that this
+process already had. Raises ConfigError and Unavailable.
 """
 
 from __future__ import annotations
@@ -96,9 +96,8 @@ def start_session(settings: Settings, app: str, spark_log: Path | None = None) -
     with tempfile.TemporaryDirectory(prefix="sink-session-") as directory:
         log4j = Path(directory, "log4j2.properties")
         log4j.write_text(_log4j(spark_log))
-        _add_java_option(conf, _NO_ATTACHING)
-        _add_java_option(conf, _IN_UTC)
-        _add_java_option(conf, f"-Dlog4j2.configurationFile={log4j.as_uri()}")
+        _add_java_options(conf, first=_IN_UTC, last=_NO_ATTACHING)
+        _add_java_options(conf, last=f"-Dlog4j2.configurationFile={log4j.as_uri()}")
         # The file is read once, when the JVM starts: it may go when the context is up.
         context = _context(conf, settings.spark.is_secret, spark_log)
     if not _is_local(conf):
@@ -159,9 +158,10 @@ def _log4j(spark_log: Path | None) -> str:
     return _LOG4J_NOTHING if spark_log is None else _LOG4J_FILE.format(path=spark_log.absolute().as_posix())
 
 
-def _add_java_option(conf: SparkConf, option: str) -> None:
+def _add_java_options(conf: SparkConf, first: str = "", last: str = "") -> None:
+    """Around the user's: the last word counts."""
     name = "spark.driver.extraJavaOptions"
-    conf.set(name, f"{conf.get(name, '')} {option}".strip())
+    conf.set(name, f"{first} {conf.get(name, '')} {last}".strip())
 
 
 def _context(conf: SparkConf, secret: Callable[[str], bool], spark_log: Path | None) -> SparkContext:

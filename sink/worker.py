@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 from types import FrameType
@@ -32,7 +31,7 @@ from sink.incarnation import Incarnation, Resources, new_member
 from sink.kafka import Log
 from sink.logs import configure_from
 from sink.observer import Observer
-from sink.rehearsal import can_rehearse, rehearse
+from sink.rehearsal import Rehearsal
 from sink.runtime import said
 from sink.schema import TableSchema, parse_ddl
 from sink.session import WARM_UP, start_session, warm_up
@@ -51,6 +50,7 @@ ENGINES: Mapping[str, Callable[[SparkSession, Settings, TableSchema], Engine]] =
     "hudi": RowEngine,
 }
 DRAIN_SECONDS = 60.0
+REHEARSAL_SECONDS = 10.0
 ACTOR_SILENT_SECONDS = 60.0
 REQUEST_SECONDS = 900.0
 """Longer than anything that a coordinator asks for can sensibly take: what hangs on storage for so long, holds lock and
@@ -67,8 +67,6 @@ class Worker:
         self._stop = Event()
         self._life: Incarnation | None = None
         self._keeper: Keeper | None = None
-        self._rehearsal: Callable[[], None] | None = None
-        """Still to be made."""
         self._notifier = sdnotify.SystemdNotifier()
         self._watched = time.monotonic()
         self._forgiven = self._watched
@@ -105,11 +103,11 @@ class Worker:
             warming = writing.submit(warm_up, spark)
             self._until_stopped("the table", table.ensure)
             self._warmed(warming, spark)
-            if can_rehearse(settings):
-                self._rehearsal = partial(_rehearse, spark, settings, schema)
+            rehearsal = Rehearsal(spark, settings, schema)
             while not self._stop.is_set():
-                self._live(resources, session, guardian)
+                self._live(resources, session, guardian, rehearsal)
         self._notifier.notify("STOPPING=1")
+        rehearsal.wait(REHEARSAL_SECONDS)
         observer.close()
         guardian.stop()
         spark.stop()
@@ -125,7 +123,7 @@ class Worker:
         if (error := warming.exception()) is not None and not self._stop.is_set():
             LOG.warning("worker.cold", reason=said(error))
 
-    def _live(self, resources: Resources, session: Session, guardian: Guardian) -> None:
+    def _live(self, resources: Resources, session: Session, guardian: Guardian, rehearsal: Rehearsal) -> None:
         """One incarnation, from its joining to the end of its session or of the process."""
         settings = self._settings
         with self._alive():
@@ -144,10 +142,10 @@ class Worker:
         while not life.ended and not self._stop.wait(0.5):
             self._watch(life, guardian)
             session.look()
-            if self._rehearsal is not None and life.stands_by:
-                # Where a coordinator's requests are performed: should this worker be elected now, they follow it.
-                resources.coordinating.submit(self._rehearsal)
-                self._rehearsal = None
+            if life.leads:
+                rehearsal.forgo()
+            elif rehearsal.is_due and life.follows():
+                rehearsal.begin()
         if self._stop.is_set() and not life.ended:
             self._notifier.notify("STOPPING=1")
             LOG.info("worker.draining")
@@ -213,15 +211,6 @@ class Worker:
     def _tree_changed(self) -> None:
         if self._life is not None:
             self._life.tree_changed()
-
-
-def _rehearse(spark: SparkSession, settings: Settings, schema: TableSchema) -> None:
-    try:
-        rehearse(spark, settings, schema)
-        LOG.info("worker.rehearsed")
-    except Exception as error:
-        # Whatever it is: nothing rests on it, and there is nobody else to say it.
-        LOG.warning("worker.cold", reason=said(error), exc_info=True)
 
 
 def _spark_log(settings: Settings) -> Path | None:

@@ -89,7 +89,8 @@ class Table:
             self._roll_back(instant)
         raise Unavailable(
             f"{self._settings.base_path}: a new instant would be {instant}, before the newest checkpoint's,"
-            f" {newest.requested}: the clock of this host is behind that of another worker; set it right"
+            f" {newest.requested}: the clock of this host, or the time zone of its JVM, is behind that of another"
+            " worker; set it right"
         )
 
     def complete(

@@ -76,6 +76,8 @@ def service_options(settings: Settings) -> Mapping[str, str]:
     """
     return {
         **_DEFAULTS,
+        # Hudi's own default is a minute, for which a worker that was killed while it cleans would hold up the table.
+        "hoodie.write.lock.zookeeper.session_timeout_ms": str(settings.session_timeout_ms),
         **settings.hudi,
         **_required(settings),
         "hoodie.clean.failed.writes.policy": "NEVER",

@@ -37,7 +37,8 @@ METHOD = """\
   first transaction is the warm-up (with two in flight it is counted, cold). Kafka Connect: from its first
   commit past the records that the sink warms up with to its last full one, by snapshot metadata. *End to
   end* is stated beside it for the sink (first transaction opened, to the last COMMITTED) and for Kafka
-  Connect (partitions assigned, to the last commit): all records of the topic, JVM cold.
+  Connect (partitions assigned, to the last commit): all records of the topic, from a
+  JVM that has done one small job at most.
 - **CPU** is that of the whole process tree, sampled four times a second. **Memory** is the highest
   resident size seen in the window: of the JVMs together, of the largest of the workers' own Pythons, and of
   Spark's Python workers together, so that pages which they share count more than once.

@@ -126,8 +126,8 @@ def _kill(fleet: Fleet, watch: Watch, kind: Kind, begun: dict[str, int]) -> Deat
             break
     at = time.time()
     victim.kill()
-    eventually("a commit", lambda: any(seen > at for seen in watch.seen.values()), 240, fleet.logs)
-    seconds = min(seen for seen in watch.seen.values() if seen > at) - at
+    eventually("a commit", lambda: any(seen > at for seen in list(watch.seen.values())), 240, fleet.logs)
+    seconds = min(seen for seen in list(watch.seen.values()) if seen > at) - at
     outcome = "committed" if open_now.header.instant in watch.seen else "aborted"
     if outcome == "committed" and watch.seen[str(open_now.header.instant)] <= at:
         outcome = "committed before the kill"

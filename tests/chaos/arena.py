@@ -5,9 +5,13 @@ from __future__ import annotations
 import shutil
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from types import TracebackType
+
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from coordination.errors import Unavailable
 from sink.local.servers import (
@@ -78,13 +82,29 @@ class Arena:
         self.kafka = KafkaServer(directory / "kafka", listeners=own)
         self.disk = directory / "disk"
         self.disk.mkdir(parents=True)
-        self.mounted = mount_small(self.disk, DISK)
+        self.mounted = False
+        self._ends = ExitStack()
 
     def __enter__(self) -> Arena:
+        with ExitStack() as ends:
+            self._start(ends)
+            self._ends = ends.pop_all()
+        return self
+
+    def _start(self, ends: ExitStack) -> None:
+        """`ends` undoes it, from the last to the first, also when it was not done to its end."""
+        for ways in self.ways.values():
+            ends.callback(ways.close)
+        if mount_small(self.disk, DISK):
+            self.mounted = True
+            ends.callback(unmount, self.disk)
+        ends.callback(self.zookeeper.stop)
         self.zookeeper.start()
+        ends.callback(self.kafka.stop)
         self.kafka.start()
         create_topic(self.kafka.address, TOPIC, PARTITIONS)
         self.workload = Workload(self.kafka.address, TOPIC, PARTITIONS, RATE, self.directory / ACKNOWLEDGED)
+        ends.callback(self.workload.stop)
         self.workload.start()
         settings = {
             "target.base.path": str(self.disk / "table"),
@@ -97,31 +117,28 @@ class Arena:
             "worker.rehearsal": True,
         }
         self.fleet = Fleet(self.directory / "fleet", self.zookeeper.address, self.kafka.address, TOPIC, settings)
+        ends.callback(self.fleet.close)
         self.fleet.table = self.disk / "table"
         for name in self.names:
             self.start(name)
-        self._watch = Watch(self.fleet.table)
         eventually("the table", (self.fleet.table / ".hoodie" / "timeline").exists, PATIENCE, self.fleet.logs)
-        self._watch.__enter__()
-        return self
+        self._watch = ends.enter_context(Watch(self.fleet.table))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._watch.__exit__()
-        self.workload.stop()
-        self.fleet.close()
-        for ways in self.ways.values():
-            ways.close()
-        self.kafka.stop()
-        self.zookeeper.stop()
-        if self.mounted:
-            unmount(self.disk)
+        self._ends.close()
 
     @property
     def commits(self) -> dict[str, float]:
         """Instants that were seen complete, and when they became so."""
         return dict(self._watch.seen)
+
+    @property
+    def longest_without_commit(self) -> float:
+        """In seconds, from the first commit to the last."""
+        seen = sorted(self.commits.values())
+        return max((later - earlier for earlier, later in pairwise(seen)), default=0.0)
 
     def start(self, name: str, failpoint: str = "") -> WorkerProcess:
         ways = self.ways[name]
@@ -155,6 +172,17 @@ class Arena:
             shutil.rmtree(server.directory / "data")
         self.zookeeper.start()
         self.fleet.reconnect()
+
+    def add_partition(self) -> None:
+        """Nothing is sent there."""
+        admin = AdminClient({"bootstrap.servers": self.kafka.address})
+        count = len(admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions)
+        admin.create_partitions([NewPartitions(TOPIC, count + 1)])[TOPIC].result(30)
+
+    def stop_workers(self) -> None:
+        """The table is left as it is."""
+        for name in self.names:
+            self.worker(name).kill()
 
     def epoch(self) -> int:
         return self.fleet.wait("ZooKeeper answers", lambda _: True).epoch

@@ -25,11 +25,12 @@ from tests.disk import FullDisk, ReadOnlyDisk
 from tests.kafka_log import lose_end
 from tests.waiting import eventually
 
-Fault = Callable[[Arena, Random], str]
-"""Says what it did, when all is whole again."""
+Fault = Callable[[Arena, Random], str | None]
+"""Says what it did, when all is whole again; None: nothing."""
 
 ADVANCE = "Write:advance to the checkpoint"
 """What a coordinator asks for only after ZooKeeper was emptied."""
+RECORD = "Write:record new partitions"
 OPERATIONS = (
     "ReadKeeper",
     "ReadTable",
@@ -49,7 +50,10 @@ OPERATIONS = (
     "RollBack",
     "Write:tidy",
     ADVANCE,
+    RECORD,
 )
+SELDOM = ("Write:tidy.before", "Write:tidy.after")
+"""They need a death between the multis of a plan, and here plans fit into one."""
 POINTS = ("Complete.guarded", *(f"{operation}.{side}" for operation in OPERATIONS for side in ("before", "after")))
 
 
@@ -66,13 +70,15 @@ def kill_worker(arena: Arena, chance: Random) -> str:
     return f"SIGKILL to {name}"
 
 
-def kill_half(arena: Arena, chance: Random) -> str:
+def kill_half(arena: Arena, chance: Random) -> str | None:
+    """A JVM without its Python ends, and a Python without its JVM ends itself: nobody else has to kill it."""
     name, part = arena.someone(chance), chance.choice((Part.PYTHON, Part.JVM))
     worker = arena.worker(name)
-    if worker.running and (part is Part.PYTHON or worker.jvm_pid):
-        worker.kill_part(part)
-    _rest(chance, 5)
-    # A JVM without its Python holds nothing any more; a Python without its JVM ends itself, in time.
+    if not worker.running or worker.jvm_pid is None:
+        return None
+    worker.kill_part(part)
+    gone = f"{name} is gone, without its {part.value}"
+    eventually(gone, lambda: not worker.running and worker.jvm_pid is None, 60, arena.fleet.logs)
     worker.kill()
     return f"SIGKILL to the {part.value} of {name} alone"
 
@@ -81,7 +87,8 @@ def kill_at_failpoint(arena: Arena, chance: Random) -> str:
     """All others are killed too: so the one with the failpoint has every part, and comes to its point."""
     name, point = arena.someone(chance), next(arena.points)
     arena.worker(name).kill()
-    (arena.fleet.points / point).unlink(missing_ok=True)
+    fired = arena.fleet.points / point
+    fired.unlink(missing_ok=True)
     worker = arena.start(name, f"{point}=kill")
     eventually(f"{name} is back, or dead", lambda: _is_member(arena, name) or not worker.running, 120)
     for other in arena.names:
@@ -89,21 +96,22 @@ def kill_at_failpoint(arena: Arena, chance: Random) -> str:
             arena.worker(other).kill()
     if point.startswith(ADVANCE):
         arena.empty_zookeeper()
+    if point.startswith(RECORD):
+        arena.add_partition()
     deadline = time.monotonic() + 40
     while worker.running and time.monotonic() < deadline:
         time.sleep(0.2)
-    fired = not worker.running
     worker.kill()
-    if fired:
+    if fired.exists():
         arena.fired.add(point)
-    return f"{name} killed at {point}" if fired else f"{name} killed, waiting for {point} in vain"
+    return f"{name} killed at {point}" if fired.exists() else f"{name} killed, waiting for {point} in vain"
 
 
-def pause_worker(arena: Arena, chance: Random) -> str:
+def pause_worker(arena: Arena, chance: Random) -> str | None:
     name, part = arena.someone(chance), chance.choice((Part.GROUP, Part.GROUP, Part.PYTHON, Part.JVM))
     worker, seconds = arena.worker(name), SESSION_SECONDS * chance.uniform(0.5, 3)
     if not worker.running or (part is not Part.GROUP and not worker.jvm_pid):
-        return f"{name} was not there to be stopped"
+        return None
     worker.signal(signal.SIGSTOP, part)
     time.sleep(seconds)
     if worker.running and (part is not Part.JVM or worker.jvm_pid):
@@ -151,10 +159,10 @@ def stop_kafka(arena: Arena, chance: Random) -> str:
     return f"Kafka killed, {seconds:.1f} s later started again"
 
 
-def refuse_writes(arena: Arena, chance: Random) -> str:
+def refuse_writes(arena: Arena, chance: Random) -> str | None:
     trouble = chance.choice((FullDisk, ReadOnlyDisk))(arena.disk)
     if not arena.mounted:
-        return f"{trouble.error}: not done, mounting needs root"
+        return None  # it needs root
     trouble.begin()
     _rest(chance, 15)
     trouble.end()
@@ -163,7 +171,8 @@ def refuse_writes(arena: Arena, chance: Random) -> str:
 
 def truncate_log(arena: Arena, _: Random) -> str:
     """Kafka deletes all that has landed, as retention does."""
-    landed = {place: state.start for place, state in arena.fleet.view().states.items()}
+    view = arena.fleet.wait("ZooKeeper answers", lambda _: True)
+    landed = {place: state.start for place, state in view.states.items()}
     places = [KafkaPlace(place.topic, place.partition, offset) for place, offset in landed.items()]
     admin = _admin(arena)
     for deleted in admin.delete_records(places).values():
@@ -225,7 +234,7 @@ def rolling_restart(arena: Arena, _: Random) -> str:
     for name in arena.names:
         worker = arena.worker(name)
         worker.terminate()
-        worker.wait(120)
+        assert (status := worker.wait(120)) == 0, f"{name} ended with {status}\n{arena.fleet.logs()}"
         arena.start(name)
         eventually(f"{name} is back", lambda name=name: _is_member(arena, name), 120, arena.fleet.logs)  # type: ignore[misc]
     return "rolling restart"
@@ -276,7 +285,11 @@ def _admin(arena: Arena) -> AdminClient:
 
 def _is_member(arena: Arena, name: str) -> bool:
     """Under its present process id: the znode of one that was killed stays for a while."""
-    return any((member.worker, member.pid) == (name, arena.worker(name).pid) for member in arena.fleet.view().members)
+    try:
+        members = arena.fleet.view().members
+    except Unavailable:
+        return False
+    return any((member.worker, member.pid) == (name, arena.worker(name).pid) for member in members)
 
 
 def _rest(chance: Random, most: float) -> None:

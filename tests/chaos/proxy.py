@@ -64,7 +64,12 @@ class Proxy:
                 continue
             server.settimeout(None)
             pair = client, server
-            self._pairs.add(pair)
+            with self._changed:
+                self._pairs.add(pair)
+                late = self._mode is Mode.CUT
+            if late:
+                self._end(pair)  # cut while it was being made
+                continue
             for source, sink, held in ((client, server, Mode.NOTHING_OUT), (server, client, Mode.NOTHING_IN)):
                 threading.Thread(target=self._forward, args=(pair, source, sink, held), daemon=True).start()
 

@@ -10,8 +10,9 @@ from random import Random
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hudi import HudiTableBuilder
 
-from tests.chaos.__main__ import run
+from tests.chaos.__main__ import Least, run
 from tests.chaos.arena import ACKNOWLEDGED
 from tests.chaos.auditor import audit
 from tests.chaos.nemesis import cut_off, kill_at_failpoint, kill_zookeepers
@@ -26,7 +27,8 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
     """Exit status and directory of a run."""
     directory = tmp_path_factory.mktemp("chaos")
     faults = (kill_zookeepers, kill_at_failpoint, cut_off)
-    return run(directory, Random(1), workers=2, faults=faults, least=1), directory
+    least = Least(faults=3, takeovers=1, commits=3, points=1)
+    return run(directory, Random(1), workers=2, faults=faults, least=least), directory
 
 
 def test_a_fleet_under_load_loses_and_repeats_nothing_while_things_break(ended: tuple[int, Path]) -> None:
@@ -49,7 +51,9 @@ def _acknowledge_at_another_offset(directory: Path) -> None:
 
 
 def _repeat_a_row(directory: Path) -> None:
-    file = min((directory / "table").glob("*.parquet"))
+    table = directory / "table"
+    read = pa.Table.from_batches(HudiTableBuilder.from_base_uri(str(table)).build().read())
+    file = table / str(read.column("_hoodie_file_name")[0])
     rows = pq.read_table(file)
     pq.write_table(pa.concat_tables([rows, rows.slice(0, 1)]), file)
 

@@ -20,7 +20,7 @@ class Workload:
     def __init__(self, bootstrap: str, topic: str, partitions: int, rate: float, acknowledged: Path) -> None:
         self._settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 0}
         self._topic, self._partitions, self._rate = topic, partitions, rate
-        self._file = acknowledged.open("w")
+        self._file = acknowledged.open("w", buffering=1)
         self._ended = threading.Event()
         self._sending = threading.Lock()
         self._producer = Producer(self._settings)

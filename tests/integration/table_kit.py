@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
@@ -27,7 +28,7 @@ from sink.session import start_session
 from sink.table import Table
 from sink.table.gateway import Hudi
 from sink.table.lock import TableLocks
-from sink.table.options import commit_options
+from sink.table.options import commit_options, service_options
 
 DDL = "id bigint, kind string"
 SINK = "orders"
@@ -114,6 +115,21 @@ class Driver:
         return reader.load(self.settings.base_path).count()
 
 
+def hudis_lock(spark: SparkSession, given: Settings) -> Any:
+    """Hudi's own lock provider, as the sink's table services configure it."""
+    hudi = Hudi(spark, given.base_path, "{}", service_options(given))
+    properties = hudi.java.common.config.TypedProperties()
+    for name, value in service_options(given).items():
+        properties.setProperty(name, value)
+    return hudi.java.client.transaction.lock.ZookeeperBasedLockProvider(
+        hudi.java.common.config.LockConfiguration(properties), hudi.storage_conf
+    )
+
+
+def try_lock(spark: SparkSession, provider: Any, seconds: int) -> bool:
+    return bool(provider.tryLock(seconds, spark.sparkContext._jvm.java.util.concurrent.TimeUnit.SECONDS))
+
+
 class Other:
     """A driver in another process, with a JVM of its own, on a host in the zone."""
 
@@ -137,6 +153,12 @@ class Other:
         line = self._process.stdout.readline()
         assert line, f"the other driver ended; see {self._log}"
         return json.loads(line)
+
+    def kill_all(self) -> None:
+        """SIGKILL for the JVM and Python: neither says good-bye."""
+        for child in psutil.Process(self._process.pid).children(recursive=True):
+            child.kill()
+        self.kill()
 
     def kill(self) -> None:
         """SIGKILL for Python and, with its standard input gone, the end of the JVM."""
@@ -173,6 +195,8 @@ def _perform(driver: Driver, name: str, arguments: Sequence[Any]) -> Any:
             # By ten hours, as Hudi sees it, which takes the zone from here with its first instant.
             zones = driver.spark._jvm.java.util.TimeZone
             return zones.setDefault(zones.getTimeZone("GMT+10"))
+        case "take_hudis_lock":
+            return try_lock(driver.spark, hudis_lock(driver.spark, driver.settings), 60)
         case "begin":
             return driver.table.begin(*arguments)
         case "write":

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from sink import rehearsal
 from sink.rehearsal import rehearse
 from sink.schema import parse_ddl
 from tests.integration.conftest import RECORDS, MakeFleet
@@ -25,17 +26,23 @@ def test_a_rehearsal_leaves_nothing_and_tells_nobody(
     scratch.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     with socket.create_server(("127.0.0.1", 0)) as called:
+        called.setblocking(False)
         callback = {
             "hoodie__write__commit__callback__on": "true",
             "hoodie__write__commit__callback__http__url": f"http://127.0.0.1:{called.getsockname()[1]}/",
+            "hoodie__write__commit__callback__http__timeout__seconds": "1",
         }
         given = settings(tmp_path / "table", "127.0.0.1:9", **callback)
-        rehearse(spark, given, parse_ddl(DDL, given.provenance))
-        called.setblocking(False)
+        schema = parse_ddl(DDL, given.provenance)
+        rehearse(spark, given, schema)
         with pytest.raises(BlockingIOError):
             called.accept()
-    assert list(scratch.iterdir()) == []
-    assert not (tmp_path / "table").exists()
+        assert list(scratch.iterdir()) == []
+        assert not (tmp_path / "table").exists()
+        # It would have been called, had the setting taken part.
+        monkeypatch.setattr(rehearsal, "_EXERCISED", "hoodie.")
+        rehearse(spark, given, schema)
+        called.accept()[0].close()
 
 
 def test_who_does_not_lead_rehearses_and_who_leads_does_not(fleet: MakeFleet) -> None:
@@ -44,5 +51,7 @@ def test_who_does_not_lead_rehearses_and_who_leads_does_not(fleet: MakeFleet) ->
         it.start(name)
     it.wait_landed(dict.fromkeys(range(3), RECORDS // 3))
     eventually("a rehearsal", lambda: any(map(it.rehearsed, it.workers)), 240, it.logs)
-    leader = (it.view().coordinator or "").rpartition(":")[0]
-    assert [name for name in it.workers if it.rehearsed(name)] == [name for name in it.workers if name != leader]
+    leader = it.coordinator()
+    assert [name for name in it.workers if it.rehearsed(name)] == [
+        name for name, worker in it.workers.items() if worker is not leader
+    ]

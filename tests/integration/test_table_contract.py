@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from coordination import tree
 from coordination.keeper import Keeper
 from coordination.messages import Begin, Complete, Done, FindHeld, Operation, Outcome, ReadTable, Request, RollBack
-from coordination.model import Slice, TableView
+from coordination.model import InstantState, Slice, TableView
 from coordination.tree import Create
 from sink.kafka import Log
 from sink.metrics import Metrics
@@ -163,22 +163,25 @@ class Script:
         assert seen[0] == seen[1], self.ends[-3:]
 
     def _write(self, which: int) -> None:
-        if not self._pending(which):
+        """Also late, under an instant that was rolled back."""
+        if (state := self._state(which)) not in (InstantState.PENDING, InstantState.ROLLED_BACK):
             return
+        if state is InstantState.ROLLED_BACK:
+            self.ends.append("late file")
         for side in self._sides:
             side.write(side.instants[which], len(self._files))
         self._files.append(which)
 
     def _roll_back_as_another(self, which: int) -> None:
-        if not self._pending(which):
+        if self._state(which) is not InstantState.PENDING:
             return
         for side in self._sides:
             side.roll_back_as_another(side.instants[which])
         self.ends.append("rolled back by another")
 
-    def _pending(self, which: int) -> bool:
+    def _state(self, which: int) -> InstantState:
         side = self._sides[0]
-        return str(which) in _named(_view(side), side.instants).orphans
+        return _named(_view(side), side.instants).instants[str(which)]
 
     def _both(self, what: str, build: Callable[[Side], Operation]) -> Outcome:
         outcomes = [side.perform(build(side)) for side in self._sides]
@@ -215,5 +218,5 @@ def test_random_requests_end_alike_and_leave_the_same_view(real: Real, seed: int
     for _ in range(REQUESTS):
         script.step()
         script.assert_same_view()
-    for kind in ("upon", "behind", "ahead of", "roll back", "by another", "Done", "Refused", "Failed"):
+    for kind in ("upon", "behind", "ahead of", "roll back", "by another", "late", "Done", "Refused", "Failed"):
         assert any(kind in each for each in script.ends), f"nothing was {kind}: {script.ends}"

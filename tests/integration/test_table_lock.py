@@ -13,10 +13,8 @@ from pyspark.sql import SparkSession
 
 from coordination.errors import Unavailable
 from sink.config import Settings
-from sink.table.gateway import Hudi
 from sink.table.lock import TableLocks, lock_path
-from sink.table.options import service_options
-from tests.integration.table_kit import connected, settings
+from tests.integration.table_kit import Other, connected, hudis_lock, settings, try_lock
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -37,26 +35,15 @@ def client(chroot: str) -> Iterator[KazooClient]:
 @pytest.fixture
 def hudis(spark: SparkSession, given: Settings) -> Iterator[Callable[[], Any]]:
     """Hudi's ZooKeeper lock providers, as another writer of the table configures them."""
-    hudi = Hudi(spark, given.base_path, "{}", service_options(given))
     made = []
 
     def make() -> Any:
-        properties = hudi.java.common.config.TypedProperties()
-        for name, value in service_options(given).items():
-            properties.setProperty(name, value)
-        lock = hudi.java.client.transaction.lock.ZookeeperBasedLockProvider(
-            hudi.java.common.config.LockConfiguration(properties), hudi.storage_conf
-        )
-        made.append(lock)
-        return lock
+        made.append(hudis_lock(spark, given))
+        return made[-1]
 
     yield make
     for lock in made:
         lock.close()
-
-
-def try_lock(spark: SparkSession, provider: Any, seconds: int) -> bool:
-    return bool(provider.tryLock(seconds, spark.sparkContext._jvm.java.util.concurrent.TimeUnit.SECONDS))
 
 
 def test_hudi_waits_while_we_hold_the_lock(spark: SparkSession, given: Settings, client: KazooClient, hudis) -> None:
@@ -123,6 +110,20 @@ def test_a_holder_whose_session_ended_does_not_lock_the_table_for_ever(given: Se
         holding = TableLocks(other, given)()
         holding.__enter__()
         assert len(client.get_children(lock_path(given))) == 1
+    with TableLocks(client, given, wait=30)():
+        pass
+
+
+def test_a_worker_killed_in_hudis_table_services_locks_the_table_no_longer_than_its_session(
+    given: Settings, client: KazooClient, chroot: str, tmp_path: Path
+) -> None:
+    other = Other(tmp_path / "table", chroot)
+    try:
+        assert other.ask("take_hudis_lock")
+        assert len(client.get_children(lock_path(given))) == 1
+    finally:
+        other.kill_all()
+    assert given.session_timeout_ms < 15_000
     with TableLocks(client, given, wait=30)():
         pass
 

@@ -64,6 +64,7 @@ def test_a_coordinator_paused_beyond_its_session_is_refused_and_rejoins(fleet: M
     it.wait("w1's session has ended", lambda v: all(m.incarnation != old for m in v.members))
     it.wait_landed(ENDS)
     paused.resume()
+    it.wait_for_log("w1", "session.lost")
     it.wait("w1 has rejoined", lambda v: any(m.worker == "w1" and m.incarnation != old for m in v.members))
     produce(it.kafka, it.topic, 3000, PARTITIONS, first=RECORDS)
     it.wait_landed({p: end + 1000 for p, end in ENDS.items()})
@@ -82,6 +83,7 @@ def test_a_participant_paused_beyond_its_session_is_refused_and_rejoins(fleet: M
     old = {m.incarnation for m in it.view().members if m.worker == "w2"}
     it.wait_landed({p: end + 1000 for p, end in ENDS.items()})
     paused.resume()
+    it.wait_for_log("w2", "session.lost")
     it.wait("w2 has rejoined", lambda v: any(m.worker == "w2" and m.incarnation not in old for m in v.members))
     it.assert_exactly_once(RECORDS + 3000)
 

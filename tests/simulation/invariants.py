@@ -12,13 +12,16 @@ from coordination.model import (
     Checkpoint,
     InstantState,
     OpenRange,
+    PartitionState,
     Phase,
     Slice,
     TopicPartition,
 )
-from coordination.offsets import DataLossPolicy
+from coordination.offsets import DataLossPolicy, OffsetReset
 from coordination.phases import TRANSITIONS
 from coordination.tree import KeeperView, Transaction
+from tests.simulation.faults import Profile
+from tests.simulation.log import SimLog
 from tests.simulation.table import SimInstant, SimTable, slice_of
 
 if TYPE_CHECKING:
@@ -43,17 +46,17 @@ class Violation(AssertionError):
 class Invariants:
     """Watches ZooKeeper and the table from outside; asks neither machine anything."""
 
-    def __init__(self, in_flight: int, policy: DataLossPolicy) -> None:
-        self._in_flight = in_flight
-        self._policy = policy
+    def __init__(self, profile: Profile, log: SimLog) -> None:
+        self._profile = profile
+        self._log = log
         self._view: KeeperView | None = None
         self._epoch = 0
         self.table: SimTable | None = None
         self.visible: dict[TopicPartition, list[tuple[int, int]]] = {}
         self.origin: dict[TopicPartition, int] = {}
-        self.prepared: set[str] = set()
+        self.prepared: set[str | None] = set()
         self.aborted: set[str] = set()
-        self.undecided: set[str] = set()
+        self.undecided: set[str | None] = set()
         self.halts: list[str] = []
         self._tampered = False
         self.restored = False
@@ -72,7 +75,8 @@ class Invariants:
         group = len(vars(machine)["_group"])
         memory = sum(len(kept) for kept in vars(machine).values() if isinstance(kept, _COLLECTIONS)) - group
         if memory > REMEMBERED or group > QUEUED:
-            raise Violation("queues are bounded", f"{type(machine).__name__} holds {vars(machine)}")
+            sizes = {name: len(kept) for name, kept in vars(machine).items() if isinstance(kept, _COLLECTIONS)}
+            raise Violation("queues are bounded", f"{type(machine).__name__}: {sizes}")
 
     # ZooKeeper
 
@@ -98,6 +102,7 @@ class Invariants:
             raise Violation("the epoch only rises", f"{before.epoch} -> {view.epoch}")
         if view.ledger.last < before.ledger.last or view.ledger.committed < before.ledger.committed:
             raise Violation("the ledger only goes forward", f"{before.ledger} -> {view.ledger}")
+        self._gaps(before, view)
         if view.halt is not None and before.halt is None:
             self.halts.append(view.halt.reason)
 
@@ -113,6 +118,8 @@ class Invariants:
         """ZooKeeper was emptied, or is older than it was: what the table has never seen may begin anywhere again,
         and a commit has lost its decision record, so that its instant may look like an orphan, or as undecided."""
         self.restored = False
+        # What became PREPARED while the tree was not whole is seen only now.
+        self.prepared |= {t.header.instant for t in view.transactions if t.header.phase is Phase.PREPARED}
         self.undecided |= self.prepared
         self._forget_origins(())
         self._cut.clear()
@@ -130,6 +137,10 @@ class Invariants:
                     raise Violation("transaction numbers rise", f"{number} after {before.ledger.last}")
                 if t.header.phase not in (Phase.PLANNED, Phase.ABORTED):
                     raise Violation("a transaction begins PLANNED", f"{t.header}")
+                if t.plan.slices and self._halted_before(t, before):
+                    raise Violation("a sink that is halted plans nothing", f"{t.header}")
+                if self._profile.single_writer and len(t.plan.slices) > 1:
+                    raise Violation("one worker writes where one has to", f"{t.header}: {sorted(t.plan.slices)}")
                 for piece in t.plan:
                     self._planned(piece, after)
             elif known.header.phase is not t.header.phase:
@@ -140,6 +151,11 @@ class Invariants:
                 self._has_aborted(t.header.instant, number)
         for number in set(old) - set(new):
             self._ended(old[number])
+
+    def _halted_before(self, t: Transaction, seen: KeeperView) -> bool:
+        """A plan that was made before may arrive after: by the clock of coordinators, where it does not jump."""
+        halt = seen.halt
+        return halt is not None and not self._profile.clock_jumps and t.header.times[Phase.PLANNED.value] > halt.at
 
     def _planned(self, piece: Slice, view: KeeperView) -> None:
         state = view.states.get(piece.source)
@@ -197,7 +213,7 @@ class Invariants:
     def _order(self, transactions: Collection[Transaction]) -> None:
         working = [t for t in transactions if t.plan.slices or t.header.phase is not Phase.ABORTED]
         live = [t for t in working if t.header.phase is not Phase.ABORTED]
-        if len(live) > self._in_flight:
+        if len(live) > self._profile.in_flight:
             raise Violation(
                 "no more transactions than may be in flight", f"{[t.header.number for t in live]}"
             )
@@ -209,7 +225,9 @@ class Invariants:
 
     def _ranges(self, before: KeeperView, after: KeeperView) -> None:
         for source, state in after.states.items():
-            self.origin.setdefault(source, state.start)
+            if source not in self.origin:
+                self._begins(source, state)
+                self.origin[source] = state.start
         for source, old in before.states.items():
             new = after.states.get(source)
             if new is None:
@@ -222,6 +240,30 @@ class Invariants:
                     continue
                 self._vanished(source, kept, new.end, new.generation, new.open)
 
+    def _begins(self, source: TopicPartition, state: PartitionState) -> None:
+        """At the log's beginning, as it was when it was looked at, unless the topic is new and its past not wanted."""
+        newest = self.table.newest if self.table else None
+        ends = newest.ends if newest else {}
+        added = any(known.topic == source.topic for known in ends)
+        if source in ends or not self._is_read(source, state) or self._tampered or self._table_restored:
+            return
+        if (added or self._profile.reset is OffsetReset.EARLIEST) and state.start > self._log.partitions[source].start:
+            raise Violation("a partition is read from its beginning", f"{source} from {state.start}")
+
+    def _gaps(self, before: KeeperView, after: KeeperView) -> None:
+        """What is declared lost cannot be read any more."""
+        for gap in set(after.ledger.gaps) - set(before.ledger.gaps):
+            source = TopicPartition(gap.topic, gap.partition)
+            state = after.states.get(source)
+            if state is None or not self._is_read(source, state) or self._tampered or self._table_restored:
+                continue
+            if self._log.partitions[source].start < gap.end:
+                raise Violation("only what is lost is declared a gap", f"{gap}, {self._log.partitions[source]}")
+
+    def _is_read(self, source: TopicPartition, state: PartitionState) -> bool:
+        """Whether the log is still the one that the state is of."""
+        return source in self._log.partitions and self._log.ids[source.topic] == state.topic_id
+
     def _vanished(
         self, source: TopicPartition, gone: OpenRange, end: int, generation: int, now: Iterable[OpenRange]
     ) -> None:
@@ -233,7 +275,7 @@ class Invariants:
         if parts and parts[0][0] == gone.start and parts[-1][1] == gone.end:
             self._forget_slices(source, gone)
             return  # divided: contiguous, or it would not be a well-formed state
-        if self._policy is DataLossPolicy.SKIP and not self._covers(source, gone.start, gone.end):
+        if self._profile.policy is DataLossPolicy.SKIP and not self._covers(source, gone.start, gone.end):
             self._forget_slices(source, gone)
             return  # abandoned for a gap: it is planned anew, or lies in the gap; the end of the run tells
         raise Violation("an open range keeps its shape until AFTER", f"{source} {gone} -> {end} {list(now)}")

@@ -26,7 +26,7 @@ from coordination import (
 from coordination.coordinator import _ADVANCE, Coordinator
 from coordination.messages import Answered, Complete, Done, RollBack, Unknown, Write
 from coordination.model import PartitionState, Phase, SliceResult, TopicPartition, WriteStatus
-from coordination.offsets import LostPrefix
+from coordination.offsets import LostPrefix, OffsetReset
 from coordination.participant import Participant
 from coordination.patience import Backoff
 from coordination.tree import Check, Create, Delete, Set
@@ -455,6 +455,63 @@ def _gap_skipped_under_fail(patch: Patch) -> None:
     patch(offsets, "reconcile", reconcile)
 
 
+def _begins_at_the_end(patch: Patch) -> None:
+    usual = offsets.reconcile
+
+    def reconcile(source: Any, recorded: Any, observed: Any, policy: Any, _: Any) -> Any:
+        return usual(source, recorded, observed, policy, OffsetReset.LATEST)
+
+    patch(offsets, "reconcile", reconcile)
+
+
+def _gap_to_the_end(patch: Patch) -> None:
+    usual = offsets._lost_prefix
+
+    def lost_prefix(source: Any, recorded: Any, _: int, end: int, policy: Any) -> Any:
+        return usual(source, recorded, end, end, policy)
+
+    patch(offsets, "_lost_prefix", lost_prefix)
+
+
+def _planned_though_halted(patch: Patch) -> None:
+    usual = Coordinator._plan
+
+    def plan(self: Coordinator) -> Any:
+        seen = self._view
+        assert seen is not None
+        self._view = blind = replace(seen, halt=None)
+        operation = usual(self)
+        if self._view is blind:
+            self._view = seen
+        return operation
+
+    patch(coordinator, "RULES", tuple(plan if rule is usual else rule for rule in coordinator.RULES))
+
+
+def _term_not_checked(patch: Patch) -> None:
+    usual = Coordinator._check_term
+
+    def check(self: Coordinator) -> Any:
+        vars(self)["_resign"] = lambda _reason: None
+        usual(self)
+        del vars(self)["_resign"]
+
+    patch(coordinator, "RULES", tuple(check if rule is usual else rule for rule in coordinator.RULES))
+
+
+def _never_published_again(patch: Patch) -> None:
+    patch(planner, "_must_publish", lambda *_: False)
+
+
+def _several_writers(patch: Patch) -> None:
+    usual = planning.assigned
+
+    def assigned(*arguments: Any) -> Any:
+        return usual(*arguments[:-1], None)
+
+    patch(planning, "assigned", assigned)
+
+
 def _epoch_from_zookeeper_alone(patch: Patch) -> None:
     usual = Coordinator._raise_epoch
 
@@ -607,6 +664,7 @@ OLDER = {"table_restores": 0.05, "tampering": 0.0, "busy": 40.0}
 SLOW = {"write_seconds": 10.0, "write_timeout": 4.0, "workers": 1, "slice_records": 50, "flush_size": 20}
 TOO_MUCH = {"capacity": 150, "flush_size": 1000, "workers": 1}
 LONG = {"busy": 200.0, "crashes": 0.0, "expiries": 0.0, "capacity": 0, "partitions": 2}
+ADDED = {"reset": OffsetReset.LATEST, "new_partitions": 0.5}
 GAPS = {"data_loss": 0.2, "policy": offsets.DataLossPolicy.SKIP}
 
 CAUGHT: tuple[Mutant, ...] = (
@@ -664,7 +722,14 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("let the same worker try again", _retry_by_the_same_writer, faults=POISON),
     Mutant("the same deadline for every attempt", _same_deadline_for_every_attempt, faults=SLOW),
     Mutant("go on over a table that is older than it was", _older_table_accepted, faults=OLDER),
-    Mutant("stay in an office that has passed on", _without(Coordinator._check_term), faults=PAUSES),
+    Mutant("stay in an office that has passed on", _term_not_checked, 150, faults=PAUSES),
+    Mutant("remember what has ended", _without(Coordinator._check_term), faults=PAUSES),
+    Mutant("begin at the end of the log", _begins_at_the_end, faults={"reset": OffsetReset.EARLIEST}),
+    Mutant("begin an added partition at its end", _begins_at_the_end, faults=ADDED),
+    Mutant("skip more than was lost", _gap_to_the_end, faults=GAPS),
+    Mutant("plan though halted", _planned_though_halted, 100, faults={"truncations": 0.1}),
+    Mutant("several writers where one has to write", _several_writers, faults={"single_writer": True, "workers": 3}),
+    Mutant("never publish the checkpoint again", _never_published_again, faults={"foreign_commits": 1.0}),
     Mutant("PREPARED before the predecessor is COMMITTED", _next_prepared_too_early, 200, faults=TWO),
     Mutant("leave the configuration unsaid", _without(Coordinator._stamp_config), faults=MIXED),
 )

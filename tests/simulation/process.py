@@ -36,6 +36,8 @@ CONFIG = "config"
 ANOTHER_CONFIG = "another config"
 TICK = 0.25
 DRAIN_SECONDS = 60.0
+REPUBLISH_AFTER = 5
+"""Commits of others: archiving must not get past our newest checkpoint."""
 
 
 class Process:
@@ -310,7 +312,7 @@ class Process:
             reset=profile.reset,
             on_data_loss=profile.policy,
             single_writer=profile.single_writer,
-            republish_after=5,
+            republish_after=REPUBLISH_AFTER,
         )
         self.coordinator = Coordinator(config)
         self.world.machines.append(self.coordinator)

@@ -41,7 +41,12 @@ def rarely_collect() -> None:
 
 
 def simulate(seed: int) -> Report:
-    return World(seed).run()
+    try:
+        return World(seed).run()
+    except Exception as error:
+        # A defect of the simulator itself: which run shows it?
+        error.add_note(f"seed {seed}")
+        raise
 
 
 def too_little(totals: Mapping[str, int], runs: int) -> dict[str, int]:

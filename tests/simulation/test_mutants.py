@@ -16,4 +16,8 @@ from tests.simulation.world import World
 def test_a_broken_protocol_is_caught(mutant: Mutant) -> None:
     with mutated(mutant):
         runs = (World(seed, mutant.profile(draw(Random(seed)))).run() for seed in range(mutant.seeds))
-        assert any(report.violation is not None for report in runs), f"survived {mutant.seeds} seeds"
+        broken = next((report for report in runs if report.violation is not None), None)
+    assert broken is not None, f"survived {mutant.seeds} seeds"
+    assert broken.violation is not None
+    assert broken.violation.invariant != "a machine never raises", f"not broken, but defective: {broken.violation}"
+    assert World(broken.seed, broken.profile).run().violation is None, "the whole protocol breaks there too"

@@ -25,13 +25,16 @@ from tests.simulation.faults import Profile, draw
 from tests.simulation.invariants import Invariants, Violation
 from tests.simulation.keeper import SimKeeper
 from tests.simulation.log import SimLog
-from tests.simulation.process import ANOTHER_CONFIG, CONFIG, Process
+from tests.simulation.process import ANOTHER_CONFIG, CONFIG, REPUBLISH_AFTER, Process
 from tests.simulation.table import SimTable
 
 QUIET = 400.0
 HALVING = 1200.0
-"""More of it, where batches have to be divided again and again before workers can write them."""
+"""More of it, for each transaction in flight, where batches have to be divided again and again before workers can write
+them: with the older one the younger is aborted, and what it has written was for nothing."""
 RECOVERING = 5.0
+MANY_OTHERS = 0.9
+"""Commits of others a second, from which on they go on for a while when nothing is produced any more."""
 TRACE = 80
 
 
@@ -54,17 +57,18 @@ class World:
         self.now = 0.0
         self._healed = False
         self._recovering_until = 0.0
+        self._others_until = 0.0
         self.counts: Counter[str] = Counter()
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._names = itertools.count(1)
         self._trace: deque[tuple[float, tuple[Any, ...]]] = deque(maxlen=trace)
         self._digest = 0
-        self.invariants = Invariants(self.profile.in_flight, self.profile.policy)
+        self.log = SimLog("cluster-1")
+        self.invariants = Invariants(self.profile, self.log)
         self.keeper = SimKeeper(self._keeper_changed)
         self.table = SimTable(self.invariants)
         self.invariants.table = self.table
-        self.log = SimLog("cluster-1")
         self.topics = tuple(f"t{n}" for n in range(self.profile.topics))
         self.processes: list[Process] = []
         self.machines: list[object] = []
@@ -84,7 +88,7 @@ class World:
             self._begin()
             self._until(self.profile.busy)
             self._heal()
-            self._until(self.now + QUIET + HALVING * bool(self.profile.capacity), self._settled)
+            self._until(self.now + QUIET + HALVING * self.profile.in_flight * bool(self.profile.capacity), self._settled)
             self._verdict()
         except Violation as violation:
             report.violation = violation
@@ -355,14 +359,20 @@ class World:
         if self.profile.one_survivor:
             for process in self.processes[1:]:
                 process.crash()
+        if self.profile.foreign_commits > MANY_OTHERS:
+            self._others_until = self.now + 2.0 * REPUBLISH_AFTER
+            for number in range(REPUBLISH_AFTER):
+                self.after(2.0 * number + 2.0, self.table.foreign_commit)
 
     def _settled(self) -> bool:
         view = self.tree()
-        if view is None:
+        if view is None or self.now <= self._others_until:
             return False
         if view.halt is not None:
             return True
         if view.transactions or view.inert or self.table.pending():
+            return False
+        if self.table.newest is not None and self.table.view(()).commits_since >= REPUBLISH_AFTER:
             return False
         return all(
             (
