@@ -28,7 +28,7 @@ from sink.schema import TableSchema
 from sink.table.creation import create_or_verify
 from sink.table.gateway import Hudi
 from sink.table.options import commit_options
-from sink.table.services import run_services
+from sink.table.services import run_services, sweep
 from sink.table.timeline import CHECKPOINT_KEY, EPOCH_KEY, NUMBER_KEY, SINK_KEY, Snapshot, Timeline
 
 _DATA_FILE = re.compile(r"([^/]+)_[^_/]+_([0-9]+)\.parquet\Z")
@@ -124,7 +124,9 @@ class Table:
             self._roll_back(instant)
 
     def held(self, stats: Sequence[str]) -> tuple[str, ...]:
-        """File ids of these stats that the table already holds, those of replaced file groups included."""
+        """File ids of these stats that the table already holds, those of replaced file groups included. What a late
+        task left of them under an instant that was rolled back is removed.
+        """
         if not stats:
             return ()
         written = [json.loads(stat) for stat in stats]
@@ -132,7 +134,11 @@ class Table:
         with self._reading():
             now = self._timeline.snapshot()
             names = self._hudi.data_files(sorted({stat["partitionPath"] for stat in written}))
-        found = {m[1] for m in map(_DATA_FILE.fullmatch, names) if m and m[1] in ids and _counts(now, m[2])}
+            files = [m.groups() for m in map(_DATA_FILE.fullmatch, names) if m and m[1] in ids]
+            if any(_was_rolled_back(now, instant) for _, instant in files):
+                # Of an instant before the active timeline readers would take it for committed.
+                sweep(self._hudi, self._timeline)
+        found = {file for file, instant in files if _counts(now, instant) and not _was_rolled_back(now, instant)}
         return tuple(sorted(found | (ids & self._timeline.replaced())))
 
     def services(self) -> None:
@@ -214,6 +220,10 @@ def _settled(now: Snapshot, view: TableView, instant: str) -> TableOutcome | Non
         case InstantState.ABSENT:
             return TableOutcome.ABSENT
     return TableOutcome.ROLLING_BACK if instant in now.rolling_back else None
+
+
+def _was_rolled_back(now: Snapshot, instant: str) -> bool:
+    return instant in now.rolled_back and not now.of(instant)
 
 
 def _counts(now: Snapshot, instant: str) -> bool:

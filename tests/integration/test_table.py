@@ -391,6 +391,16 @@ def test_an_instant_older_than_the_newest_checkpoints_is_not_begun(driver: Drive
     assert (view.checkpoint, view.orphans) == (checkpoint(1), ())
 
 
+def test_what_a_late_task_left_before_the_first_commit_is_not_held_and_not_left(driver: Driver) -> None:
+    """Readers take a file for committed whose instant is older than the timeline."""
+    instant = driver.table.begin(1, 1)
+    driver.table.roll_back(instant)
+    late = driver.write(instant, 0)
+    assert files(driver)
+    assert driver.table.held(late) == ()
+    assert files(driver) == set()
+
+
 def test_instants_are_named_in_utc_whatever_the_zone_of_the_host(
     driver: Driver, zookeeper, tmp_path: Path
 ) -> None:

@@ -88,7 +88,8 @@ class World:
             self._begin()
             self._until(self.profile.busy)
             self._heal()
-            self._until(self.now + QUIET + HALVING * self.profile.in_flight * bool(self.profile.capacity), self._settled)
+            halving = HALVING * self.profile.in_flight if self.profile.capacity else 0.0
+            self._until(self.now + QUIET + halving, self._settled)
             self._verdict()
         except Violation as violation:
             report.violation = violation
