@@ -45,6 +45,7 @@ def pytest_configure() -> None:
     start_fast()
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the marks in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """For `--dist loadgroup`: a file stays on one process, to share its Spark, but a fleet may run anywhere."""
     for item in items:

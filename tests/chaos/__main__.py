@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -50,6 +51,8 @@ def main() -> int:
     parser.add_argument("--audit", type=Path, help="only audit the run that was kept there")
     options = parser.parse_args()
     start_fast()
+    # Ended from outside: what there is of it is kept too.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     if options.audit:
         return _audit(options.audit / "table", options.audit / ACKNOWLEDGED)[0]
     directory = options.directory or Path(tempfile.mkdtemp(prefix="sink-chaos-"))

@@ -25,6 +25,7 @@ from tests.disk import FullDisk, ReadOnlyDisk
 from tests.kafka_log import lose_end
 from tests.waiting import eventually
 
+FIRE_SECONDS = 120.0
 Fault = Callable[[Arena, Random], str | None]
 """Says what it did, when all is whole again; None: nothing."""
 
@@ -96,11 +97,15 @@ def kill_at_failpoint(arena: Arena, chance: Random) -> str:
             arena.worker(other).kill()
     if point.startswith(ADVANCE):
         arena.empty_zookeeper()
-    if point.startswith(RECORD):
-        arena.add_partition()
-    deadline = time.monotonic() + 40
-    while worker.running and time.monotonic() < deadline:
-        time.sleep(0.2)
+    # With anything to read a new partition is recorded together with it.
+    quiet = arena.workload.held() if point.startswith(RECORD) else contextlib.nullcontext()
+    with quiet:
+        if point.startswith(RECORD):
+            arena.fleet.wait_landed(arena.workload.ends)
+            arena.add_partition()
+        deadline = time.monotonic() + FIRE_SECONDS
+        while worker.running and time.monotonic() < deadline:
+            time.sleep(0.2)
     worker.kill()
     if fired.exists():
         arena.fired.add(point)
