@@ -54,7 +54,7 @@ OPERATIONS = (
     RECORD,
 )
 SELDOM = ("Write:tidy.before", "Write:tidy.after")
-"""They need a death between the multis of a plan, and here plans fit into one."""
+"""What they wait for is left behind by some deaths only."""
 POINTS = ("Complete.guarded", *(f"{operation}.{side}" for operation in OPERATIONS for side in ("before", "after")))
 
 
