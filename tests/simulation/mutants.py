@@ -442,6 +442,11 @@ def _topic_ids_ignored(patch: Patch) -> None:
     patch(offsets, "reconcile", reconcile)
 
 
+def _replace(patch: Patch, usual: Any, other: Any) -> None:
+    """Another rule in the place of one."""
+    patch(coordinator, "RULES", tuple(other if rule is usual else rule for rule in coordinator.RULES))
+
+
 def _without(dropped: Any) -> Callable[[Patch], None]:
     return lambda patch: patch(coordinator, "RULES", tuple(rule for rule in coordinator.RULES if rule is not dropped))
 
@@ -485,7 +490,7 @@ def _planned_though_halted(patch: Patch) -> None:
             self._view = seen
         return operation
 
-    patch(coordinator, "RULES", tuple(plan if rule is usual else rule for rule in coordinator.RULES))
+    _replace(patch, usual, plan)
 
 
 def _term_not_checked(patch: Patch) -> None:
@@ -496,7 +501,7 @@ def _term_not_checked(patch: Patch) -> None:
         usual(self)
         del vars(self)["_resign"]
 
-    patch(coordinator, "RULES", tuple(check if rule is usual else rule for rule in coordinator.RULES))
+    _replace(patch, usual, check)
 
 
 def _never_published_again(patch: Patch) -> None:
@@ -523,7 +528,7 @@ def _epoch_from_zookeeper_alone(patch: Patch) -> None:
         self._table = table
         return operation
 
-    patch(coordinator, "RULES", tuple(raise_epoch if rule is usual else rule for rule in coordinator.RULES))
+    _replace(patch, usual, raise_epoch)
 
 
 def _file_left_out(patch: Patch) -> None:

@@ -43,9 +43,9 @@ def rarely_collect() -> None:
 def simulate(seed: int) -> Report:
     try:
         return World(seed).run()
-    except Exception as error:
+    except Exception:
         # A defect of the simulator itself: which run shows it?
-        error.add_note(f"seed {seed}")
+        print(f"the simulator fails at seed {seed}", file=sys.stderr, flush=True)
         raise
 
 
