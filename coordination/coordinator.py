@@ -54,7 +54,7 @@ from coordination.model import (
     Plan,
     TableView,
 )
-from coordination.patience import Backoff, Crew, retry_after
+from coordination.patience import Appetite, Backoff, Crew, retry_after
 from coordination.phases import enter
 from coordination.term import CoordinatorConfig, Memory
 from coordination.tree import Check, Halt, KeeperView, Transaction
@@ -91,6 +91,7 @@ class Coordinator:
         self._next_plan = 0.0
         self._backoff = Backoff()
         self._crew = Crew()
+        self._appetite = Appetite()
         self._draining = False
         self._resigned = False
         self._said: list[Effect] = []
@@ -361,6 +362,7 @@ class Coordinator:
 
     def _advance_committed(self, t: Transaction) -> Operation | None:
         self._crew.wrote(t.plan)
+        self._appetite.committed()
         return self._end(t)
 
     def _advance_aborted(self, t: Transaction) -> Operation | None:
@@ -427,7 +429,8 @@ class Coordinator:
             return ReadLog(planning.topics_to_read(self._now.states, self._config.topics))
         assert self._table is not None
         due = self._at >= self._next_plan
-        return self._take(planner.next_step(self._now, self._table, log, self._config, due))
+        limits = self._appetite.limits(self._config.limits)
+        return self._take(planner.next_step(self._now, self._table, log, self._config, limits, due))
 
     def _take(self, step: planner.Step) -> Operation | None:
         match step:
@@ -439,8 +442,9 @@ class Coordinator:
                 return self._send(writes.skip(self._now, changed, gaps))
             case planner.Record(found):
                 return self._send(writes.record(self._now, found))
-            case planner.Divide(batch, rest, divided):
+            case planner.Divide(batch, rest, divided, size):
                 self._note("batch.divided", batch=batch, rest=rest)
+                self._appetite.divided(size)
                 return self._send(writes.divide(self._now, divided, batch, rest))
             case planner.OpenBatch():
                 if step.attempt == 1:

@@ -1,10 +1,13 @@
-"""How long to wait, and for whom: back-off by kind of request, and the workers that planning leaves out."""
+"""How long to wait, and for whom, and how much to take on: back-off by kind of request, the workers that planning
+leaves out, and the size of a batch after one was too large."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from coordination.model import Plan, TopicPartition
+from coordination.slicing import Limits
 
 FIRST_RETRY = 0.2
 LAST_RETRY = 10.0
@@ -68,3 +71,37 @@ class Crew:
 
     def left_out(self, at: float) -> tuple[str, ...]:
         return tuple(sorted(worker for worker, until in self._left_out.items() if until > at))
+
+
+class Appetite:
+    """How much a new batch takes on: all that the settings allow, until one was too large and had to be divided.
+
+    From half of that one it grows with each commit: by a sixteenth up to the size that was too large, for
+    every batch that is too large again costs three attempts, and twofold from there on: then size was not the cause.
+    """
+
+    _CAREFUL = 16
+    _ENOUGH = 10**12
+    """What no batch reaches is no bound."""
+
+    def __init__(self) -> None:
+        self._records: int | None = None
+        self._too_large = 0
+
+    def divided(self, size: int) -> None:
+        """A batch of so many offsets was too large, or seemed to be."""
+        self._records, self._too_large = max(1, size // 2), size
+
+    def committed(self) -> None:
+        if self._records is not None:
+            careful = self._records < self._too_large
+            grown = self._records + (max(1, self._records // self._CAREFUL) if careful else self._records)
+            self._records = grown if grown < self._ENOUGH else None
+
+    def limits(self, configured: Limits) -> Limits:
+        if self._records is None:
+            return configured
+        # A slice is never divided.
+        records = max(self._records, configured.slice_records)
+        most = configured.transaction_records
+        return replace(configured, transaction_records=min(records, most or records))

@@ -23,7 +23,7 @@ from coordination.model import (
     TableView,
     TopicPartition,
 )
-from coordination.slicing import plan_ranges
+from coordination.slicing import Limits, is_full, plan_ranges
 from coordination.term import CoordinatorConfig
 from coordination.tree import Halt, KeeperView, plan_digest
 
@@ -58,6 +58,8 @@ class Divide:
     batch: int
     rest: int
     divided: States
+    size: int
+    """Of the batch as it was, in offsets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +108,10 @@ def new_header(
     )
 
 
-def next_step(view: KeeperView, table: TableView, log: LogView, config: CoordinatorConfig, due: bool) -> Step:
-    """`due`: the interval since the last new batch has passed; a full partition does not wait for it."""
+def next_step(
+    view: KeeperView, table: TableView, log: LogView, config: CoordinatorConfig, limits: Limits, due: bool
+) -> Step:
+    """`due`: the interval since the last new batch has passed; a batch as large as `limits` let it be does not wait."""
     seen = table.checkpoint
     if seen is not None and seen.cluster not in ("", log.cluster):
         return HaltFor(
@@ -126,9 +130,8 @@ def next_step(view: KeeperView, table: TableView, log: LogView, config: Coordina
     if batch is not None:
         return _re_form(survey.states, batch, view, log, config)
     number = next_number(view)
-    ranges = plan_ranges(survey.states, survey.ends, config.limits, number)
-    full = any(planned.end - planned.start >= config.limits.flush_size for planned in ranges.values())
-    if (ranges and (full or due)) or _must_publish(survey.states, table, config):
+    ranges = plan_ranges(survey.states, survey.ends, limits, number)
+    if (ranges and (due or is_full(ranges.values(), limits))) or _must_publish(survey.states, table, config):
         changed = {**survey.found, **planning.extended(survey.states, ranges)}
         slices = planning.slices_of({**survey.states, **changed}, number)
         return OpenBatch(number, 1, slices, changed, log.cluster)
@@ -153,5 +156,5 @@ def _re_form(states: States, batch: int, view: KeeperView, log: LogView, config:
         rest = next_number(view)
         divided = planning.divided(states, batch, rest)
         if divided:
-            return Divide(batch, rest, divided)
+            return Divide(batch, rest, divided, sum(piece.size for piece in planning.slices_of(states, batch)))
     return OpenBatch(batch, attempt, planning.slices_of(states, batch), {}, log.cluster)

@@ -9,7 +9,7 @@ Raises ValueError for limits below one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
@@ -76,6 +76,13 @@ def plan_ranges(
             end = aligned if aligned > start else end
         ranges[source] = OpenRange(start, end, batch, limits.slice_records, state.generation)
     return ranges
+
+
+def is_full(ranges: Collection[OpenRange], limits: Limits) -> bool:
+    """Whether a limit was reached: there may be more to read."""
+    sizes = [planned.end - planned.start for planned in ranges]
+    budget = limits.transaction_records
+    return max(sizes, default=0) >= limits.flush_size or (budget is not None and sum(sizes) >= budget)
 
 
 def _share(

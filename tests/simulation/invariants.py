@@ -117,7 +117,10 @@ class Invariants:
     def _new_tree(self, view: KeeperView) -> None:
         """ZooKeeper was emptied, or is older than it was: what the table has never seen may begin anywhere again,
         and a commit has lost its decision record, so that its instant may look like an orphan, or as undecided."""
-        self.restored = False
+        self.restored = self._table_restored and self._beyond_the_table(view)
+        if view.halt is not None:
+            # A backup may have been made while the sink stood still.
+            self.halts.append(view.halt.reason)
         # What became PREPARED while the tree was not whole is seen only now.
         self.prepared |= {t.header.instant for t in view.transactions if t.header.phase is Phase.PREPARED}
         self.undecided |= self.prepared

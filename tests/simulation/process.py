@@ -88,6 +88,7 @@ class Process:
         world.keeper.bootstrap(self.config)
         if not self._fits():
             return
+        self.participant = self.coordinator = self.contender = None
         self.session = world.keeper.open_session()
         self.incarnation = f"{self.worker}:{world.next_name()}"
         self._tree_reader, self._share_reader = TreeReader(), ShareReader(self.incarnation)
@@ -121,7 +122,6 @@ class Process:
         world.machines.append(self.participant)
         if self.draining:
             self.feed(self.participant, Drain(self.at))
-        self.contender = None
         self.locally(world.rng.random() * 0.2, self._contend)
         self.notice()
 

@@ -1,0 +1,54 @@
+"""How much a new batch takes on after one was too large."""
+
+from coordination.model import OpenRange
+from coordination.patience import Appetite
+from coordination.slicing import Limits, is_full
+
+CONFIGURED = Limits(flush_size=1000, slice_records=10)
+
+
+def test_until_a_batch_is_divided_the_settings_are_the_bound() -> None:
+    appetite = Appetite()
+    appetite.committed()
+    assert appetite.limits(CONFIGURED) is CONFIGURED
+
+
+def test_after_a_division_a_batch_takes_half_of_the_divided_one() -> None:
+    appetite = Appetite()
+    appetite.divided(800)
+    assert appetite.limits(CONFIGURED) == Limits(1000, 10, 400)
+
+
+def test_a_configured_budget_that_is_smaller_still_binds() -> None:
+    appetite = Appetite()
+    appetite.divided(800)
+    assert appetite.limits(Limits(1000, 10, 300)) == Limits(1000, 10, 300)
+
+
+def test_batches_grow_with_care_up_to_the_size_that_was_too_large_and_fast_from_there() -> None:
+    appetite = Appetite()
+    appetite.divided(320)
+    sizes = []
+    while (limits := appetite.limits(CONFIGURED)) is not CONFIGURED:
+        assert limits.transaction_records is not None
+        sizes.append(limits.transaction_records)
+        appetite.committed()
+    assert sizes[:3] == [160, 170, 180]
+    reached = next(number for number, size in enumerate(sizes) if size >= 320)
+    assert 10 < reached < 15
+    assert sizes[reached + 1] == 2 * sizes[reached]
+    assert len(sizes) < 50
+
+
+def test_a_batch_takes_at_least_a_slice_which_is_never_divided() -> None:
+    appetite = Appetite()
+    appetite.divided(6)
+    assert appetite.limits(CONFIGURED).transaction_records == 10
+
+
+def test_a_batch_is_full_where_a_limit_was_reached() -> None:
+    ranges = [OpenRange(0, 60, 1, 10, 0), OpenRange(0, 40, 1, 10, 0)]
+    assert is_full(ranges, Limits(60, 10))
+    assert is_full(ranges, Limits(1000, 10, 100))
+    assert not is_full(ranges, Limits(61, 10, 101))
+    assert not is_full([], Limits(1, 1))
