@@ -33,7 +33,7 @@ from sink.logs import configure_from
 from sink.observer import Observer
 from sink.rehearsal import Rehearsal
 from sink.runtime import said
-from sink.schema import TableSchema, parse_ddl
+from sink.schema import TableSchema
 from sink.session import WARM_UP, start_session, warm_up
 from sink.table import Table
 from sink.table.lock import TableLocks
@@ -42,6 +42,7 @@ from sink.version import sink_version
 from sink.write.arrow_engine import ArrowEngine
 from sink.write.engine import Engine
 from sink.write.row_engine import RowEngine
+from sink.write.shape import table_schema
 from sink.zookeeper import Session
 
 LOG = structlog.get_logger("sink.worker")
@@ -79,7 +80,7 @@ class Worker:
 
     def run(self) -> int:
         settings = self._settings
-        schema = parse_ddl(settings.schema_text, settings.provenance)
+        schema = table_schema(settings)
         require_usable(settings, schema)
         session = Session(settings, self._session_changed)
         session.start()

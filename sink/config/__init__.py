@@ -26,7 +26,7 @@ from sink.config.files import (
     resolve,
     variable_name,
 )
-from sink.config.model import Settings, aliases, schema_problem
+from sink.config.model import RAW_COLUMNS, Settings, aliases, schema_problem
 from sink.config.redaction import HIDDEN, Properties, looks_secret, redact_text
 from sink.config.rules import FOREIGN, IMPLIED, canonical, refusals
 from sink.config.spelling import mistaken_for
@@ -102,8 +102,9 @@ def _build(
         return Settings.model_validate(values, context={"directory": path.parent})
     except ValidationError as error:
         problems += _translate(error, entries, path, mentioned)
+        raw = RAW_COLUMNS.get(entries["value.format"].text.strip().lower(), "") if "value.format" in entries else ""
         if any(detail["loc"] for detail in error.errors(include_url=False)) and (
-            wrong := schema_problem("schema.ddl" in mentioned, "schema.file" in mentioned)
+            wrong := schema_problem("schema.ddl" in mentioned, "schema.file" in mentioned, raw)
         ):
             problems.append(Problem(str(path), wrong))
         return None

@@ -42,6 +42,8 @@ from sink.config.values import (
     SizeBytes,
     Text,
     TopicNames,
+    Urls,
+    ValueFormatName,
     ZnodePath,
     text,
 )
@@ -152,13 +154,63 @@ class Settings(BaseModel):
     )
     schema_ddl: Text | None = setting(
         "schema.ddl",
-        "Columns of the record's value as Spark DDL, like `id BIGINT, amount DECIMAL(10,2)`.",
+        "Columns of the record's value as Spark DDL, like `id BIGINT, amount DECIMAL(10,2)`. With `value.format` string"
+        " or bytes: the one column, by default `value STRING` or `value BINARY`.",
         default=None,
     )
     schema_file: Path | None = setting(
         "schema.file",
         "File that holds the columns, as DDL or as an Avro schema; relative to the configuration file.",
         default=None,
+    )
+    value_format: Annotated[ValueFormatName, Choice] = setting(
+        "value.format",
+        "How values are written. `-confluent`: behind the header of a schema registry, which names the schema that each"
+        " value was written with; `avro` and `protobuf` alone are plain, by the schema of `value.schema.file`. Columns"
+        " get the fields of their names.",
+        default="json",
+        fleet=True,
+    )
+    value_schema_file: Path | None = setting(
+        "value.schema.file",
+        "Schema that plain values are written with, relative to the configuration file: of Avro the JSON (by default"
+        " `schema.file`, if that is Avro), of Protobuf a descriptor set (`protoc --include_imports"
+        " --descriptor_set_out`) or a .proto file.",
+        default=None,
+    )
+    value_message: Text | None = setting(
+        "value.message", "Full name of the Protobuf message that plain values are.", default=None, fleet=True
+    )
+    registry_urls: Urls = setting(
+        "schema.registry.url",
+        "Addresses of the schema registry (Confluent's API), asked in turn until one answers.",
+        default=(),
+    )
+    registry_login: Secret | None = setting(
+        "schema.registry.basic.auth.user.info", "Login to the schema registry, as `name:password`.", default=None
+    )
+    registry_ca: Path | None = setting(
+        "schema.registry.ssl.ca.location",
+        "Certificates (PEM) that the registry's may be signed by; relative to the configuration file.",
+        default=None,
+    )
+    registry_certificate: Path | None = setting(
+        "schema.registry.ssl.certificate.location", "The worker's own certificate (PEM).", default=None
+    )
+    registry_key: Path | None = setting(
+        "schema.registry.ssl.key.location", "The private key of that certificate (PEM).", default=None
+    )
+    key_format: Annotated[Literal["none", "string", "bytes"], Choice] = setting(
+        "key.format",
+        "Add `_kafka_key`, the record's key as text or as bytes; `none` leaves it out.",
+        default="none",
+        fleet=True,
+    )
+    headers: Flag = setting(
+        "headers.column",
+        "Add `_kafka_headers`, the record's headers: an array of `key` and `value`.",
+        default=False,
+        fleet=True,
     )
     record_key_fields: Columns = setting(
         "record.key.fields",
@@ -310,7 +362,17 @@ class Settings(BaseModel):
             raise ValueError("cannot be `all` yet: there is no errors table to keep bad records in; use none")
         return value
 
-    @field_validator("schema_file", "zookeeper_ca", "zookeeper_certificate", "zookeeper_key", mode="before")
+    @field_validator(
+        "schema_file",
+        "zookeeper_ca",
+        "zookeeper_certificate",
+        "zookeeper_key",
+        "registry_ca",
+        "registry_certificate",
+        "registry_key",
+        "value_schema_file",
+        mode="before",
+    )
     @classmethod
     def _beside_the_configuration(cls, value: Any, info: ValidationInfo) -> Any:
         if value is None:
@@ -318,7 +380,9 @@ class Settings(BaseModel):
         directory = (info.context or {}).get("directory", Path())
         path = Path(directory, text(value)).absolute()
         try:
-            path.read_bytes().decode()
+            content = path.read_bytes()
+            if info.field_name != "value_schema_file":
+                content.decode()
         except UnicodeDecodeError:
             raise ValueError(f"names {path}, which is not UTF-8 text") from None
         except (OSError, ValueError):
@@ -334,10 +398,31 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _one_schema(self) -> Settings:
-        if wrong := schema_problem(self.schema_ddl is not None, self.schema_file is not None):
+        raw = RAW_COLUMNS.get(self.value_format, "")
+        if wrong := schema_problem(bool(self.schema_ddl), self.schema_file is not None, raw):
             raise ValueError(wrong)
-        content = self.schema_file.read_text() if self.schema_file else self.schema_ddl
-        object.__setattr__(self, "_schema_text", (content or "").strip())
+        content = self.schema_file.read_text() if self.schema_file else self.schema_ddl or raw
+        object.__setattr__(self, "_schema_text", content.strip())
+        return self
+
+    @model_validator(mode="after")
+    def _a_schema_for_the_format(self) -> Settings:
+        wire = self.value_format.endswith("-confluent")
+        if wire != bool(self.registry_urls):
+            needs = "asks for" if wire else "has no use for"
+            raise ValueError(f"value.format={self.value_format} {needs} schema.registry.url; correct one of them")
+        if (self.registry_certificate is None) != (self.registry_key is None):
+            raise ValueError(
+                "schema.registry.ssl.certificate.location and schema.registry.ssl.key.location go together; set both"
+            )
+        plain = self.value_format in ("avro", "protobuf")
+        if self.value_schema_file is not None and not plain:
+            raise ValueError(f"value.format={self.value_format} has no use for value.schema.file; remove it")
+        own = self.value_format == "avro" and self.schema_text.startswith("{")
+        if self.value_schema_file is None and plain and not own:
+            raise ValueError(f"value.format={self.value_format} needs the schema of the values: set value.schema.file")
+        if (self.value_message is not None) != (self.value_format == "protobuf"):
+            raise ValueError("value.message goes with value.format=protobuf, and with it alone; set both or none")
         return self
 
     @model_validator(mode="after")
@@ -388,7 +473,8 @@ class Settings(BaseModel):
     @property
     def secrets(self) -> tuple[str, ...]:
         """Every secret value, for whoever has to keep them out of a text."""
-        own = [each.get_secret_value() for each in (self.zookeeper_password, self.zookeeper_key_password) if each]
+        held = (self.zookeeper_password, self.zookeeper_key_password, self.registry_login)
+        own = [each.get_secret_value() for each in held if each]
         return (*own, *self.kafka.secrets(), *self.spark.secrets(), *self.hudi.secrets())
 
     @property
@@ -400,13 +486,20 @@ class Settings(BaseModel):
             if isinstance(field.json_schema_extra, dict) and field.json_schema_extra["fleet"]
         }
         agreed["topics"] = sorted(self.topics)
+        if self.value_schema_file is not None:
+            agreed["writer"] = hashlib.sha256(self.value_schema_file.read_bytes()).hexdigest()
         agreed["schema"] = re.sub(r"\s+", " ", self.schema_text)
         agreed["hudi"] = {k: v for k, v in sorted(self.hudi.items()) if not self.hudi.is_secret(k)}
         return hashlib.sha256(json.dumps(agreed, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def schema_problem(ddl: bool, file: bool) -> str | None:
-    if ddl != file:
+RAW_COLUMNS = {"string": "value STRING", "bytes": "value BINARY"}
+"""What a table of undecoded values has, unless schema.ddl says otherwise."""
+
+
+def schema_problem(ddl: bool, file: bool, raw: str) -> str | None:
+    """`raw`: the columns where neither is needed."""
+    if ddl != file or (raw and not ddl):
         return None
     found = "both are" if ddl else "neither is"
     return f"one of schema.ddl and schema.file describes the records, but {found} set; set one"

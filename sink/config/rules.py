@@ -120,10 +120,10 @@ FOREIGN: Mapping[str, str] = {
     "connector.class": "belongs to Kafka Connect and means nothing here; remove it",
     "tasks.max": "belongs to Kafka Connect; the number of workers and spark.master decide the parallelism;"
     " remove it",
-    "key.converter": "belongs to Kafka Connect; keys are taken as bytes; remove it",
-    "value.converter": "belongs to Kafka Connect; values are JSON, described by schema.ddl or schema.file;"
-    " remove it",
-    "value.converter.schemas.enable": "belongs to Kafka Connect; values are plain JSON; remove it",
+    "key.converter": "belongs to Kafka Connect; use key.format",
+    "value.converter": "belongs to Kafka Connect; use value.format, like avro-confluent",
+    "value.converter.schema.registry.url": "belongs to Kafka Connect; use schema.registry.url",
+    "value.converter.schemas.enable": "belongs to Kafka Connect; a JSON value is the record itself; remove it",
     "topics.regex": "is not supported; list the topics in kafka.topic.names",
     "topics.dir": "belongs to the Confluent HDFS sink; use target.base.path",
     "hdfs.url": "belongs to the Confluent HDFS sink; use target.base.path, like"

@@ -7,7 +7,7 @@ raises `ValueError` with the second half of a sentence: what is wrong, and how i
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator
@@ -165,6 +165,23 @@ def znode_path(value: Any) -> str:
     return f"/{path}" if path else ""
 
 
+def urls(value: Any) -> tuple[str, ...]:
+    """Addresses of one HTTP server, without a slash at the end."""
+    if isinstance(value, (tuple, list)) and not value:
+        return ()
+    found = tuple(url.rstrip("/") for url in items(value))
+    for url in found:
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            raise ValueError("is not a list of addresses like http://registry-1:8081") from None
+        if parts.username is not None:
+            raise ValueError("carries a login; give it through schema.registry.basic.auth.user.info instead")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"has {url[:80]!r}, which is not an address like http://registry-1:8081")
+    return found
+
+
 def base_path(value: Any) -> str:
     """An absolute path or a URI, without a slash at the end."""
     found = text(value)
@@ -194,7 +211,11 @@ Flag = Annotated[bool, BeforeValidator(flag)]
 Name = Annotated[str, BeforeValidator(name)]
 TopicNames = Annotated[tuple[str, ...], BeforeValidator(topic_names)]
 Columns = Annotated[tuple[str, ...], BeforeValidator(columns)]
+Urls = Annotated[tuple[str, ...], BeforeValidator(urls)]
 Servers = Annotated[str, BeforeValidator(servers)]
 Ensemble = Annotated[str, BeforeValidator(ensemble)]
 ZnodePath = Annotated[str, BeforeValidator(znode_path)]
 BasePath = Annotated[str, BeforeValidator(base_path)]
+ValueFormatName = Literal[
+    "json", "json-confluent", "avro", "avro-confluent", "protobuf", "protobuf-confluent", "string", "bytes"
+]

@@ -1,4 +1,4 @@
-"""Batches of record values decoded to columns of the schema.
+"""Batches of JSON values decoded to columns of the schema.
 
 Guarantee: what becomes of a value depends on that value alone, neither on where batches end nor on which
 path ran. A batch that the fast parser cannot answer for is cut until the values concerned stand alone,
@@ -8,13 +8,13 @@ and very deep nesting inside unknown members) is taken. Bad records are returned
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from sink.decode.json_columns import FastParser
 from sink.decode.json_values import Undecodable, record_decoder
+from sink.decode.records import BadValue, Decoded
 from sink.schema import TableSchema
 
 _ALONE = 8
@@ -22,23 +22,7 @@ _ALONE = 8
 _PIECES = 8
 
 
-@dataclass(frozen=True, slots=True)
-class BadValue:
-    """`index` counts values from the beginning of the batch."""
-
-    index: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """`rows` holds the good values in order. When `bad` is empty, that is one row per value."""
-
-    rows: pa.RecordBatch
-    bad: tuple[BadValue, ...]
-
-
-class Decoder:
+class JsonDecoder:
     """Decodes JSON values by one schema. Not to be shared between threads."""
 
     def __init__(self, schema: TableSchema) -> None:

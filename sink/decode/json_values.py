@@ -25,6 +25,7 @@ from pyspark.sql import types as T
 
 from sink.decode import spark_times
 from sink.decode.json_text import Fractional, JsonObject, Whole, compact_text
+from sink.decode.records import TOMBSTONE
 
 FROM_JSON_OPTIONS = {"mode": "FAILFAST", "allowSingleQuotes": "false"}
 """What the row writer must give to `from_json`, so that both engines accept the same records."""
@@ -63,7 +64,7 @@ def record_decoder(struct: T.StructType) -> Callable[[bytes | None], dict[str, A
 
     def decode(value: bytes | None) -> dict[str, Any]:
         if value is None:
-            raise Undecodable("the value is null (a tombstone), which an append table cannot take")
+            raise Undecodable(TOMBSTONE)
         try:
             document = _document(value.decode())
         except UnicodeDecodeError as error:

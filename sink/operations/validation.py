@@ -29,10 +29,11 @@ from sink.commands.common import sink_root, zookeeper
 from sink.config import Settings
 from sink.kafka import Log
 from sink.local.java import find_java
-from sink.schema import TableSchema, parse_ddl
+from sink.schema import TableSchema
 from sink.table.creation import columns_misfit, misfits
 from sink.table.files import Content, look
 from sink.table.usable import unusable
+from sink.write.shape import table_schema, value_format
 from sink.write.storage import access_of, open_storage
 
 
@@ -68,7 +69,8 @@ def _schema(settings: Settings) -> tuple[TableSchema | None, list[Finding]]:
     """The columns, and whether a table and an engine can do with them what the settings ask for."""
     place = f"schema.file ({settings.schema_file})" if settings.schema_file else "schema.ddl"
     try:
-        schema = parse_ddl(settings.schema_text, settings.provenance, place)
+        schema = table_schema(settings, place)
+        value_format(settings).decoder(schema)
     except SinkError as error:
         return None, [Finding("schema", str(error), wrong=True)]
     columns = schema.spark.names

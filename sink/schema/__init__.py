@@ -33,6 +33,11 @@ PROVENANCE = T.StructType(
         T.StructField("_kafka_timestamp", T.TimestampType()),
     ]
 )
+KEY = "_kafka_key"
+HEADERS = "_kafka_headers"
+HEADERS_TYPE = T.ArrayType(
+    T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())])
+)
 
 _ARROW: dict[type[T.DataType], pa.DataType] = {
     T.BooleanType: pa.bool_(),
@@ -51,17 +56,27 @@ _ARROW: dict[type[T.DataType], pa.DataType] = {
 
 @dataclass(frozen=True)
 class TableSchema:
-    """`values` are the columns as declared: what a record must hold. The table adds provenance to them."""
+    """`values` are the columns as declared: what a record's value must hold. The table adds to them what else there is
+    of a record: its provenance, its key as a text or as bytes, its headers."""
 
     values: T.StructType
     provenance: bool = True
+    key: T.StringType | T.BinaryType | None = None
+    headers: bool = False
 
     @cached_property
     def spark(self) -> T.StructType:
         """The whole table as Spark reads it back. Avro has no 8 and 16 bit integers: they are read as int."""
         widened = _widen(self.values)
         assert isinstance(widened, T.StructType)
-        return T.StructType(widened.fields + (PROVENANCE.fields if self.provenance else []))
+        return T.StructType(widened.fields + self.added.fields)
+
+    @cached_property
+    def added(self) -> T.StructType:
+        """The columns that do not come from the value."""
+        key = [T.StructField(KEY, self.key)] if self.key else []
+        headers = [T.StructField(HEADERS, HEADERS_TYPE)] if self.headers else []
+        return T.StructType([*(PROVENANCE.fields if self.provenance else []), *key, *headers])
 
     @cached_property
     def fields(self) -> pa.Schema:
@@ -139,6 +154,11 @@ def arrow_type(kind: T.DataType) -> pa.DataType:
     if isinstance(kind, T.StructType):
         return pa.struct([_arrow_field(field) for field in kind.fields])
     return _ARROW[type(kind)]
+
+
+def held_type(kind: T.DataType) -> pa.DataType:
+    """The type in which the table holds what is declared so."""
+    return arrow_type(_widen(kind))
 
 
 def _arrow_field(field: T.StructField) -> pa.Field:

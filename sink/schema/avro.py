@@ -16,6 +16,8 @@ from coordination.errors import ConfigError
 
 AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAX_PRECISION = 38
+_WITHIN = object()
+"""Stands for a named type while its own parts are read."""
 
 _TO_AVRO: dict[type[T.DataType], Any] = {
     T.BooleanType: "boolean",
@@ -42,6 +44,9 @@ _FROM_AVRO: dict[tuple[str, str | None], type[T.DataType]] = {
     ("bytes", None): T.BinaryType,
     ("fixed", None): T.BinaryType,
     ("int", "date"): T.DateType,
+    # Spark has no time of day: the number as it is, of milliseconds or microseconds.
+    ("int", "time-millis"): T.IntegerType,
+    ("long", "time-micros"): T.LongType,
     ("long", "timestamp-micros"): T.TimestampType,
     ("long", "timestamp-millis"): T.TimestampType,
 }
@@ -116,13 +121,20 @@ def _from_avro(avro: Any, path: str, named: dict[str, Any]) -> tuple[T.DataType,
         if len(others) != 1 or len(avro) > 2:
             raise ConfigError(f"schema: {path or 'the record'}: of unions only [null, type] can be a column")
         return _from_avro(others[0], path, named)[0], len(avro) == 2
+    if isinstance(avro, str) and named.get(avro) is _WITHIN:
+        raise ConfigError(f"schema: {path}: {avro} contains itself, which no column can")
     if isinstance(avro, str) and avro in named:
         return _from_avro(named[avro], path, named)
     node = {"type": avro} if isinstance(avro, str) else avro
     if not isinstance(node, dict) or "type" not in node:
         raise ConfigError(f"schema: {path or 'the text'}: {avro!r} is not an Avro type")
-    if "name" in node and node["type"] in ("enum", "fixed"):
-        named[node["name"]] = node
+    if "name" in node and node["type"] in ("enum", "fixed", "record"):
+        name = str(node["name"])
+        names = {name, f"{node.get('namespace', '')}.{name}".lstrip(".")}
+        named |= dict.fromkeys(names, _WITHIN)
+        kind = _from_node(node, path, named)
+        named |= dict.fromkeys(names, node)
+        return kind, False
     return _from_node(node, path, named), False
 
 

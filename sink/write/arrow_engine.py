@@ -18,12 +18,12 @@ from coordination.errors import BadRecord, SinkError
 from coordination.model import Slice, SliceResult
 from sink.config import Settings
 from sink.schema import TableSchema
-from sink.table.options import arrow_codec, populate_meta_fields, url_encode
+from sink.table.options import arrow_codec, populate_meta_fields
 from sink.table.usable import require_usable
 from sink.write.batch_sizes import BatchSizes, Held
 from sink.write.engine import DIGEST_MASK, Written
-from sink.write.partition_paths import PartitionPaths
-from sink.write.record_keys import DEFAULT_KEY, RecordKeys
+from sink.write.record_columns import columns_needed
+from sink.write.shape import row_shape
 from sink.write.slice_files import Limits
 from sink.write.slice_task import NO_RECORDS, REPORT, WriteTask, run
 from sink.write.source import data_loss, read_slices
@@ -40,11 +40,13 @@ class ArrowEngine:
         self._spark = spark
         self._settings = settings
         self._schema = schema
+        self._shape = row_shape(settings, schema)
         self._batches = BatchSizes(spark, settings)
 
     def check(self) -> None:
         """Refuses settings that this engine cannot serve."""
         require_usable(self._settings, self._schema, "arrow")
+        self._shape.format.decoder(self._schema)
         open_storage(self._settings.base_path, access_of(self._settings.spark))
 
     def write(self, instant: str, slices: Sequence[Slice]) -> Written:
@@ -65,7 +67,7 @@ class ArrowEngine:
 
     def _run(self, session: SparkSession, instant: str, slices: tuple[Slice, ...]) -> list[Row]:
         frame = read_slices(session, self._settings, slices)
-        columns = ["value", "partition", "offset", "timestamp", "digest"]
+        columns = columns_needed(self._schema)
         if len({each.topic for each in slices}) > 1:
             columns.append("topic")
         return frame.select(*columns).mapInArrow(partial(run, self._task(instant, slices)), REPORT).collect()
@@ -80,9 +82,7 @@ class ArrowEngine:
             table=settings.table_name,
             instant=instant,
             slices=slices,
-            schema=self._schema,
-            keys=record_keys(settings),
-            paths=PartitionPaths(tuple(settings.partition_fields), settings.hive_style, url_encode(settings)),
+            shape=self._shape,
             meta_fields=populate_meta_fields(settings),
             codec=arrow_codec(settings),
             limits=Limits(settings.file_max_bytes, settings.open_files_max, buffer),
@@ -110,14 +110,6 @@ class ArrowEngine:
             digest = mine["digest"] & DIGEST_MASK if mine else 0
             results.append(SliceResult(each, mine["records"] if mine else 0, digest))
         return Written(tuple(results), tuple(stat for report in reports for stat in report["stats"]))
-
-
-def record_keys(settings: Settings) -> RecordKeys:
-    """Hudi names the fields in a key when there are several, and when there are several partition fields."""
-    fields = tuple(settings.record_key_fields)
-    if fields == DEFAULT_KEY:
-        fields = ()
-    return RecordKeys(fields, named=len(fields) > 1 or len(settings.partition_fields) > 1)
 
 
 def _bad_record(each: Slice, report: Row) -> BadRecord:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -26,20 +26,17 @@ from pyspark.sql import SparkSession
 from coordination.errors import BadRecord, SinkError
 from coordination.model import Slice, SliceResult
 from sink.config import Settings
-from sink.decode.records import Decoder
 from sink.java_errors import everything
 from sink.schema import TableSchema
 from sink.table.gateway import Hudi
-from sink.table.options import commit_options, url_encode
+from sink.table.options import commit_options
 from sink.table.usable import require_usable
-from sink.write.arrow_engine import record_keys
 from sink.write.batch_sizes import BatchSizes, Held
 from sink.write.engine import DIGEST_MASK, Written
-from sink.write.partition_paths import BadPartition, PartitionPaths
-from sink.write.record_keys import RecordKeys
+from sink.write.record_columns import BadRow, Rows, RowShape, columns_needed
+from sink.write.shape import row_shape
 from sink.write.source import data_loss, read_slices
 
-COLUMNS = ("value", "topic", "partition", "offset", "timestamp", "digest")
 _BAD = "sink-bad-record:"
 
 
@@ -61,6 +58,7 @@ class RowEngine:
         self._spark = spark
         self._settings = settings
         self._schema = schema
+        self._shape = row_shape(settings, schema)
         avro = schema.avro(settings.table_name)
         self._hudi = Hudi(spark, settings.base_path, avro, commit_options(settings))
         self._batches = BatchSizes(spark, settings)
@@ -68,14 +66,16 @@ class RowEngine:
     def check(self) -> None:
         """Refuses settings that this engine cannot serve."""
         require_usable(self._settings, self._schema, "hudi")
+        self._shape.format.decoder(self._schema)
 
     def write(self, instant: str, slices: Sequence[Slice]) -> Written:
         context = self._spark.sparkContext
         context.setJobGroup(instant, f"{self._settings.name}: {len(slices)} slices under {instant}", True)
         counts = context.accumulator({}, _MergedCounts())
-        task = DecodeTask(tuple(slices), self._schema, record_keys(self._settings), self._paths())
+        task = DecodeTask(tuple(slices), self._shape)
         try:
-            frame = read_slices(self._batches.session(slices), self._settings, slices).select(*COLUMNS)
+            frame = read_slices(self._batches.session(slices), self._settings, slices)
+            frame = frame.select("topic", *columns_needed(self._schema))
             rows = frame.mapInArrow(partial(decode, task, counts), self._schema.spark)
             stats = self._hudi.bulk_insert_rows(rows._jdf, instant)
         except (Py4JJavaError, PySparkException) as error:
@@ -92,19 +92,13 @@ class RowEngine:
     def cancel(self, instant: str) -> None:
         self._spark.sparkContext.cancelJobGroup(instant)
 
-    def _paths(self) -> PartitionPaths:
-        settings = self._settings
-        return PartitionPaths(tuple(settings.partition_fields), settings.hive_style, url_encode(settings))
-
 
 @dataclass(frozen=True)
 class DecodeTask:
     """All that a task needs to know; it travels to the executors, which import this package."""
 
     slices: tuple[Slice, ...]
-    schema: TableSchema
-    keys: RecordKeys
-    paths: PartitionPaths
+    shape: RowShape
 
 
 class _MergedCounts(AccumulatorParam[Counts]):
@@ -121,14 +115,14 @@ def decode(
     task: DecodeTask, counts: Accumulator[Counts], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`: rows of the table out; fails with the first bad record's coordinates."""
-    decoder = Decoder(task.schema)
+    rows = Rows(task.shape)
     index, records, digest, size, largest = -1, 0, 0, 0, 0
     for batch in batches:
         if not batch.num_rows:
             continue
         if index < 0:
             index = _slice_of(task.slices, batch)
-        yield _rows(task, decoder, batch)
+        yield _plain(rows, task.shape.schema, batch)
         records += batch.num_rows
         digest += int(batch.column("digest").to_numpy().view(np.uint64).sum(dtype=np.uint64))
         sizes = pc.binary_length(batch.column("value"))
@@ -138,29 +132,17 @@ def decode(
         counts.add({index: Count(records, digest & DIGEST_MASK, size, largest)})
 
 
-def _rows(task: DecodeTask, decoder: Decoder, batch: pa.RecordBatch) -> pa.RecordBatch:
-    decoded = decoder.decode(batch.column("value"))
-    if decoded.bad:
-        _fail(batch, decoded.bad[0].index, decoded.bad[0].reason)
-    columns = list(decoded.rows.columns)
-    if task.schema.provenance:
-        columns += [
-            batch.column("topic").cast(pa.string()),
-            batch.column("partition"),
-            batch.column("offset"),
-            batch.column("timestamp").cast(pa.timestamp("us", "UTC")),
-        ]
-    rows = pa.RecordBatch.from_arrays(columns, schema=task.schema.arrow)
-    if (no_key := task.keys.first_bad(rows)) is not None:
-        _fail(batch, *no_key)
+def _plain(rows: Rows, schema: TableSchema, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """As the JVM takes them: without dictionaries."""
     try:
-        task.paths.group(rows)
-    except BadPartition as error:
-        _fail(batch, error.row, str(error))
-    return rows
+        found, _ = rows.of(batch, batch.column("topic")[0].as_py())
+    except BadRow as error:
+        _fail(batch, error.row, error.reason)
+    columns = [column.cast(field.type) for column, field in zip(found.columns, schema.arrow, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema.arrow)
 
 
-def _fail(batch: pa.RecordBatch, row: int, reason: str) -> None:
+def _fail(batch: pa.RecordBatch, row: int, reason: str) -> NoReturn:
     place = [batch.column(name)[row].as_py() for name in ("topic", "partition", "offset")]
     raise ValueError(f"{_BAD}{json.dumps([*place, reason])}")
 

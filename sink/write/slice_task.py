@@ -17,12 +17,9 @@ from pyspark import TaskContext
 
 from coordination.errors import SinkError
 from coordination.model import Slice
-from sink.decode.records import Decoder
-from sink.schema import TableSchema
 from sink.write.base_file import Attempt
 from sink.write.engine import DIGEST_MASK
-from sink.write.partition_paths import BadPartition, PartitionPaths
-from sink.write.record_keys import RecordKeys
+from sink.write.record_columns import BadRow, Rows, RowShape
 from sink.write.slice_files import Limits, SliceFiles
 from sink.write.storage import NO_ACCESS, Access, open_storage
 
@@ -55,9 +52,7 @@ class WriteTask:
     table: str
     instant: str
     slices: tuple[Slice, ...]
-    schema: TableSchema
-    keys: RecordKeys
-    paths: PartitionPaths
+    shape: RowShape
     meta_fields: bool
     codec: str
     limits: Limits
@@ -74,7 +69,7 @@ class BadValues(Exception):
 
 
 def run(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`, with the columns value, topic, partition, offset, timestamp, digest."""
+    """For `mapInArrow`, with the columns that `columns_needed` names, and topic if there are several."""
     writer: _SliceWriter | None = None
     try:
         for batch in batches:
@@ -108,7 +103,7 @@ class _SliceWriter:
         self.index = _find(task.slices, first)
         self._task = task
         self._slice = task.slices[self.index]
-        self._decoder = Decoder(task.schema)
+        self._rows = Rows(task.shape)
         self._records = self._digest = self._bytes = self._largest = 0
         context = TaskContext.get()
         assert context is not None
@@ -118,18 +113,11 @@ class _SliceWriter:
         self.files = SliceFiles(storage, attempt, task.limits, task.codec, task.meta_fields)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        values, offsets = batch.column("value"), batch.column("offset")
-        decoded = self._decoder.decode(values)
-        if decoded.bad:
-            raise BadValues(offsets[decoded.bad[0].index].as_py(), decoded.bad[0].reason)
-        rows = self._with_provenance(decoded.rows, batch)
-        no_key = self._task.keys.first_bad(rows)
-        if no_key is not None:
-            raise BadValues(offsets[no_key[0]].as_py(), no_key[1])
+        offsets = batch.column("offset")
         try:
-            groups = self._task.paths.group(rows)
-        except BadPartition as error:
-            raise BadValues(offsets[error.row].as_py(), str(error)) from None
+            rows, groups = self._rows.of(batch, self._slice.topic)
+        except BadRow as error:
+            raise BadValues(offsets[error.row].as_py(), error.reason) from None
         self.files.add(self._with_key(rows, offsets), groups)
         self._count(batch)
 
@@ -150,28 +138,14 @@ class _SliceWriter:
         lengths = pc.binary_length(batch.column("value"))
         self._records += batch.num_rows
         self._digest += int(batch.column("digest").to_numpy().view(np.uint64).sum(dtype=np.uint64))
-        self._bytes += pc.sum(lengths).as_py()
-        self._largest = max(self._largest, pc.max(lengths).as_py())
-
-    def _with_provenance(self, rows: pa.RecordBatch, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if not self._task.schema.provenance:
-            return rows
-        zeros = pa.array(np.zeros(batch.num_rows, np.int32))
-        topic = pa.DictionaryArray.from_arrays(zeros, pa.array([self._slice.topic]))
-        kafka = {
-            "_kafka_topic": topic,
-            "_kafka_partition": _copied(batch.column("partition")),
-            "_kafka_offset": _copied(batch.column("offset")),
-            "_kafka_timestamp": _copied(batch.column("timestamp").cast(pa.timestamp("us", "UTC"))),
-        }
-        fields = [*rows.schema, *(pa.field(name, column.type) for name, column in kafka.items())]
-        return pa.RecordBatch.from_arrays([*rows.columns, *kafka.values()], schema=pa.schema(fields))
+        self._bytes += pc.sum(lengths).as_py() or 0
+        self._largest = max(self._largest, pc.max(lengths).as_py() or 0)
 
     def _with_key(self, rows: pa.RecordBatch, offsets: pa.Array) -> pa.RecordBatch:
         if not self._task.meta_fields:
             return rows
         each = self._slice
-        key = self._task.keys.column(rows, each.topic, each.partition, offsets)
+        key = self._task.shape.keys.column(rows, each.topic, each.partition, offsets)
         prefix = pa.scalar(f"{self._task.instant}_{each.partition}_")
         number = pc.binary_join_element_wise(prefix, pc.cast(offsets, pa.string()), pa.scalar(""))
         fields = [
@@ -180,11 +154,6 @@ class _SliceWriter:
             *rows.schema,
         ]
         return pa.RecordBatch.from_arrays([number, key, *rows.columns], schema=pa.schema(fields))
-
-
-def _copied(column: pa.Array) -> pa.Array:
-    """Rows that wait to be written would otherwise keep all of the batch in memory, the JSON texts too."""
-    return pa.array(column.to_numpy(zero_copy_only=False).copy(), column.type)
 
 
 def _find(slices: tuple[Slice, ...], batch: pa.RecordBatch) -> int:

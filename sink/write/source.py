@@ -37,8 +37,8 @@ _PARTITION = re.compile(r"(?:TopicPartition|partition|Partition|for)?\s*(?P<sour
 
 
 def read_slices(spark: SparkSession, settings: Settings, slices: Sequence[Slice]) -> DataFrame:
-    """Columns value, key, topic, partition, offset, timestamp and digest; the order of partitions is Spark's
-    own.
+    """Columns value, key, topic, partition, offset, timestamp and digest, and headers if the table has them; the order
+    of partitions is Spark's own.
 
     The digest hashes coordinates, key and value, so that no engine has to look at the bytes for it.
     """
@@ -89,9 +89,11 @@ def _read(spark: SparkSession, settings: Settings, layer: Sequence[Slice]) -> Da
         starts[each.topic][str(each.partition)] = each.start
         ends[each.topic][str(each.partition)] = each.end
     reader = spark.read.format("kafka").option("assign", json.dumps(partitions)).option("failOnDataLoss", "true")
+    reader = reader.option("includeHeaders", str(settings.headers).lower())
     reader = reader.option("startingOffsets", json.dumps(starts)).option("endingOffsets", json.dumps(ends))
     for name, value in kafka_options(settings).items():
         reader = reader.option(f"kafka.{name}", value)
     frame = reader.load()
     digest = F.xxhash64("topic", "partition", "offset", "key", "value").alias("digest")
-    return frame.select("value", "key", "topic", "partition", "offset", "timestamp", digest)
+    headers = ["headers"] if settings.headers else []
+    return frame.select("value", "key", "topic", "partition", "offset", "timestamp", digest, *headers)

@@ -7,7 +7,7 @@ import math
 import pyarrow as pa
 import pytest
 
-from sink.decode.records import Decoder
+from sink.decode.json_records import JsonDecoder
 from sink.schema import parse_ddl
 
 
@@ -35,7 +35,7 @@ def test_an_object_in_a_string_column_keeps_its_text_but_for_blanks_and_capital_
     schema = parse_ddl("s string, l bigint")
     good = b'{"s":"a","l":1}'
     values = [good, b'{"s":' + written + b"}", *[good] * 20]
-    decoded = Decoder(schema).decode(pa.array(values, pa.binary()))
+    decoded = JsonDecoder(schema).decode(pa.array(values, pa.binary()))
     assert not decoded.bad
     assert decoded.rows.column("s").to_pylist() == ["a", kept, *["a"] * 20]
 
@@ -51,7 +51,7 @@ def test_an_object_in_a_string_column_keeps_its_text_but_for_blanks_and_capital_
     ],
 )
 def test_the_infinities_of_jackson_are_numbers(value, number):
-    decoded = Decoder(parse_ddl("d double, s string")).decode(pa.array([value], pa.binary()))
+    decoded = JsonDecoder(parse_ddl("d double, s string")).decode(pa.array([value], pa.binary()))
     assert not decoded.bad
     assert decoded.rows.column("d").to_pylist() == [number]
     assert decoded.rows.column("s").to_pylist() in ([None], ['"-INF'])
@@ -59,11 +59,11 @@ def test_the_infinities_of_jackson_are_numbers(value, number):
 
 @pytest.mark.parametrize("number", ["INF", "-Inf", "-+INF", "++INF", "-+Infinity", "--INF", "-INFx", "1-INF", '"-INF'])
 def test_what_jackson_calls_no_number_is_no_document(number):
-    decoded = Decoder(parse_ddl("d double")).decode(pa.array([f'{{"d":{number}}}'.encode()], pa.binary()))
+    decoded = JsonDecoder(parse_ddl("d double")).decode(pa.array([f'{{"d":{number}}}'.encode()], pa.binary()))
     assert "not one JSON document" in decoded.bad[0].reason
 
 
 def test_infinities_by_the_thousand_cost_one_more_parse():
     value = b'{"d":[' + b"-INF," * 200_000 + b"1]}"
-    decoded = Decoder(parse_ddl("d array<double>")).decode(pa.array([value], pa.binary()))
+    decoded = JsonDecoder(parse_ddl("d array<double>")).decode(pa.array([value], pa.binary()))
     assert decoded.rows.column("d").to_pylist()[0][-2:] == [-math.inf, 1.0]

@@ -22,8 +22,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sink.decode.json_columns import FastParser
+from sink.decode.json_records import JsonDecoder
 from sink.decode.json_values import FROM_JSON_OPTIONS, Undecodable, record_decoder
-from sink.decode.records import Decoder
 from sink.schema import TableSchema, parse_ddl
 
 FLAT = (
@@ -38,7 +38,7 @@ MAPS = "m map<string, int>, n map<string, struct<x: date>>, i int"
 SCHEMAS = {name: parse_ddl(ddl) for name, ddl in {"flat": FLAT, "nested": NESTED, "maps": MAPS}.items()}
 
 
-def decode_alone(decoder: Decoder, value: bytes | None) -> tuple[list[dict[str, Any]], str]:
+def decode_alone(decoder: JsonDecoder, value: bytes | None) -> tuple[list[dict[str, Any]], str]:
     decoded = decoder.decode(pa.array([value], pa.binary()))
     return listed(decoded.rows), decoded.bad[0].reason if decoded.bad else ""
 
@@ -73,7 +73,7 @@ def test_the_result_depends_neither_on_batches_nor_on_the_path(name, seed):
     random, schema = Random(seed), SCHEMAS[name]
     cases = Cases(random, schema.values)
     values = [cases.value() if random.random() < 0.3 else cases.plain() for _ in range(120)]
-    decoder = Decoder(schema)
+    decoder = JsonDecoder(schema)
     together = decoder.decode(pa.array(values, pa.binary()))
     alone = [decode_alone(decoder, value) for value in values]
     assert same(listed(together.rows), [row for rows, _ in alone for row in rows])
@@ -112,7 +112,7 @@ def test_from_json_agrees_on_what_is_valid_and_on_every_value(spark: SparkSessio
     cases = Cases(Random(seed), schema.values)
     values = [cases.value() for _ in range(4000)]
     expected = from_json(spark, tmp_path, schema, values)
-    decoded = Decoder(schema).decode(pa.array(values, pa.binary()))
+    decoded = JsonDecoder(schema).decode(pa.array(values, pa.binary()))
     refused, rows, valid = {bad.index: bad.reason for bad in decoded.bad}, iter(listed(decoded.rows)), 0
     for at, (value, theirs) in enumerate(zip(values, expected, strict=True)):
         if at in refused:
@@ -139,7 +139,7 @@ def test_from_json_agrees_on_every_odd_number_text_and_time(spark: SparkSession,
     quoted = {name: map(json.dumps, texts) if texts is TIMES else texts for name, texts in columns.items()}
     values = [f'{{"{name}":{text}}}'.encode() for name, texts in quoted.items() for text in texts]
     schema = SCHEMAS["flat"]
-    decoder = Decoder(schema)
+    decoder = JsonDecoder(schema)
     for value, theirs in zip(values, from_json(spark, tmp_path, schema, values), strict=True):
         rows, reason = decode_alone(decoder, value)
         if theirs is None or not rows:
@@ -222,7 +222,7 @@ def refused_on_purpose(reason: str) -> bool:
 )
 def test_a_bad_record_says_why_wherever_it_stands(value, reason):
     good = [b'{"l":%d}' % number for number in range(50)]
-    decoded = Decoder(SCHEMAS["flat"]).decode(pa.array([*good, value, *good], pa.binary()))
+    decoded = JsonDecoder(SCHEMAS["flat"]).decode(pa.array([*good, value, *good], pa.binary()))
     assert [bad.index for bad in decoded.bad] == [50]
     assert reason in decoded.bad[0].reason
     assert decoded.rows.column("l").to_pylist() == [*range(50), *range(50)]
@@ -230,14 +230,14 @@ def test_a_bad_record_says_why_wherever_it_stands(value, reason):
 
 def test_three_values_and_three_documents_shifted_are_not_three_records():
     values = [b'{"l":1}{"l":2}', b"", b'{"l":3}']
-    decoded = Decoder(SCHEMAS["flat"]).decode(pa.array(values, pa.binary()))
+    decoded = JsonDecoder(SCHEMAS["flat"]).decode(pa.array(values, pa.binary()))
     assert [bad.index for bad in decoded.bad] == [0, 1]
     assert decoded.rows.column("l").to_pylist() == [3]
 
 
 def test_two_documents_cannot_make_up_for_two_values_that_are_one():
     values = [b'{"s":"x}', b'{"}', b'{"l":1}{"l":2}']
-    decoded = Decoder(SCHEMAS["flat"]).decode(pa.array(values, pa.binary()))
+    decoded = JsonDecoder(SCHEMAS["flat"]).decode(pa.array(values, pa.binary()))
     assert [bad.index for bad in decoded.bad] == [0, 1, 2]
 
 
@@ -245,14 +245,14 @@ def test_two_documents_cannot_make_up_for_two_values_that_are_one():
 def test_null_where_the_schema_says_not_null_is_a_bad_record(value):
     schema = parse_ddl("id bigint not null, st struct<x: int not null>")
     good = b'{"id":1,"st":{"x":1}}'
-    decoded = Decoder(schema).decode(pa.array([good, value, good], pa.binary()))
+    decoded = JsonDecoder(schema).decode(pa.array([good, value, good], pa.binary()))
     assert [bad.index for bad in decoded.bad] == [1]
     assert "NOT NULL" in decoded.bad[0].reason
 
 
 def test_decimals_take_no_detour_over_floats():
     value = b'{"big":1234567890123456789012345678.0123456789,"dec":0.145}'
-    rows, _ = decode_alone(Decoder(SCHEMAS["flat"]), value)
+    rows, _ = decode_alone(JsonDecoder(SCHEMAS["flat"]), value)
     assert rows[0]["big"] == Decimal("1234567890123456789012345678.0123456789")
     assert rows[0]["dec"] == Decimal("0.15")
 
@@ -260,7 +260,7 @@ def test_decimals_take_no_detour_over_floats():
 def test_a_record_of_ten_megabytes_and_deep_nesting_beside_the_columns_are_taken():
     long = b'{"s":"' + b"x" * 10_000_000 + b'"}'
     deep = b'{"u":' + b"[" * 5000 + b"]" * 5000 + b',"l":7}'
-    decoded = Decoder(SCHEMAS["flat"]).decode(pa.array([long, deep, long], pa.binary()))
+    decoded = JsonDecoder(SCHEMAS["flat"]).decode(pa.array([long, deep, long], pa.binary()))
     assert not decoded.bad
     assert [row and len(row) for row in decoded.rows.column("s").to_pylist()] == [
         10_000_000,
@@ -272,17 +272,17 @@ def test_a_record_of_ten_megabytes_and_deep_nesting_beside_the_columns_are_taken
 
 def test_a_slice_of_a_larger_array_is_read_from_its_own_beginning():
     values = pa.array([b'{"l":%d}' % number for number in range(100)], pa.binary())
-    assert Decoder(SCHEMAS["flat"]).decode(values.slice(40, 20)).rows.column("l").to_pylist() == [*range(40, 60)]
+    assert JsonDecoder(SCHEMAS["flat"]).decode(values.slice(40, 20)).rows.column("l").to_pylist() == [*range(40, 60)]
 
 
 def test_timestamps_as_text_and_as_seconds_may_alternate():
     values = [b'{"ts":1700000000}', b'{"ts":"2023-11-14T22:13:20Z"}'] * 40
-    decoded = Decoder(SCHEMAS["flat"]).decode(pa.array(values, pa.binary()))
+    decoded = JsonDecoder(SCHEMAS["flat"]).decode(pa.array(values, pa.binary()))
     assert not decoded.bad
     assert len(set(decoded.rows.column("ts").to_pylist())) == 1
 
 
 def test_an_empty_batch_has_the_columns():
-    decoded = Decoder(SCHEMAS["flat"]).decode(pa.array([], pa.binary()))
+    decoded = JsonDecoder(SCHEMAS["flat"]).decode(pa.array([], pa.binary()))
     assert decoded.rows.schema == SCHEMAS["flat"].fields
     assert decoded.rows.num_rows == 0

@@ -158,8 +158,8 @@ def test_an_avro_record_gives_the_same_schema_as_its_ddl():
             "a: of unions",
         ),
         (
-            '{"type": "record", "name": "r", "fields": [{"name": "a", "type": {"type": "int", "logicalType": "time-millis"}}]}',
-            "time-millis",
+            '{"type": "record", "name": "r", "fields": [{"name": "a", "type": {"type": "int", "logicalType": "timestamp-nanos"}}]}',
+            "timestamp-nanos",
         ),
         ('{"type": "record", "name": "r", "fields": []}', "no fields"),
         ('{"type": "record", "name": "r"', "neither DDL nor Avro JSON"),
@@ -196,3 +196,20 @@ def test_a_schema_survives_the_way_to_an_executor():
     again = pickle.loads(pickle.dumps(schema))
     assert again.arrow == schema.arrow
     assert again.spark == schema.spark
+
+
+def test_a_time_of_day_is_the_number_that_it_is_written_as():
+    times = '{"name": "a", "type": {"type": "int", "logicalType": "time-millis"}}'
+    micros = '{"name": "b", "type": {"type": "long", "logicalType": "time-micros"}}'
+    schema = parse_ddl(f'{{"type": "record", "name": "r", "fields": [{times}, {micros}]}}')
+    assert schema.values.simpleString() == "struct<a:int,b:bigint>"
+
+
+def test_a_named_avro_record_may_be_used_twice_but_not_within_itself():
+    place = '{"type": "record", "name": "Place", "namespace": "geo", "fields": [{"name": "city", "type": "string"}]}'
+    fields = f'{{"name": "a", "type": {place}}}, {{"name": "b", "type": "geo.Place"}}'
+    twice = f'{{"type": "record", "name": "r", "fields": [{fields}]}}'
+    assert parse_ddl(twice).values.simpleString() == "struct<a:struct<city:string>,b:struct<city:string>>"
+    loop = '{"type": "record", "name": "r", "fields": [{"name": "a", "type": ["null", "r"]}]}'
+    with pytest.raises(ConfigError, match="contains itself"):
+        parse_ddl(loop)

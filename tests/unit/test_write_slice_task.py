@@ -11,9 +11,11 @@ import pyarrow as pa
 import pytest
 
 from coordination.model import Slice
+from sink.decode.formats import ValueFormat
 from sink.schema import parse_ddl
 from sink.write import slice_task
 from sink.write.partition_paths import PartitionPaths
+from sink.write.record_columns import RowShape
 from sink.write.record_keys import RecordKeys
 from sink.write.slice_files import Limits
 from sink.write.slice_task import WriteTask, run
@@ -60,9 +62,9 @@ def test_rows_that_wait_to_be_written_keep_nothing_of_the_batch_in_memory(
         table="table",
         instant="20240101000000000",
         slices=(Slice("t", 0, 0, COUNT, "id", 0),),
-        schema=parse_ddl("id bigint", True),
-        keys=RecordKeys((), False),
-        paths=PartitionPaths((), True, False),
+        shape=RowShape(
+            parse_ddl("id bigint", True), ValueFormat(), RecordKeys((), False), PartitionPaths((), True, False)
+        ),
         meta_fields=True,
         codec="zstd",
         limits=Limits(1 << 30, 8, 1 << 20),

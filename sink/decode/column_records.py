@@ -1,0 +1,178 @@
+"""Records of binary formats as rows: plain, or behind the header of a schema registry.
+
+Guarantee: that of `sink.decode.records`. Of a registry's wire format each value is read by the schema that it names:
+a batch may hold many. A value whose schema is unknown, or cannot go into the table, is bad; a registry that does not
+answer is no statement about any value, and raises RegistryUnavailable. The header is Confluent's: a zero byte and
+four of the schema's id; with Protobuf the place of the message in its file follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from sink.decode.avro_columns import SchemaMismatch
+from sink.decode.cursors import Cursors, Rows, scattered
+from sink.decode.records import TOMBSTONE, BadValue, Decoded, Decoder
+from sink.decode.registry import UnknownSchema
+from sink.schema import TableSchema
+
+_MAGIC = 0
+_HEADER_BYTES = 5
+_MOST_INDEXES = 16
+
+
+class UnusableSchema(Exception):
+    """A registered schema that is none, or of another kind than the format."""
+
+
+class Reader(Protocol):
+    """Reads records of one writer's schema."""
+
+    def read(self, cursors: Cursors, rows: Rows) -> list[pa.Array]: ...
+
+
+ReaderOf = Callable[[int, tuple[int, ...]], Reader]
+"""Of a schema's id and of the message's place in its file, which is empty where a schema is one type."""
+
+
+class ColumnDecoder:
+    """Values of one schema, with nothing before them."""
+
+    def __init__(self, schema: TableSchema, reader: Reader) -> None:
+        self._schema = schema
+        self._reader = reader
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        cursors, rows = _begun(values)
+        return _decoded(cursors, self._reader.read(cursors, rows), self._schema)
+
+
+class WireDecoder:
+    """Values that name their schema."""
+
+    def __init__(self, schema: TableSchema, reader_of: ReaderOf, places: bool) -> None:
+        self._schema = schema
+        self._reader_of = reader_of
+        self._places = places
+        self._known: dict[tuple[int, tuple[int, ...]], Reader | str] = {}
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        cursors, rows = _begun(values)
+        ids = schema_ids(cursors, rows)
+        places, codes = message_places(cursors, rows) if self._places else ([()], np.zeros(len(rows), np.int64))
+        named = ids * len(places) + codes
+        parts: list[tuple[Rows, list[pa.Array]]] = []
+        for name in np.unique(named[~cursors.failed]).tolist():
+            found = rows[(named == name) & ~cursors.failed]
+            reader = self._reader(name // len(places), places[name % len(places)])
+            if isinstance(reader, str):
+                cursors.fail(found, reader)
+            else:
+                parts.append((found, reader.read(cursors, found)))
+        columns = [
+            scattered(len(rows), [(found, columns[number]) for found, columns in parts], field.type)
+            for number, field in enumerate(self._schema.fields)
+        ]
+        return _decoded(cursors, columns, self._schema)
+
+    def _reader(self, schema_id: int, place: tuple[int, ...]) -> Reader | str:
+        """Or what is wrong with every record of that schema."""
+        known = self._known.get((schema_id, place))
+        if known is None:
+            try:
+                known = self._reader_of(schema_id, place)
+            except (SchemaMismatch, UnusableSchema, UnknownSchema) as error:
+                known = f"its schema, {schema_id} in the registry, cannot be used: {error}"
+            self._known[schema_id, place] = known
+        return known
+
+
+class Unframed:
+    """Values behind a registry's header that need no schema to be read: JSON."""
+
+    def __init__(self, inner: Decoder) -> None:
+        self._inner = inner
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        cursors, rows = _begun(values)
+        schema_ids(cursors, rows)
+        # What has failed is empty from here on, and bad for any format.
+        found = self._inner.decode(cursors.binary(*cursors.spans(rows, cursors.left(rows))))
+        return Decoded(found.rows, tuple(BadValue(b.index, cursors.reasons.get(b.index, b.reason)) for b in found.bad))
+
+
+class RawDecoder:
+    """The value itself as the only column, as text or as bytes; a null is one."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        self._schema = schema
+        self._text = pa.types.is_string(schema.fields.field(0).type)
+        self._nullable = schema.fields.field(0).nullable
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        cursors = Cursors(values)
+        rows = np.arange(len(values))
+        nulls = values.is_null().to_numpy(zero_copy_only=False)
+        if nulls.any() and not self._nullable:
+            cursors.fail(rows[nulls], "the value is null, and its column NOT NULL")
+        starts, lengths = cursors.spans(rows, cursors.left(rows))
+        column = cursors.text(rows, starts, lengths) if self._text else cursors.binary(starts, lengths)
+        if nulls.any():
+            column = scattered(len(rows), [(np.flatnonzero(~nulls), column.filter(pa.array(~nulls)))], column.type)
+        return _decoded(cursors, [column], self._schema)
+
+
+def schema_ids(cursors: Cursors, rows: Rows) -> Rows:
+    """The ids of the schemas that the values name, each of which then stands behind its header."""
+    short = cursors.left(rows) < _HEADER_BYTES
+    if short.any():
+        cursors.fail(rows[short & ~cursors.failed[rows]], "it is too short for the header of a schema registry")
+    header = cursors.fixed(rows, _HEADER_BYTES)
+    wrong = (header[:, 0] != _MAGIC) & ~cursors.failed[rows]
+    for byte in np.unique(header[wrong, 0]).tolist():
+        which = rows[wrong & (header[:, 0] == byte)]
+        cursors.fail(which, f"its first byte is {byte}, and not the 0 of a schema registry's header")
+    ids: Rows = header[:, 1:].astype(np.int64) @ (1 << np.array([24, 16, 8, 0], np.int64))
+    return ids
+
+
+def message_places(cursors: Cursors, rows: Rows) -> tuple[list[tuple[int, ...]], Rows]:
+    """Where in their files the messages stand, each place once, and which of them is each row's. The first message,
+    which most are, is written as a single 0."""
+    counts = cursors.zigzags(rows)
+    wrong = (counts < 0) | (counts > _MOST_INDEXES)
+    if wrong.any():
+        cursors.fail(rows[wrong], "the list of message indexes in its header cannot be read")
+        counts[wrong] = 0
+    places: dict[tuple[int, ...], int] = {(0,): 0}
+    codes = np.zeros(len(rows), np.int64)
+    for count in np.unique(counts[counts > 0]).tolist():
+        positions = np.flatnonzero(counts == count)
+        indexes = np.column_stack([cursors.zigzags(rows[positions]) for _ in range(count)])
+        distinct, inverse = np.unique(indexes, axis=0, return_inverse=True)
+        numbers = [places.setdefault(tuple(place), len(places)) for place in distinct.tolist()]
+        codes[positions] = np.array(numbers, np.int64)[inverse.reshape(-1)]
+    return list(places), codes
+
+
+def _begun(values: pa.BinaryArray) -> tuple[Cursors, Rows]:
+    cursors = Cursors(values)
+    rows: Rows = np.arange(len(values))
+    if values.null_count:
+        cursors.fail(rows[values.is_null().to_numpy(zero_copy_only=False)], TOMBSTONE)
+    empty = (cursors.left(rows) == 0) & ~cursors.failed
+    if empty.any():
+        cursors.fail(rows[empty], "the value is empty")
+    return cursors, rows
+
+
+def _decoded(cursors: Cursors, columns: list[pa.Array], schema: TableSchema) -> Decoded:
+    bad = tuple(BadValue(row, reason) for row, reason in sorted(cursors.reasons.items()))
+    if bad:
+        good = pa.array(~cursors.failed)
+        columns = [column.filter(good) for column in columns]
+    return Decoded(pa.RecordBatch.from_arrays(columns, schema=schema.fields), bad)

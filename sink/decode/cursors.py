@@ -1,0 +1,178 @@
+"""Many binary values read side by side: where each one stands, and what is wrong with which.
+
+Guarantee: nothing outside a value is ever taken for a part of it: what would reach beyond its end fails that value,
+with the first reason kept, and the others go on. A value that has failed stands at its end; what is read of it from
+then on is of no meaning, and the right length. Values are named by rising row numbers. Raises nothing on purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Rows = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+_VARINT_BYTES = 10
+_AHEAD = 16
+"""Bytes behind the last value, so that reads may look before they know where a value ends."""
+TOO_SHORT = "it ends in the middle of a field"
+TOO_LONG = "a number of more than 64 bits"
+
+
+class Cursors:
+    def __init__(self, values: pa.BinaryArray) -> None:
+        self.data, starts, self.end = _extents(values)
+        self.at = starts.copy()
+        self.failed = np.zeros(len(values), np.bool_)
+        self.reasons: dict[int, str] = {}
+
+    def fail(self, rows: Rows, reason: str) -> None:
+        """Those rows are bad; the first reason given for each is kept."""
+        for row in rows[~self.failed[rows]].tolist():
+            self.reasons[row] = reason
+        self.failed[rows] = True
+        self.at[rows] = self.end[rows]
+
+    def left(self, rows: Rows) -> Rows:
+        left: Rows = self.end[rows] - self.at[rows]
+        return left
+
+    def varints(self, rows: Rows) -> npt.NDArray[np.uint64]:
+        """The next number of each: seven bits a byte, the lowest first, at most ten bytes."""
+        at = self.at[rows]
+        byte = self.data[at]
+        found: npt.NDArray[np.uint64] = (byte & 0x7F).astype(np.uint64)
+        length = np.ones(len(rows), np.int64)
+        more = np.flatnonzero(byte >= 0x80)
+        for position in range(1, _VARINT_BYTES):
+            if not len(more):
+                break
+            byte = self.data[at[more] + position]
+            found[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(7 * position)
+            length[more] += 1
+            # The last byte has one bit left.
+            more = more[byte >= (2 if position == _VARINT_BYTES - 1 else 0x80)]
+        self._advance(rows, length)
+        if len(more):
+            self.fail(rows[more], TOO_LONG)
+        return found
+
+    def zigzags(self, rows: Rows) -> npt.NDArray[np.int64]:
+        """Signed numbers, as Avro and `sint64` write them: 0, -1, 1, -2, ..."""
+        found = self.varints(rows)
+        signed: Rows = (found >> np.uint64(1)).astype(np.int64) ^ -(found & np.uint64(1)).astype(np.int64)
+        return signed
+
+    def fixed(self, rows: Rows, size: int) -> Bytes:
+        """The next `size` bytes of each, one row of a matrix each."""
+        at = self.at[rows]
+        self._advance(rows, np.full(len(rows), size, np.int64))
+        found: Bytes = self.data[np.minimum(at[:, None] + np.arange(size), len(self.data) - 1)]
+        return found
+
+    def numbers(self, rows: Rows, kind: str) -> npt.NDArray[np.generic]:
+        """The next number of each in a fixed width: `<f4`, `<f8`, `<u4`, ... as numpy names them."""
+        dtype = np.dtype(kind)
+        return np.ascontiguousarray(self.fixed(rows, dtype.itemsize)).view(dtype).reshape(len(rows))
+
+    def spans(self, rows: Rows, lengths: npt.NDArray[np.int64]) -> tuple[Rows, Rows]:
+        """Steps over that many bytes of each; where they began and how many they are. What reaches too far fails."""
+        short = (lengths < 0) | (lengths > self.left(rows))
+        if short.any():
+            self.fail(rows[short], TOO_SHORT)
+            lengths = np.where(short, 0, lengths)
+        starts = self.at[rows]
+        self.at[rows] = starts + lengths
+        return starts, lengths
+
+    def binary(self, starts: Rows, lengths: Rows) -> pa.BinaryArray:
+        """The bytes at those places, which rise and do not overlap, as a column of their own."""
+        if not len(starts):
+            return pa.array([], pa.binary())
+        # Read as one column of what is wanted and what lies between, of which every second value is taken.
+        offsets = np.empty(2 * len(starts), np.int32)
+        offsets[0::2] = starts
+        offsets[1::2] = starts + lengths
+        both = pa.Array.from_buffers(
+            pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
+        )
+        return both.take(pa.array(np.arange(0, len(offsets), 2)))
+
+    def text(self, rows: Rows, starts: Rows, lengths: Rows) -> pa.StringArray:
+        """As `binary`, of UTF-8; what is none fails its row."""
+        found = self.binary(starts, lengths)
+        try:
+            return found.cast(pa.string())
+        except pa.ArrowInvalid:
+            wrong = np.array([not _is_text(value) for value in found.to_pylist()])
+            self.fail(rows[wrong], "a text that is not UTF-8")
+            return self.binary(starts, np.where(wrong, 0, lengths)).cast(pa.string())
+
+    def inside(self, rows: Rows, starts: Rows, lengths: Rows) -> Cursors:
+        """Parts of those values as values of their own; what is wrong with a part is wrong with the value it is in."""
+        return _Parts(self, rows, starts, lengths)
+
+    def _advance(self, rows: Rows, lengths: npt.NDArray[np.int64]) -> None:
+        at = self.at[rows] + lengths
+        over = at > self.end[rows]
+        self.at[rows] = at
+        if over.any():
+            self.fail(rows[over], TOO_SHORT)
+
+
+class _Parts(Cursors):
+    def __init__(self, whole: Cursors, rows: Rows, starts: Rows, lengths: Rows) -> None:
+        self._whole, self._rows = whole, rows
+        self.data = whole.data
+        self.at = starts.copy()
+        self.end = starts + lengths
+        self.failed = np.zeros(len(rows), np.bool_)
+        self.reasons = {}
+
+    def fail(self, rows: Rows, reason: str) -> None:
+        super().fail(rows, reason)
+        self._whole.fail(self._rows[rows], reason)
+
+
+def scattered(count: int, parts: Sequence[tuple[Rows, pa.Array]], kind: pa.DataType) -> pa.Array:
+    """A column of `count` values put together: each part with the positions its values go to; null elsewhere."""
+    if len(parts) == 1 and len(parts[0][0]) == count:
+        return parts[0][1]
+    place = np.full(count, -1, np.int64)
+    before = 0
+    for positions, values in parts:
+        place[positions] = np.arange(before, before + len(values))
+        before += len(values)
+    if not before:
+        return pa.nulls(count, kind)
+    return joined([values for _, values in parts], kind).take(pa.array(place, mask=place < 0))
+
+
+def joined(parts: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
+    return pa.concat_arrays(parts) if parts else pa.array([], kind)
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _extents(values: pa.BinaryArray) -> tuple[Bytes, Rows, Rows]:
+    """The bytes of all values with some more behind them, and where each begins and ends; a null is empty."""
+    _, offsets_buffer, data_buffer = values.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
+    if not len(offsets):
+        offsets = np.zeros(1, np.int64)
+    first, last = int(offsets[0]), int(offsets[-1])
+    data = np.zeros(last - first + _AHEAD, np.uint8)
+    if data_buffer is not None:
+        data[: last - first] = np.frombuffer(data_buffer, np.uint8, last)[first:]
+    offsets -= first
+    return data, offsets[:-1], offsets[1:]

@@ -1,0 +1,89 @@
+"""How record values are written, as the settings say it, and the decoder for it.
+
+A `ValueFormat` is small and can be pickled: it travels to the executors with a write, which make the decoder. Raises
+ConfigError where the format and the table's columns cannot go together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from pyspark.sql import types as T
+
+from coordination.errors import ConfigError
+from sink.decode.avro_columns import AvroReader, SchemaMismatch
+from sink.decode.column_records import ColumnDecoder, RawDecoder, Reader, Unframed, UnusableSchema, WireDecoder
+from sink.decode.json_records import JsonDecoder
+from sink.decode.proto_files import descriptor_set
+from sink.decode.protobuf_columns import ProtobufReader
+from sink.decode.records import Decoder
+from sink.decode.registry import RegisteredSchema, RegistryAccess, registry
+from sink.schema import TableSchema
+
+WIRE = "-confluent"
+"""Formats of this ending have a schema registry's header before each value."""
+RAW: dict[str, type[T.DataType]] = {"string": T.StringType, "bytes": T.BinaryType}
+
+
+@dataclass(frozen=True)
+class ValueFormat:
+    name: str = "json"
+    """As the setting value.format has it."""
+    writer: bytes = b""
+    """Of plain Avro the writer's schema, of plain Protobuf the descriptors of its files; else nothing."""
+    message: str = ""
+    """Of plain Protobuf the message's full name."""
+    access: RegistryAccess | None = None
+
+    def decoder(self, schema: TableSchema) -> Decoder:
+        """One for a thread; raises ConfigError."""
+        kind, wire = self.name.removesuffix(WIRE), self.name.endswith(WIRE)
+        if kind in RAW:
+            return _raw(schema, kind)
+        if kind == "json":
+            return Unframed(JsonDecoder(schema)) if wire else JsonDecoder(schema)
+        if wire:
+            return WireDecoder(schema, partial(self._registered, schema), places=kind == "protobuf")
+        try:
+            return ColumnDecoder(schema, self._reader(schema))
+        except SchemaMismatch as error:
+            raise ConfigError(f"value.schema.file: {error}; correct the one or the other") from None
+
+    def _reader(self, schema: TableSchema) -> Reader:
+        if self.name == "avro":
+            return AvroReader(self.writer.decode(), schema.values)
+        return ProtobufReader(self.writer, self.message, schema.values)
+
+    def _registered(self, schema: TableSchema, schema_id: int, place: tuple[int, ...]) -> Reader:
+        assert self.access is not None
+        found = registry(self.access).schema(schema_id)
+        wanted = self.name.removesuffix(WIRE).upper()
+        if found.kind != wanted:
+            raise UnusableSchema(f"it is one of {found.kind}, and value.format is {self.name}")
+        try:
+            if wanted == "PROTOBUF":
+                return ProtobufReader(descriptor_set(found), place, schema.values)
+            return AvroReader(found.text, schema.values, _referred(found))
+        except ConfigError as error:
+            raise UnusableSchema(str(error)) from None
+
+
+def _referred(schema: RegisteredSchema) -> list[str]:
+    """Schemas that this one refers to, each after those that it refers to itself."""
+    found: dict[str, None] = {}
+    for _, reference in schema.references:
+        found |= dict.fromkeys(_referred(reference)) | {reference.text: None}
+    return list(found)
+
+
+def _raw(schema: TableSchema, kind: str) -> Decoder:
+    fields = schema.values.fields
+    if len(fields) != 1 or not isinstance(fields[0].dataType, RAW[kind]):
+        wanted = RAW[kind]().simpleString()
+        shown = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in fields)
+        raise ConfigError(
+            f"value.format={kind} fills one column of type {wanted}, and the schema has {shown}; correct the one or the"
+            " other"
+        )
+    return RawDecoder(schema)

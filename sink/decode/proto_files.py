@@ -1,0 +1,189 @@
+"""Protobuf schemas as descriptor sets: from a registry, where they are sources or descriptors, and from files.
+
+Guarantee: a set is complete. Every file that is imported is in it, before those that import it, the wanted one last.
+The imports that everybody has (google/protobuf, google/type, confluent) need not be registered or lie beside a file.
+Names of files come from a registry and are never followed out of a directory of our own.
+Sources need the compiler of grpcio-tools, which runs as a process of its own; descriptors need none.
+Raises ConfigError: what does not compile, is not complete or is no descriptor.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import importlib
+import importlib.util
+import pkgutil
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path, PurePosixPath
+
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.message import DecodeError
+
+from coordination.errors import ConfigError
+from sink.decode.registry import RegisteredSchema
+
+COMPILER = "grpc_tools"
+COMPILE_SECONDS = 60
+_KNOWN_PACKAGES = (
+    "google.protobuf",
+    "google.type",
+    "confluent_kafka.schema_registry.confluent",
+    "confluent_kafka.schema_registry.confluent.type",
+    "confluent_kafka.schema_registry.confluent.types",
+)
+_IMPORT = re.compile(r"""\bimport\s+(?:public\s+|weak\s+)?["']([^"']+)["']""")
+_SHORT = 1000
+
+
+def descriptor_set(schema: RegisteredSchema) -> bytes:
+    """A serialized FileDescriptorSet: all imports first, the registered file last, named `schema-<id>.proto`."""
+    root = f"schema-{schema.id}.proto"
+    where = f"schema id {schema.id}"
+    files: dict[str, FileDescriptorProto] = {}
+    sources: dict[str, str] = {}
+    for name, text in _texts(schema, root, where).items():
+        described = _described(text)
+        if described is None:
+            sources[name] = text
+        else:
+            # Registries and serializers name a file as they please; who imports it knows it by this name.
+            described.name = name
+            files[name] = described
+    if sources:
+        with tempfile.TemporaryDirectory() as place:
+            for name, text in sources.items():
+                path = Path(place, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+            compiled = _compile(Path(place), sorted(sources), files, where)
+        files = {each.name: each for each in compiled.file} | files
+    return _ordered(files, root, where).SerializeToString()
+
+
+def descriptor_set_of_file(path: str | Path) -> bytes:
+    """A `.proto` compiled, its imports looked for from its directory upwards; anything else is a descriptor set,
+    which is taken as it is. The wanted file is the last."""
+    path = Path(path)
+    try:
+        if path.suffix == ".proto":
+            name, root = _import_root(path.absolute())
+            files = {each.name: each for each in _compile(root, [name], {}, str(path)).file}
+            return _ordered(files, name, str(path)).SerializeToString()
+        content = path.read_bytes()
+        found = FileDescriptorSet.FromString(content)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read ({error.strerror}); check the path") from None
+    except DecodeError:
+        found = FileDescriptorSet()
+    if not found.file or not all(each.name for each in found.file):
+        raise ConfigError(f"{path} is no descriptor set; make one with protoc --include_imports --descriptor_set_out")
+    there = {each.name: each for each in found.file}
+    for each in found.file:
+        _ordered(there, each.name, str(path), known={})
+    return content
+
+
+def _texts(schema: RegisteredSchema, root: str, where: str) -> dict[str, str]:
+    """By the names under which files import each other."""
+    texts: dict[str, str] = {}
+    ahead = [(root, schema)]
+    while ahead:
+        name, each = ahead.pop()
+        path = PurePosixPath(name)
+        if each.kind != "PROTOBUF":
+            raise ConfigError(f"{where}: {name} is of kind {each.kind}, not PROTOBUF")
+        if not path.parts or path.is_absolute() or ".." in path.parts or str(path) != name or "\\" in name:
+            raise ConfigError(f"{where}: {name!r} is no name of an import; register the reference anew")
+        if texts.setdefault(name, each.text) != each.text:
+            raise ConfigError(f"{where}: {name} stands for two different files; register the references anew")
+        ahead += each.references
+    return texts
+
+
+def _described(text: str) -> FileDescriptorProto | None:
+    """None for a source: that is never base64, for it has blanks and braces."""
+    try:
+        return FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+    except (binascii.Error, ValueError, DecodeError):
+        return None
+
+
+def _compile(
+    root: Path, names: Sequence[str], described: Mapping[str, FileDescriptorProto], where: str
+) -> FileDescriptorSet:
+    if importlib.util.find_spec(COMPILER) is None:
+        raise ConfigError(
+            f"{where} is a .proto source, which needs a compiler: pip install grpcio-tools on every host, or give a"
+            " descriptor set (protoc --include_imports --descriptor_set_out)"
+        )
+    there = FileDescriptorSet(file={**_known(), **described}.values())
+    with tempfile.TemporaryDirectory() as place:
+        given, made = Path(place, "given"), Path(place, "made")
+        given.write_bytes(there.SerializeToString())
+        arguments = [f"--descriptor_set_in={given}", f"--proto_path={root}", "--include_imports"]
+        command = [sys.executable, "-m", f"{COMPILER}.protoc", *arguments, f"--descriptor_set_out={made}", *names]
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise ConfigError(f"{where} did not compile within {COMPILE_SECONDS} s") from None
+        if done.returncode != 0:
+            said = done.stderr.replace(f"{root}/", "").strip()
+            raise ConfigError(f"{where} does not compile: {said[:_SHORT]}")
+        return FileDescriptorSet.FromString(made.read_bytes())
+
+
+def _ordered(
+    files: Mapping[str, FileDescriptorProto],
+    root: str,
+    where: str,
+    known: Mapping[str, FileDescriptorProto] | None = None,
+) -> FileDescriptorSet:
+    """What `root` needs, each file after its imports."""
+    there = {**(_known() if known is None else known), **files}
+    done: dict[str, FileDescriptorProto] = {}
+
+    def add(name: str, above: tuple[str, ...]) -> None:
+        if name in above:
+            raise ConfigError(f"{where}: {name} imports itself by way of {', '.join(above)}")
+        if name not in there:
+            raise ConfigError(f"{where}: {above[-1]} imports {name}, which is missing among its references and imports")
+        if name not in done:
+            for imported in there[name].dependency:
+                add(imported, (*above, name))
+            done[name] = there[name]
+
+    add(root, ())
+    return FileDescriptorSet(file=done.values())
+
+
+def _import_root(path: Path) -> tuple[str, Path]:
+    """What imports are relative to: the nearest directory above from which those that exist at all are found."""
+    imports = _imports(path)
+    for root in path.parents:
+        if any((root / name).is_file() for name in imports):
+            return path.relative_to(root).as_posix(), root
+    return path.name, path.parent
+
+
+def _imports(path: Path) -> list[str]:
+    return _IMPORT.findall(path.read_text(errors="replace"))
+
+
+@cache
+def _known() -> dict[str, FileDescriptorProto]:
+    found: dict[str, FileDescriptorProto] = {}
+    for package in _KNOWN_PACKAGES:
+        for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+            if module.name.endswith("_pb2"):
+                each = FileDescriptorProto()
+                importlib.import_module(f"{package}.{module.name}").DESCRIPTOR.CopyToProto(each)
+                found[each.name] = each
+    return found

@@ -1,0 +1,456 @@
+"""Protobuf messages read as columns: a message type and the table's columns give a reader of many values at once.
+
+Guarantee: a column gets the field of its name by the rules of Protobuf, proto2, proto3 and editions: the last of
+several counts, messages in several pieces are merged, of a oneof the member set last is set, what is unknown is
+stepped over. A field that is not there has its declared default or, without presence, its type's; else it is null. An
+enum is its symbol, the number in text if an open one has no symbol for it. What the table's column cannot hold, a
+text that is not UTF-8 and a required field that is not there fail the row. Raises SchemaMismatch where the message
+and the columns cannot go together, ConfigError for descriptors that are none.
+
+A moment loses its nanoseconds, as in Spark's `from_protobuf`. What is in messages that no column wants, or that a
+later member of their oneof replaced, is not looked into; an entry of a map that a later one replaced is. A number of
+more than 64 bits is refused, where Protobuf's own parsers cut it. Like C++ and Java, and unlike the library for Python,
+an entry of a map with unknown fields is an entry.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Context, Decimal, Inexact, InvalidOperation
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+from pyspark.sql import types as T
+
+from coordination.errors import ConfigError
+from sink.decode.avro_columns import SchemaMismatch, as_map
+from sink.decode.cursors import Cursors, Rows, scattered
+from sink.decode.protobuf_fields import (
+    NUMBERS,
+    WIRES,
+    AsText,
+    Binary,
+    Enum,
+    Found,
+    Number,
+    Scanner,
+    Shape,
+    Text,
+    Value,
+    Wire,
+    in_order,
+    int32,
+)
+from sink.schema import arrow_type, held_type
+
+Composer = Callable[["_Lot", list[pa.Array]], pa.Array]
+
+_UINT64_DIGITS = 20
+_DECIMAL_TEXT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,9})?", re.ASCII)
+_DECIMAL_MOST = 200
+"""No more bytes or characters than so many, of which a column holds 38 digits at most."""
+_FIRST_SECOND, _LAST_SECOND = -62135596800, 253402300799
+"""The years 1 to 9999: the range of google.protobuf.Timestamp."""
+_WRAPPERS = {
+    f"google.protobuf.{name}Value"
+    for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+}
+
+_TYPE_NAMES = {int(number): name.removeprefix("TYPE_").lower() for name, number in FieldDescriptorProto.Type.items()}
+
+
+class ProtobufReader:
+    """Reads messages of one type into the table's value columns.
+
+    `descriptors` is a serialized FileDescriptorSet, imports first, the file in question last; `message` a full name,
+    or the indexes of Confluent's wire format: which of that file's messages, which of those nested in it, and so on,
+    counted as the descriptor lists them.
+    """
+
+    def __init__(self, descriptors: bytes, message: str | Sequence[int], target: T.StructType) -> None:
+        self._message = _Message(_descriptor(descriptors, message), target, "", 0)
+
+    def read(self, cursors: Cursors, rows: Rows) -> list[pa.Array]:
+        inside = cursors.inside(rows, cursors.at[rows], cursors.left(rows))
+        columns = self._message.columns(_Lot(inside, np.arange(len(rows)), len(rows)))
+        cursors.at[rows] = cursors.end[rows]
+        return columns
+
+
+def _descriptor(descriptors: bytes, message: str | Sequence[int]) -> Descriptor:
+    try:
+        files = FileDescriptorSet.FromString(descriptors).file
+        pool = DescriptorPool()
+        for each in files:
+            pool.AddSerializedFile(each.SerializeToString())
+        if isinstance(message, str):
+            return pool.FindMessageTypeByName(message)
+        nested = pool.FindFileByName(files[-1].name).message_types_by_name
+        if not message or min(message) < 0:
+            raise IndexError("no message has such indexes")
+        found = list(nested.values())[message[0]]
+        for index in message[1:]:
+            found = found.nested_types[index]
+        return found
+    except (DecodeError, TypeError, KeyError, IndexError) as error:
+        raise ConfigError(
+            f"the Protobuf descriptors have no message {message!r} that can be read "
+            f"({type(error).__name__}: {error}); correct them or the message's name"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Lot:
+    """Messages side by side: which of `count` values each row of `cursors` belongs to, in rising order, all rows of
+    one value being the pieces of one message."""
+
+    cursors: Cursors
+    owners: Rows
+    count: int
+
+    def fail(self, wrong: npt.NDArray[np.bool_], reason: str) -> None:
+        if wrong.any():
+            self.cursors.fail(self.row_of(np.flatnonzero(wrong)), reason)
+
+    def row_of(self, values: Rows) -> Rows:
+        rows: Rows = np.searchsorted(self.owners, values)
+        return rows
+
+    def has(self, found: Found) -> npt.NDArray[np.bool_]:
+        has = np.zeros(self.count, np.bool_)
+        has[self.owners[found.rows]] = True
+        return has
+
+
+class _Nested(Value):
+    """Messages, of whose columns `compose` makes one."""
+
+    def __init__(self, message: _Message, compose: Composer) -> None:
+        self._message, self._compose = message, compose
+
+    def each(self, cursors: Cursors, found: Found) -> pa.Array:
+        return self.merged(cursors, found, np.arange(len(found.rows)), len(found.rows))
+
+    def merged(self, cursors: Cursors, found: Found, owners: Rows, count: int) -> pa.Array:
+        """A column of `count` values, each one of all its occurrences."""
+        lot = _Lot(cursors.inside(found.rows, found.starts, found.lengths), owners, count)
+        return self._compose(lot, self._message.columns(lot))
+
+
+class _Field(ABC):
+    """A field of the message that goes into a column."""
+
+    @abstractmethod
+    def column(self, lot: _Lot, found: Found) -> pa.Array:
+        """A value for each message of the lot."""
+
+
+class _Singular(_Field):
+    """`default` is for messages that have none; `always` for a message's field that is there in any case, empty."""
+
+    def __init__(self, value: Value, column: T.StructField, default: pa.Scalar | None, always: bool = False) -> None:
+        self._value, self._held = value, held_type(column.dataType)
+        self._default, self._always = default, always and isinstance(value, _Nested)
+        self._needed = None if column.nullable else f"{column.name!r} is not set, and its column is NOT NULL"
+
+    def column(self, lot: _Lot, found: Found) -> pa.Array:
+        if self._always:
+            found = self._with_empty(lot, found)
+        owners = lot.owners[found.rows]
+        last = _last(owners)
+        positions = owners[last]
+        if isinstance(self._value, _Nested):
+            pieces = np.searchsorted(positions, owners)
+            values = self._value.merged(lot.cursors, found, pieces, len(positions))
+        else:
+            if not last.all():
+                self.replaced(lot.cursors, found.only(~last))
+            values = self._value.each(lot.cursors, found.only(last))
+        if len(positions) == lot.count:
+            return values
+        column = scattered(lot.count, [(positions, values)], self._held)
+        if self._default is not None:
+            return pc.fill_null(column, self._default)
+        if self._needed:
+            lot.fail(~lot.has(found), self._needed)
+        return column
+
+    def replaced(self, cursors: Cursors, found: Found) -> None:
+        """Looks at occurrences that do not count: as in Protobuf, text must be text."""
+        if isinstance(self._value, Text):
+            self._value.each(cursors, found)
+
+    @staticmethod
+    def _with_empty(lot: _Lot, found: Found) -> Found:
+        rows = lot.row_of(np.flatnonzero(~lot.has(found)))
+        return in_order([found, Found(rows, lot.cursors.end[rows], np.zeros(len(rows), np.uint64))])
+
+
+class _Repeated(_Field):
+    def __init__(self, value: Value, kind: T.DataType) -> None:
+        self._value, self._held = value, held_type(kind)
+
+    def column(self, lot: _Lot, found: Found) -> pa.Array:
+        lengths = np.bincount(lot.owners[found.rows], minlength=lot.count)
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(offsets), self._value.each(lot.cursors, found), type=self._held)
+
+
+class _Map(_Field):
+    """An entry is a message of two fields. One whose value is an unknown number of a closed enum is none."""
+
+    def __init__(self, entry: _Message, kind: T.DataType) -> None:
+        self._entry, self._held = entry, held_type(kind)
+
+    def column(self, lot: _Lot, found: Found) -> pa.Array:
+        count = len(found.rows)
+        entries = _Lot(lot.cursors.inside(found.rows, found.starts, found.lengths), np.arange(count), count)
+        unknown = np.zeros(count, np.bool_)
+        keys, values = self._entry.columns(entries, unknown)
+        owners = lot.owners[found.rows]
+        if unknown.any():
+            keep = pa.array(~unknown)
+            keys, values, owners = keys.filter(keep), values.filter(keep), owners[~unknown]
+        return as_map(np.bincount(owners, minlength=lot.count), keys, values, self._held)
+
+
+class _Message:
+    """A message type as the columns of `target`, `depth` messages deep. `entry`: of a map, never without its fields."""
+
+    def __init__(
+        self, descriptor: Descriptor, target: T.StructType, path: str, depth: int, entry: bool = False
+    ) -> None:
+        self._target = target
+        self._fields: dict[int, tuple[int, _Field]] = {}
+        """By number: the column that each wanted one goes to, and how."""
+        tracked: dict[int, FieldDescriptor] = {}
+        for position, column in enumerate(target.fields):
+            inner = f"{path}.{column.name}".lstrip(".")
+            field = descriptor.fields_by_name.get(column.name)
+            if field is None:
+                if not column.nullable:
+                    raise SchemaMismatch(inner, "nothing", f"{column.dataType.simpleString()} NOT NULL")
+                continue
+            self._fields[field.number] = position, _field(field, column, inner, depth, entry)
+            tracked[field.number] = field
+        # What is looked for beside what is wanted: the other members of a oneof, and what must be there.
+        oneofs = [oneof for oneof in descriptor.oneofs if any(field.number in tracked for field in oneof.fields)]
+        self._oneofs = [[field.number for field in oneof.fields] for oneof in oneofs]
+        tracked.update((field.number, field) for oneof in oneofs for field in oneof.fields)
+        self._required = {field.number: field.name for field in descriptor.fields if field.is_required}
+        tracked.update((field.number, field) for field in descriptor.fields if field.is_required)
+        self._numbers = list(tracked)
+        self._closed = {
+            number: np.array([value.number for value in field.enum_type.values], np.int32)
+            for number, field in tracked.items()
+            if field.enum_type is not None and field.enum_type.is_closed
+        }
+        self._scanner = Scanner([_shape(field) for field in tracked.values()], depth)
+
+    def columns(self, lot: _Lot, unknown: npt.NDArray[np.bool_] | None = None) -> list[pa.Array]:
+        """Sets in `unknown` which messages have numbers that their closed enums have not."""
+        found = dict(zip(self._numbers, self._scanner.scan(lot.cursors), strict=True))
+        for number, symbols in self._closed.items():
+            known = np.isin(int32(found[number].bits), symbols)
+            if unknown is not None:
+                unknown |= lot.has(found[number].only(~known))
+            found[number] = found[number].only(known)
+        for members in self._oneofs:
+            self._settle(lot, {number: found[number] for number in members if len(found[number].rows)}, found)
+        for number, name in self._required.items():
+            lot.fail(~lot.has(found[number]), f"{name!r} is required and not set")
+        columns = [pa.nulls(0)] * len(self._target.fields)
+        for number, (position, field) in self._fields.items():
+            columns[position] = field.column(lot, found[number])
+        wanted = {position for position, _ in self._fields.values()}
+        for position, missing in enumerate(self._target.fields):
+            if position not in wanted:
+                columns[position] = pa.nulls(lot.count, held_type(missing.dataType))
+        return columns
+
+    def _settle(self, lot: _Lot, members: dict[int, Found], found: dict[int, Found]) -> None:
+        """Of the members of a oneof leaves in `found` what comes after all the others."""
+        if len(members) < 2:
+            return
+        last = np.full((len(members), lot.count), -1)
+        for line, each in zip(last, members.values(), strict=True):
+            ends = _last(lot.owners[each.rows])
+            line[lot.owners[each.rows[ends]]] = each.starts[ends]
+        second, first = np.sort(last, axis=0)[-2:]
+        for line, (number, each) in zip(last, members.items(), strict=True):
+            others = np.where(line == first, second, first)
+            counts = each.starts > others[lot.owners[each.rows]]
+            found[number] = each.only(counts)
+            field = self._fields[number][1] if number in self._fields else None
+            if isinstance(field, _Singular) and not counts.all():
+                field.replaced(lot.cursors, each.only(~counts))
+
+
+def _last(owners: Rows) -> npt.NDArray[np.bool_]:
+    """Of rising numbers, which are the last of their kind."""
+    last = np.ones(len(owners), np.bool_)
+    last[:-1] = owners[1:] != owners[:-1]
+    return last
+
+
+def _shape(field: FieldDescriptor) -> Shape:
+    return Shape(field.number, WIRES.get(field.type, Wire.VARINT), field.is_repeated)
+
+
+def _shown(field: FieldDescriptor) -> str:
+    of = field.message_type or field.enum_type
+    name = of.full_name if of is not None else _TYPE_NAMES[field.type]
+    return f"repeated {name}" if field.is_repeated else name
+
+
+def _field(field: FieldDescriptor, column: T.StructField, path: str, depth: int, entry: bool) -> _Field:
+    kind = column.dataType
+    entries = _map_entry(field)
+    if entries is not None and isinstance(kind, T.MapType):
+        target = T.StructType(
+            [T.StructField("key", T.StringType(), False), T.StructField("value", kind.valueType, False)]
+        )
+        return _Map(_Message(entries, target, path, depth + 1, entry=True), kind)
+    if field.is_repeated and entries is None and isinstance(kind, T.ArrayType):
+        value = _value(field, kind.elementType, f"{path}[]", depth)
+        if value is not None:
+            return _Repeated(value, kind)
+    elif not field.is_repeated:
+        value = _value(field, kind, path, depth, key=entry and field.number == 1)
+        if value is not None:
+            return _Singular(value, column, _default(field, kind, path, entry), always=entry)
+    raise SchemaMismatch(path, _shown(field), kind.simpleString())
+
+
+def _map_entry(field: FieldDescriptor) -> Descriptor | None:
+    message = field.message_type
+    return message if message is not None and message.GetOptions().map_entry else None
+
+
+def _default(field: FieldDescriptor, kind: T.DataType, path: str, entry: bool) -> pa.Scalar | None:
+    """What the column has where the field is not there; None for a null."""
+    if field.message_type is not None or (field.has_presence and not field.has_default_value and not entry):
+        return None
+    value = field.default_value
+    if field.enum_type is not None:
+        value = field.enum_type.values_by_number[value].name
+    elif isinstance(kind, T.StringType) and field.type != field.TYPE_STRING:
+        value = str(value).lower()
+    elif isinstance(kind, T.DecimalType):
+        value = Decimal(value)
+    try:
+        return pa.scalar(value, arrow_type(kind)).cast(held_type(kind))
+    except (pa.ArrowInvalid, OverflowError):
+        raise SchemaMismatch(path, f"{_shown(field)} [default = {value}]", kind.simpleString()) from None
+
+
+def _value(field: FieldDescriptor, kind: T.DataType, path: str, depth: int, key: bool = False) -> Value | None:
+    """How one occurrence is read; None where the column cannot hold it."""
+    if field.message_type is not None:
+        return _nested(field.message_type, kind, path, depth)
+    if field.enum_type is not None:
+        return Enum(field.enum_type) if isinstance(kind, T.StringType) else None
+    if field.type == field.TYPE_STRING:
+        return Text() if isinstance(kind, T.StringType) else None
+    if field.type == field.TYPE_BYTES:
+        return Binary() if isinstance(kind, T.BinaryType) else None
+    of_bits, columns = NUMBERS[field.type]
+    if key:
+        return AsText(of_bits)
+    if isinstance(kind, T.DecimalType) and (kind.scale or kind.precision < _UINT64_DIGITS):
+        return None
+    return Number(of_bits, kind) if isinstance(kind, columns) else None
+
+
+def _nested(message: Descriptor, kind: T.DataType, path: str, depth: int) -> Value | None:
+    def of(compose: Composer, **fields: T.DataType) -> Value:
+        target = T.StructType([T.StructField(name, each, False) for name, each in fields.items()])
+        return _Nested(_Message(message, target, path, depth + 1), compose)
+
+    name = message.full_name
+    if isinstance(kind, T.StructType):
+        return _Nested(_Message(message, kind, path, depth + 1), partial(_as_struct, kind))
+    if name in _WRAPPERS:
+        return of(lambda _, columns: columns[0], value=kind)
+    if name == "google.protobuf.Timestamp" and isinstance(kind, T.TimestampType):
+        return of(_as_moment, seconds=T.LongType(), nanos=T.IntegerType())
+    if name == "google.type.Date" and isinstance(kind, T.DateType):
+        return of(_as_date, year=T.IntegerType(), month=T.IntegerType(), day=T.IntegerType())
+    if name == "google.type.Decimal" and isinstance(kind, T.DecimalType):
+        return of(partial(_as_decimal, kind, _decimal_of_text), value=T.StringType())
+    if name == "confluent.type.Decimal" and isinstance(kind, T.DecimalType):
+        return of(partial(_as_decimal, kind, _decimal_of_bytes), value=T.BinaryType(), scale=T.IntegerType())
+    return None
+
+
+def _as_struct(kind: T.StructType, lot: _Lot, columns: list[pa.Array]) -> pa.Array:
+    fields = [
+        pa.field(field.name, column.type, field.nullable) for field, column in zip(kind.fields, columns, strict=True)
+    ]
+    mask = None if fields else pa.array(np.zeros(lot.count, np.bool_))
+    return pa.StructArray.from_arrays(columns, fields=fields, mask=mask)
+
+
+def _numbers(columns: list[pa.Array]) -> list[Rows]:
+    """What is null there has failed."""
+    return [pc.fill_null(column, 0).cast(pa.int64()).to_numpy(zero_copy_only=False) for column in columns]
+
+
+def _as_moment(lot: _Lot, columns: list[pa.Array]) -> pa.Array:
+    seconds, nanos = _numbers(columns)
+    wrong = (seconds < _FIRST_SECOND) | (seconds > _LAST_SECOND) | (nanos < 0) | (nanos > 999_999_999)
+    lot.fail(wrong, "a google.protobuf.Timestamp outside of the years 1 to 9999, or of its second")
+    return pa.array(np.where(wrong, 0, seconds) * 1_000_000 + nanos // 1000).cast(pa.timestamp("us", "UTC"))
+
+
+def _as_date(lot: _Lot, columns: list[pa.Array]) -> pa.Array:
+    year, month, day = _numbers(columns)
+    wrong = (year < 1) | (year > 9999) | (month < 1) | (month > 12) | (day < 1) | (day > 31)
+    months = (np.where(wrong, 0, year * 12 + month) - 1970 * 12 - 1).astype("datetime64[M]")
+    days = months.astype("datetime64[D]") + np.where(wrong, 0, day - 1)
+    wrong |= days.astype("datetime64[M]") != months
+    lot.fail(wrong, "a google.type.Date that is no day of the calendar")
+    return pa.array(np.where(wrong, 0, days.astype(np.int32)).astype(np.int32)).cast(pa.date32())
+
+
+def _as_decimal(
+    kind: T.DecimalType, decimal_of: Callable[..., Decimal | None], lot: _Lot, columns: list[pa.Array]
+) -> pa.Array:
+    """One by one, with the scale that each has; what the column cannot hold exactly fails."""
+    unit = Decimal(1).scaleb(-kind.scale)
+    context = Context(prec=kind.precision, traps=[Inexact, InvalidOperation])
+    values: list[Decimal | None] = []
+    for parts in zip(*(column.to_pylist() for column in columns), strict=True):
+        number = None if None in parts else decimal_of(*parts)
+        try:
+            values.append(None if number is None else number.quantize(unit, context=context))
+        except (Inexact, InvalidOperation):
+            values.append(None)
+    wrong = np.array([value is None for value in values], np.bool_)
+    lot.fail(wrong, f"a number that {kind.simpleString()} cannot hold exactly")
+    return pa.array([Decimal(0) if value is None else value for value in values], held_type(kind))
+
+
+def _decimal_of_text(text: str) -> Decimal | None:
+    """The grammar of google.type.Decimal, in which no text is 0."""
+    if not text:
+        return Decimal(0)
+    return Decimal(text) if len(text) <= _DECIMAL_MOST and _DECIMAL_TEXT.fullmatch(text) else None
+
+
+def _decimal_of_bytes(value: bytes, scale: int) -> Decimal | None:
+    """Two's complement, the highest byte first."""
+    if len(value) > _DECIMAL_MOST:
+        return None
+    number = int.from_bytes(value, "big", signed=True)
+    return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))

@@ -1,0 +1,107 @@
+"""How a Schema Registry is reached: what travels to executors, and the clients made of it there.
+
+Guarantee: no secret is shown by `repr`, nor in an error, nor in an address that an HTTP client may log. A setting that
+the client does not know is refused, one that is the sink's own business too. Files of certificates are looked for on
+the host where the client is made. Raises ConfigError.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from confluent_kafka.schema_registry import SchemaRegistryClient
+
+from coordination.errors import ConfigError
+from sink.config.redaction import Redactor, looks_secret, shown
+
+LOGIN = "basic.auth.user.info"
+PATIENCE_SECONDS = 30.0
+REQUEST_SECONDS = 5.0
+"""How long one server may be silent; the setting `timeout` says otherwise."""
+
+_LOGIN_SOURCE = "basic.auth.credentials.source"
+_FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
+_OURS = ("url", "max.retries", "retries.wait.ms", "retries.max.wait.ms", "cache.capacity", "cache.latest.ttl.sec")
+
+
+@dataclass(frozen=True, repr=False)
+class RegistryAccess:
+    """`properties` have Confluent's own names, without a prefix; `timeout` is in seconds."""
+
+    urls: tuple[str, ...]
+    properties: tuple[tuple[str, str], ...] = ()
+    patience_seconds: float = PATIENCE_SECONDS
+
+    def __repr__(self) -> str:
+        urls = ", ".join(map(shown_url, self.urls))
+        return f"RegistryAccess({urls}; { {name: shown(name, value) for name, value in self.properties} })"
+
+
+def clients(access: RegistryAccess) -> tuple[tuple[str, SchemaRegistryClient], ...]:
+    """One for each address, with the address as it may be shown: so that it can be said which one failed."""
+    if not access.urls:
+        raise ConfigError("schema.registry.url is empty; name at least one http:// or https:// address")
+    settings = _settings(access)
+    hide = redactor(access)
+    made = []
+    for url in access.urls:
+        try:
+            made.append((shown_url(url), _client(url, settings)))
+        except (ValueError, TypeError, OSError) as error:
+            # Without its cause, which may hold what is hidden here.
+            reason = hide.text(str(error))
+            raise ConfigError(f"schema registry {shown_url(url)}: {reason}; correct its settings") from None
+    return tuple(made)
+
+
+def redactor(access: RegistryAccess) -> Redactor:
+    """Knows the secrets of `access`, in the form in which a server may repeat them too."""
+    return Redactor(_secrets(access))
+
+
+def shown_url(url: str) -> str:
+    scheme, separator, rest = url.partition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
+
+
+def _settings(access: RegistryAccess) -> dict[str, Any]:
+    settings: dict[str, Any] = {name: value for name, value in access.properties if value}
+    for name, value in settings.items():
+        if name in _OURS:
+            raise ConfigError(f"schema.registry.{name} cannot be set: retries and caches are the sink's own; remove it")
+        if name in _FILES and not Path(value).exists():
+            raise ConfigError(f"schema.registry.{name} names {value}, which does not exist on this host")
+    if settings.get(_LOGIN_SOURCE) in ("USER_INFO", "URL"):
+        del settings[_LOGIN_SOURCE]
+    try:
+        settings["timeout"] = float(settings.get("timeout", REQUEST_SECONDS))
+    except ValueError:
+        raise ConfigError("schema.registry.timeout is not a number of seconds; correct it") from None
+    return settings | {"max.retries": 0}
+
+
+def _client(url: str, settings: dict[str, Any]) -> SchemaRegistryClient:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("not an http:// or https:// address")
+    given = dict(settings)
+    if parts.username is not None:
+        if LOGIN in given:
+            raise ValueError(f"a login in the address and in schema.registry.{LOGIN}, too; keep one of them")
+        given[LOGIN] = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2])
+    return SchemaRegistryClient({**given, "url": bare.geturl()})
+
+
+def _secrets(access: RegistryAccess) -> Iterator[str]:
+    logins = [value for name, value in access.properties if looks_secret(name)]
+    for url in access.urls:
+        userinfo = url.partition("://")[2].rpartition("@")[0]
+        logins += [userinfo, unquote(userinfo)]
+    for login in logins:
+        yield from (login, login.partition(":")[2], base64.b64encode(login.encode()).decode())

@@ -1,0 +1,67 @@
+"""What the settings say of the rows: columns, format of the values, record keys, table partitions.
+
+Reads the file of value.schema.file. Raises ConfigError.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.sql import types as T
+
+from sink.config import Settings
+from sink.decode.formats import ValueFormat
+from sink.decode.proto_files import descriptor_set_of_file
+from sink.decode.registry import RegistryAccess
+from sink.schema import TableSchema, parse_ddl
+from sink.table.options import url_encode
+from sink.write.partition_paths import PartitionPaths
+from sink.write.record_columns import RowShape
+from sink.write.record_keys import DEFAULT_KEY, RecordKeys
+
+_KEYS: dict[str, T.StringType | T.BinaryType] = {"string": T.StringType(), "bytes": T.BinaryType()}
+
+
+def table_schema(settings: Settings, place: str = "schema") -> TableSchema:
+    """`place` is what an error names as the text's origin."""
+    schema = parse_ddl(settings.schema_text, settings.provenance, place)
+    return replace(schema, key=_KEYS.get(settings.key_format), headers=settings.headers)
+
+
+def row_shape(settings: Settings, schema: TableSchema) -> RowShape:
+    paths = PartitionPaths(tuple(settings.partition_fields), settings.hive_style, url_encode(settings))
+    return RowShape(schema, value_format(settings), record_keys(settings), paths)
+
+
+def value_format(settings: Settings) -> ValueFormat:
+    file = settings.value_schema_file
+    match settings.value_format:
+        case "avro":
+            writer = file.read_bytes() if file else settings.schema_text.encode()
+            return ValueFormat("avro", writer)
+        case "protobuf":
+            assert file is not None
+            return ValueFormat("protobuf", descriptor_set_of_file(file), settings.value_message or "")
+        case name:
+            return ValueFormat(name, access=registry_access(settings))
+
+
+def registry_access(settings: Settings) -> RegistryAccess | None:
+    if not settings.registry_urls:
+        return None
+    login = settings.registry_login.get_secret_value() if settings.registry_login else ""
+    given = {
+        "basic.auth.user.info": login,
+        "ssl.ca.location": settings.registry_ca,
+        "ssl.certificate.location": settings.registry_certificate,
+        "ssl.key.location": settings.registry_key,
+    }
+    return RegistryAccess(settings.registry_urls, tuple((name, str(value)) for name, value in given.items() if value))
+
+
+def record_keys(settings: Settings) -> RecordKeys:
+    """Hudi names the fields in a key when there are several, and when there are several partition fields."""
+    fields = tuple(settings.record_key_fields)
+    if fields == DEFAULT_KEY:
+        fields = ()
+    return RecordKeys(fields, named=len(fields) > 1 or len(settings.partition_fields) > 1)

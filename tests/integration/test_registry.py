@@ -1,0 +1,229 @@
+"""Schemas that the official serializers have registered in a real registry come back by the id in their records."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import ssl
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from coordination.errors import ConfigError
+from sink.decode.proto_files import descriptor_set, descriptor_set_of_file
+from sink.decode.registry import Registry, RegistryAccess, RegistryUnavailable, UnknownSchema, registry
+from sink.local.servers import LOOPBACK
+from tests.registry_kit import Answer, Asked, Front, RegistryServer, Said, forward
+
+pytestmark = pytest.mark.integration
+
+LOGIN = "sink:open-sesame"
+PROTOBUF_INDEX = b"\x00"
+"""The first message of the file."""
+ITEM = {"type": "record", "name": "Item", "namespace": "shop", "fields": [{"name": "sku", "type": "string"}]}
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [{"name": "id", "type": "long"}, {"name": "item", "type": "shop.Item"}],
+}
+ITEM_JSON = {"$id": "item.json", "type": "object", "properties": {"sku": {"type": "string"}}}
+ORDER_JSON = {
+    "$id": "order.json",
+    "title": "Order",
+    "type": "object",
+    "properties": {"id": {"type": "integer"}, "item": {"$ref": "item.json"}},
+}
+ITEM_PROTO = 'syntax = "proto3"; package shop; message Item { string sku = 1; }'
+ORDER_PROTO = """
+syntax = "proto3";
+package shop;
+import "item.proto";
+import "google/protobuf/timestamp.proto";
+message Order { int64 id = 1; Item item = 2; google.protobuf.Timestamp placed_at = 3; }
+"""
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of a registry that outlives the test. Use subjects that `topic` names."""
+    if given := os.environ.get("SINK_TEST_REGISTRY"):
+        yield given
+    else:
+        with RegistryServer(tmp_path_factory.mktemp("registry")) as server:
+            yield server.url
+
+
+@pytest.fixture
+def client(url: str) -> SchemaRegistryClient:
+    """As a producer has it."""
+    return SchemaRegistryClient({"url": url, "timeout": 30})
+
+
+@pytest.fixture
+def it(url: str) -> Registry:
+    return Registry(RegistryAccess((url,)))
+
+
+@pytest.fixture
+def name() -> str:
+    """Of a topic of the test's own."""
+    return f"t{uuid.uuid4().hex[:12]}"
+
+
+def value_of(topic: str) -> SerializationContext:
+    return SerializationContext(topic, MessageField.VALUE)
+
+
+def schema_id(record: bytes) -> int:
+    assert record[0] == 0
+    return int.from_bytes(record[1:5], "big")
+
+
+def order_class(serialized: bytes) -> type[Message]:
+    pool = DescriptorPool()
+    for each in FileDescriptorSet.FromString(serialized).file:
+        pool.Add(each)
+    return GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+
+
+@pytest.fixture
+def order(tmp_path: Path) -> Message:
+    (tmp_path / "item.proto").write_text(ITEM_PROTO)
+    (tmp_path / "order.proto").write_text(ORDER_PROTO)
+    made: Any = order_class(descriptor_set_of_file(tmp_path / "order.proto"))(id=7)
+    made.item.sku = "tea"
+    made.placed_at.seconds = 1
+    return made  # type: ignore[no-any-return]
+
+
+def test_an_avro_record_leads_to_its_schema_and_what_it_refers_to(
+    it: Registry, client: SchemaRegistryClient, name: str
+) -> None:
+    item_id = client.register_schema(f"{name}-item", Schema(json.dumps(ITEM), "AVRO"))
+    schema = Schema(json.dumps(ORDER), "AVRO", [SchemaReference("shop.Item", f"{name}-item", 1)])
+    record = AvroSerializer(client, schema)({"id": 7, "item": {"sku": "tea"}}, value_of(name))
+    found = it.schema(schema_id(record))
+    assert (found.kind, json.loads(found.text)) == ("AVRO", ORDER)
+    ((referred, item),) = found.references
+    assert (referred, item.id, json.loads(item.text)) == ("shop.Item", item_id, ITEM)
+
+
+def test_a_json_record_leads_to_its_schema_and_what_it_refers_to(
+    it: Registry, client: SchemaRegistryClient, name: str
+) -> None:
+    client.register_schema(f"{name}-item", Schema(json.dumps(ITEM_JSON), "JSON"))
+    schema = Schema(json.dumps(ORDER_JSON), "JSON", [SchemaReference("item.json", f"{name}-item", 1)])
+    record = JSONSerializer(schema, client)({"id": 7, "item": {"sku": "tea"}}, value_of(name))
+    found = it.schema(schema_id(record))
+    assert (found.kind, json.loads(found.text)) == ("JSON", ORDER_JSON)
+    ((referred, item),) = found.references
+    assert (referred, item.kind, json.loads(item.text)) == ("item.json", "JSON", ITEM_JSON)
+
+
+def test_a_protobuf_record_can_be_read_with_the_descriptors_of_its_id(
+    it: Registry, client: SchemaRegistryClient, name: str, order: Message
+) -> None:
+    record = ProtobufSerializer(type(order), client)(order, value_of(name))
+    found = it.schema(schema_id(record))
+    assert found.kind == "PROTOBUF"
+    assert [referred for referred, _ in found.references] == ["item.proto"]
+    read = order_class(descriptor_set(found)).FromString(record[5:].removeprefix(PROTOBUF_INDEX))
+    assert read.SerializeToString() == order.SerializeToString()
+
+
+def test_a_protobuf_source_can_be_registered_instead(
+    it: Registry, client: SchemaRegistryClient, name: str, order: Message
+) -> None:
+    client.register_schema(f"{name}-item", Schema(ITEM_PROTO, "PROTOBUF"))
+    schema = Schema(ORDER_PROTO, "PROTOBUF", [SchemaReference("item.proto", f"{name}-item", 1)])
+    found = it.schema(client.register_schema(f"{name}-value", schema))
+    read = order_class(descriptor_set(found)).FromString(order.SerializeToString())
+    assert read.SerializeToString() == order.SerializeToString()
+
+
+def test_versions_of_a_subject_have_their_own_schemas(it: Registry, client: SchemaRegistryClient, name: str) -> None:
+    second = ITEM | {"fields": [*ITEM["fields"], {"name": "size", "type": "int", "default": 0}]}  # type: ignore[misc]
+    client.register_schema(f"{name}-value", Schema(json.dumps(ITEM), "AVRO"))
+    assert json.loads(it.latest(f"{name}-value").text) == ITEM
+    client.register_schema(f"{name}-value", Schema(json.dumps(second), "AVRO"))
+    assert json.loads(it.latest(f"{name}-value").text) == second
+    assert json.loads(it.version(f"{name}-value", 1).text) == ITEM
+    assert it.version(f"{name}-value", 2) is it.latest(f"{name}-value")
+
+
+def test_what_was_never_registered_is_unknown_at_once(it: Registry, client: SchemaRegistryClient, name: str) -> None:
+    client.register_schema(f"{name}-value", Schema(json.dumps(ITEM), "AVRO"))
+    for ask in (
+        lambda: it.schema(2_000_000_000),
+        lambda: it.latest(f"{name}-key"),
+        lambda: it.version(f"{name}-key", 1),
+        lambda: it.version(f"{name}-value", 99),
+    ):
+        with pytest.raises(UnknownSchema):
+            ask()
+
+
+def test_a_path_that_is_no_registrys_is_not_taken_for_an_unknown_schema(url: str) -> None:
+    with pytest.raises(RegistryUnavailable, match=r"HTTP 404.*schema\.registry\.url"):
+        Registry(RegistryAccess((url.removesuffix("/ccompat/v7"),), patience_seconds=0)).schema(1)
+
+
+def asking_for(login: str, answer: Answer) -> Answer:
+    """Behind a login, as registries are that have one."""
+    header = f"Basic {base64.b64encode(login.encode()).decode()}"
+
+    def guarded(asked: Asked) -> Said:
+        if asked.headers.get("Authorization") == header:
+            return answer(asked)
+        return Said(401, {"error_code": 401, "message": "Unauthorized"})
+
+    return guarded
+
+
+def test_a_registry_behind_tls_and_a_login_is_read(
+    url: str, client: SchemaRegistryClient, name: str, tmp_path: Path
+) -> None:
+    number = client.register_schema(f"{name}-value", Schema(json.dumps(ITEM), "AVRO"))
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(LOOPBACK).configure_cert(context)
+    trust = ("ssl.ca.location", str(tmp_path / "ca.pem"))
+    with Front(asking_for(LOGIN, forward(url)), tls=context) as front:
+        access = RegistryAccess((front.url,), (trust, ("basic.auth.user.info", LOGIN)))
+        assert json.loads(registry(access).schema(number).text) == ITEM
+        with pytest.raises(ConfigError, match=r"schema\.registry\.basic\.auth\.user\.info"):
+            registry(RegistryAccess((front.url,), (trust,))).schema(number)
+
+
+def test_what_is_known_outlives_the_registry_and_the_rest_comes_when_it_is_back(tmp_path: Path, name: str) -> None:
+    with RegistryServer(tmp_path / "registry") as server:
+        client = SchemaRegistryClient({"url": server.url, "timeout": 30})
+        number = client.register_schema(f"{name}-value", Schema(json.dumps(ITEM), "AVRO"))
+        it = Registry(RegistryAccess((server.url,), patience_seconds=0))
+        known = it.schema(number)
+        server.pause()
+        hung = Registry(RegistryAccess((server.url,), (("timeout", "0.5"),), patience_seconds=0))
+        with pytest.raises(RegistryUnavailable, match="ReadTimeout"):
+            hung.schema(number)
+        server.resume()
+        assert hung.schema(number) == known
+        server.kill()
+        with pytest.raises(RegistryUnavailable, match="ConnectError"):
+            it.latest(f"{name}-value")
+        assert it.schema(number) is known

@@ -1,0 +1,172 @@
+"""A real Schema Registry for tests, and an HTTP server that answers as a test wishes.
+
+The registry is Apicurio's, with Confluent's API and its data in memory: 140 MB from the repository of jars, kept where
+the other downloads are. `SINK_TEST_REGISTRY=url` uses a running one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import ssl
+import tarfile
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from sink.local import packages
+from sink.local.java import BROKER_VERSIONS
+from sink.local.servers import LOOPBACK, Server
+
+VERSION = "2.6.13.Final"
+"""It runs on Java 17; 3.3 wants 21."""
+API = "/apis/ccompat/v7"
+DOCUMENT = f"""\
+<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+<info organisation="hudi-keeper-sink" module="registry"/>
+<dependencies>
+<dependency org="io.apicurio" name="apicurio-registry-app" rev="{VERSION}" transitive="false" conf="*->default">
+<artifact name="apicurio-registry-app" type="jar" ext="jar"/>
+<artifact name="apicurio-registry-app" type="jar" ext="tar.gz" m:classifier="all"/>
+</dependency>
+</dependencies>
+</ivy-module>
+"""
+
+
+def registry_directory() -> Path:
+    """Where the registry is unpacked, downloaded when it is not there yet. Raises Unavailable, ConfigError."""
+    name = f"registry-{hashlib.sha256(DOCUMENT.encode()).hexdigest()[:12]}"
+    home = packages.cache_home() / "jars"
+    place, brought, part = home / name, home / f".{name}.download", home / f".{name}.unpacked"
+    if not place.is_dir():
+        home.mkdir(parents=True, exist_ok=True)
+        with packages._locked(home / f".{name}.lock"):
+            if not place.is_dir():
+                if not brought.is_dir():
+                    packages._download("registry", DOCUMENT, brought)
+                shutil.rmtree(part, ignore_errors=True)
+                with tarfile.open(next(brought.glob("*.tar.gz"))) as archive:
+                    archive.extractall(part, filter="data")
+                part.rename(place)
+                shutil.rmtree(brought)
+    return place
+
+
+class RegistryServer(Server):
+    """`url` is for clients of Confluent's API. Stopping it loses everything."""
+
+    def __init__(self, directory: Path, port: int = 0) -> None:
+        super().__init__(directory, port, "Schema Registry")
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.address}{API}"
+
+    def _command(self) -> list[str]:
+        jars = list(registry_directory().glob("*-runner.jar"))
+        options = (f"-Dquarkus.http.host={LOOPBACK}", f"-Dquarkus.http.port={self.port}")
+        return self._java("256m", jars, *options, "io.quarkus.runner.GeneratedMain", versions=BROKER_VERSIONS)
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/subjects", timeout=2.0) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+
+@dataclass(frozen=True)
+class Asked:
+    path: str
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Said:
+    """`body` is sent as JSON unless it is text."""
+
+    status: int
+    body: Any = ""
+
+
+Answer = Callable[[Asked], Said]
+
+
+@dataclass
+class Front:
+    """A server on loopback that answers each GET as `answer` says; `asked` is what it was asked."""
+
+    answer: Answer
+    port: int = 0
+    tls: ssl.SSLContext | None = None
+    asked: list[Asked] = field(default_factory=list)
+
+    def __enter__(self) -> Front:
+        front = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                asked = Asked(self.path, dict(self.headers))
+                front.asked.append(asked)
+                said = front.answer(asked)
+                body = (said.body if isinstance(said.body, str) else json.dumps(said.body)).encode()
+                self.send_response(said.status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                """Tests ask `asked`."""
+
+        class Quiet(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, *_: object) -> None:
+                """Clients that went away meanwhile, and those without a certificate."""
+
+            def get_request(self) -> Any:
+                connection, address = super().get_request()
+                if front.tls is not None:
+                    # The handshake is left to the first read, in the thread of the connection.
+                    connection = front.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+                return connection, address
+
+        self._server = Quiet((LOOPBACK, self.port), Handler)
+        self.port = self._server.server_port
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self.tls else 'http'}://{LOOPBACK}:{self.port}"
+
+    def count(self, path: str) -> int:
+        return sum(each.path.partition("?")[0] == path for each in self.asked)
+
+
+def forward(upstream: str) -> Answer:
+    """As the registry at `upstream` answers: a front is then a reverse proxy."""
+
+    def answer(asked: Asked) -> Said:
+        try:
+            with urllib.request.urlopen(f"{upstream}{asked.path}", timeout=30) as got:
+                return Said(got.status, got.read().decode())
+        except urllib.error.HTTPError as error:
+            return Said(error.code, error.read().decode())
+
+    return answer

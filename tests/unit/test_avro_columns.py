@@ -1,0 +1,419 @@
+"""Avro read as columns, held against fastavro, which reads a record at a time and knows nothing of ours."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql import types as T
+
+from coordination.errors import ConfigError
+from sink.decode.avro_columns import AvroReader, SchemaMismatch
+from sink.decode.cursors import Cursors
+from sink.schema import held_type, parse_ddl
+from sink.schema.avro import struct_of_avro
+
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+FIRST, LAST = datetime(1, 1, 2, tzinfo=timezone.utc), datetime(9999, 12, 30, tzinfo=timezone.utc)
+MICROS = st.integers((FIRST - EPOCH) // timedelta(microseconds=1), (LAST - EPOCH) // timedelta(microseconds=1))
+DAYS = st.integers((FIRST - EPOCH).days, (LAST - EPOCH).days)
+
+
+def micros(value: int) -> datetime:
+    return EPOCH + timedelta(microseconds=value)
+
+
+# What a type is, how it is written without its logical type, and what a column shows of the number written.
+SIMPLE: list[tuple[Any, st.SearchStrategy[Any], Any]] = [
+    ("boolean", st.booleans(), None),
+    ("int", st.integers(-(1 << 31), (1 << 31) - 1), None),
+    ("long", st.integers(-(1 << 63), (1 << 63) - 1), None),
+    ("float", st.floats(width=32, allow_nan=False), None),
+    ("double", st.floats(allow_nan=False), None),
+    ("string", st.text(max_size=12), None),
+    ("bytes", st.binary(max_size=12), None),
+    ({"type": "fixed", "size": 5}, st.binary(min_size=5, max_size=5), None),
+    ({"type": "enum", "symbols": ["RED", "GREEN", "BLUE"]}, st.sampled_from(["RED", "GREEN", "BLUE"]), None),
+    ({"type": "string", "logicalType": "uuid"}, st.uuids().map(str), None),
+    ({"type": "int", "logicalType": "date"}, DAYS, lambda day: date(1970, 1, 1) + timedelta(days=day)),
+    ({"type": "int", "logicalType": "time-millis"}, st.integers(0, 86_399_999), None),
+    ({"type": "long", "logicalType": "time-micros"}, st.integers(0, 86_399_999_999), None),
+    ({"type": "long", "logicalType": "timestamp-micros"}, MICROS, micros),
+    (
+        {"type": "long", "logicalType": "timestamp-millis"},
+        MICROS.map(lambda value: value // 1000),
+        lambda value: micros(value * 1000),
+    ),
+    (
+        {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 4},
+        st.integers(-(10**20) + 1, 10**20 - 1),
+        lambda value: Decimal(value).scaleb(-4),
+    ),
+    (
+        {"type": "fixed", "size": 16, "logicalType": "decimal", "precision": 38, "scale": 38},
+        st.integers(-(10**38) + 1, 10**38 - 1),
+        lambda value: Decimal(value) / Decimal(1) if value == 0 else Decimal(f"{value}E-38"),
+    ),
+]
+
+
+class Case:
+    """A type with values of it: `written` for fastavro, by a schema without logical types, and `shown` by a column."""
+
+    def __init__(self, schema: Any, bare: Any, written: Any, shown: Any) -> None:
+        self.schema, self.bare, self.written, self.shown = schema, bare, written, shown
+
+
+class Namer:
+    def __init__(self) -> None:
+        self.count = 0
+
+    def name(self) -> str:
+        self.count += 1
+        return f"n{self.count}"
+
+
+def bare_of(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        return {key: value for key, value in schema.items() if key not in ("logicalType", "precision", "scale")}
+    return schema
+
+
+def as_bytes(number: int, schema: Any) -> bytes:
+    size = schema.get("size") or number.bit_length() // 8 + 1
+    return number.to_bytes(size, "big", signed=True)
+
+
+@st.composite
+def types(draw: Any, namer: Namer, depth: int) -> tuple[Any, Any, Any, Any]:
+    """A schema, the same without logical types, values as fastavro writes them, and a function to what is shown."""
+    kinds = ["simple"] * 4 + (["nullable", "array", "map", "record"] if depth else [])
+    match draw(st.sampled_from(kinds)):
+        case "simple":
+            schema, values, show = draw(st.sampled_from(SIMPLE))
+            if isinstance(schema, dict) and schema["type"] in ("fixed", "enum"):
+                schema = {**schema, "name": namer.name()}
+            decimal = isinstance(schema, dict) and schema.get("logicalType") == "decimal"
+            if decimal:
+                return schema, bare_of(schema), values.map(lambda n: (as_bytes(n, schema), show(n))), None
+            return schema, bare_of(schema), values.map(lambda v: (v, show(v) if show else v)), None
+        case "nullable":
+            schema, bare, values, _ = draw(types(namer, 0))
+            first = draw(st.booleans())
+            nothing = st.just((None, None))
+            wrap = (lambda inner: ["null", inner]) if first else (lambda inner: [inner, "null"])
+            return wrap(schema), wrap(bare), st.one_of(nothing, values), None
+        case "array":
+            schema, bare, values, _ = draw(types(namer, depth - 1))
+            items = st.lists(values, max_size=4).map(lambda pairs: ([a for a, _ in pairs], [b for _, b in pairs]))
+            return {"type": "array", "items": schema}, {"type": "array", "items": bare}, items, None
+        case "map":
+            schema, bare, values, _ = draw(types(namer, depth - 1))
+            items = st.dictionaries(st.text(max_size=3), values, max_size=4).map(
+                lambda found: ({k: a for k, (a, _) in found.items()}, [(k, b) for k, (_, b) in found.items()])
+            )
+            return {"type": "map", "values": schema}, {"type": "map", "values": bare}, items, None
+        case _:
+            return draw(records(namer, depth - 1))
+
+
+@st.composite
+def records(draw: Any, namer: Namer, depth: int) -> tuple[Any, Any, Any, Any]:
+    fields = [draw(types(namer, depth)) for _ in range(draw(st.integers(1, 4)))]
+    name = namer.name()
+    head = {"type": "record", "name": name}
+    schema = {**head, "fields": [{"name": f"f{i}", "type": one[0]} for i, one in enumerate(fields)]}
+    bare = {**head, "fields": [{"name": f"f{i}", "type": one[1]} for i, one in enumerate(fields)]}
+    values = st.tuples(*(one[2] for one in fields)).map(
+        lambda found: (
+            {f"f{i}": written for i, (written, _) in enumerate(found)},
+            {f"f{i}": shown for i, (_, shown) in enumerate(found)},
+        )
+    )
+    return schema, bare, values, None
+
+
+@st.composite
+def topics(draw: Any) -> tuple[Any, Any, list[tuple[Any, Any]]]:
+    """A writer's schema and some records: as written, and as the table shows them."""
+    schema, bare, values, _ = draw(records(Namer(), 2))
+    return schema, bare, draw(st.lists(values, min_size=1, max_size=12))
+
+
+def encoded(bare: Any, records: list[Any]) -> list[bytes]:
+    parsed = fastavro.parse_schema(json.loads(json.dumps(bare)))
+    found = []
+    for record in records:
+        stream = io.BytesIO()
+        fastavro.schemaless_writer(stream, parsed, record)
+        found.append(stream.getvalue())
+    return found
+
+
+def read(schema: Any, values: list[bytes], target: T.StructType) -> tuple[list[dict[str, Any]], dict[int, str]]:
+    """The good rows, and what is wrong with the others."""
+    cursors = Cursors(pa.array(values, pa.binary()))
+    columns = AvroReader(json.dumps(schema), target).read(cursors, np.arange(len(values)))
+    kept = np.flatnonzero(~cursors.failed)
+    types_ = [held_type(field.dataType) for field in target.fields]
+    assert [column.type for column in columns] == types_
+    rows = pa.RecordBatch.from_arrays(
+        [column.take(pa.array(kept)) for column in columns],
+        schema=pa.schema(
+            [pa.field(f.name, kind, f.nullable) for f, kind in zip(target.fields, types_, strict=True)]
+        ),
+    )
+    rows.validate(full=True)
+    return rows.to_pylist(), cursors.reasons
+
+
+def struct(schema: Any) -> T.StructType:
+    return struct_of_avro(json.dumps(schema))
+
+
+def columns(ddl: str) -> T.StructType:
+    return parse_ddl(ddl).values
+
+
+def record(*fields: tuple[str, Any]) -> dict[str, Any]:
+    return {"type": "record", "name": "r", "fields": [{"name": name, "type": kind} for name, kind in fields]}
+
+
+def one(schema: Any, value: bytes, target: str) -> Any:
+    """What a record of the one field `f` gives in a column `f`, or why it is refused."""
+    rows, reasons = read(schema, [value], columns(f"f {target}"))
+    return reasons[0] if reasons else rows[0]["f"]
+
+
+@settings(max_examples=300)
+@given(topics())
+def test_every_record_that_fastavro_writes_is_read_as_it_was(topic: tuple[Any, Any, list[tuple[Any, Any]]]) -> None:
+    schema, bare, found = topic
+    rows, reasons = read(schema, encoded(bare, [written for written, _ in found]), struct(schema))
+    assert reasons == {}
+    assert rows == [shown for _, shown in found]
+
+
+@given(topics(), st.data())
+def test_fields_that_the_table_has_not_are_stepped_over(
+    topic: tuple[Any, Any, list[tuple[Any, Any]]], data: st.DataObject
+) -> None:
+    schema, bare, found = topic
+    whole = struct(schema)
+    kept = data.draw(st.lists(st.sampled_from(whole.fields), unique_by=lambda field: field.name, max_size=3))
+    target = T.StructType([*kept, T.StructField("new", T.DateType())])
+    rows, reasons = read(schema, encoded(bare, [written for written, _ in found]), target)
+    assert reasons == {}
+    assert rows == [{**{field.name: shown[field.name] for field in kept}, "new": None} for _, shown in found]
+
+
+@given(topics(), st.integers(1, 11))
+def test_what_is_read_of_a_record_does_not_depend_on_where_batches_end(
+    topic: tuple[Any, Any, list[tuple[Any, Any]]], at: int
+) -> None:
+    schema, bare, found = topic
+    values = encoded(bare, [written for written, _ in found])
+    both = [read(schema, part, struct(schema))[0] for part in (values[:at], values[at:]) if part]
+    assert [row for rows in both for row in rows] == read(schema, values, struct(schema))[0]
+
+
+@settings(max_examples=300)
+@given(topics(), st.data())
+def test_a_record_cut_short_or_with_bytes_behind_it_is_refused_and_harms_no_other(
+    topic: tuple[Any, Any, list[tuple[Any, Any]]], data: st.DataObject
+) -> None:
+    schema, bare, found = topic
+    values = encoded(bare, [written for written, _ in found])
+    broken = data.draw(st.integers(0, len(values) - 1))
+    size = len(values[broken])
+    cut = data.draw(st.integers(0, size - 1)) if size else 0
+    values[broken] = values[broken][:cut] if size and data.draw(st.booleans()) else values[broken] + b"\0"
+    rows, reasons = read(schema, values, struct(schema))
+    assert list(reasons) == [broken]
+    assert rows == [shown for number, (_, shown) in enumerate(found) if number != broken]
+
+
+@settings(max_examples=500)
+@given(topics(), st.data())
+def test_of_changed_bytes_only_what_fastavro_reads_alike_is_taken(
+    topic: tuple[Any, Any, list[tuple[Any, Any]]], data: st.DataObject
+) -> None:
+    _, bare, found = topic
+    values = encoded(bare, [written for written, _ in found])
+    changed = [bytearray(value) for value in values]
+    for value in changed:
+        if value:
+            value[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
+    # By the bare schema: its values are plain numbers, texts and bytes, which can be compared as they are.
+    rows, reasons = read(bare, [bytes(value) for value in changed], struct(bare))
+    parsed = fastavro.parse_schema(json.loads(json.dumps(bare)))
+    taken = iter(rows)
+    for number, value in enumerate(changed):
+        if number not in reasons:
+            stream = io.BytesIO(bytes(value))
+            theirs = fastavro.schemaless_reader(stream, parsed)
+            assert comparable(next(taken)) == comparable(theirs)
+            assert stream.read() == b""
+
+
+def comparable(value: Any) -> Any:
+    """Maps come as pairs from one and as dicts from the other; NaN equals nothing."""
+    if isinstance(value, dict):
+        return {key: comparable(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        if value and all(isinstance(each, tuple) for each in value):
+            return {key: comparable(inner) for key, inner in value}
+        return [comparable(each) for each in value] or {}
+    return "NaN" if value != value else value
+
+
+def test_a_column_of_no_values_has_its_type() -> None:
+    schema = record(("f", {"type": "array", "items": {"type": "map", "values": ["null", "long"]}}))
+    assert read(schema, [], struct(schema)) == ([], {})
+
+
+@pytest.mark.parametrize(
+    ("wrote", "ddl", "value", "shown"),
+    [
+        ("int", "bigint", b"\x53", -42),
+        ("int", "double", b"\x53", -42.0),
+        ("long", "float", b"\x04", 2.0),
+        ("float", "double", b"\0\0\xc0\x3f", 1.5),
+        ("string", "binary", b"\x02a", b"a"),
+        ("bytes", "string", b"\x02a", "a"),
+        ({"type": "enum", "name": "e", "symbols": ["A", "B"]}, "string", b"\x02", "B"),
+        (["null", "int", "long"], "bigint", b"\x04\x09", -5),
+        (["null", "int", "string"], "int", b"\x02\x06", 3),
+        ({"type": "int", "logicalType": "date"}, "int", b"\x04", 2),
+        ("int", "tinyint", b"\xff\x01", -128),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 1}, "decimal(6,2)", b"\x02\xff", "-0.10"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 1}, "decimal(4,1)", b"\x00", "0.0"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 4}, "decimal(4,0)", b"\x28" + b"\xff" * 20, "-1"),
+    ],
+)
+def test_a_column_takes_what_it_can_hold_of_another_type(wrote: Any, ddl: str, value: bytes, shown: Any) -> None:
+    found = one(record(("f", wrote)), value, ddl)
+    assert (str(found) if isinstance(found, Decimal) else found) == shown
+
+
+@pytest.mark.parametrize(
+    ("wrote", "ddl"),
+    [
+        ("long", "int"),
+        ("double", "float"),
+        ("string", "int"),
+        ("long", "timestamp"),
+        ({"type": "long", "logicalType": "timestamp-nanos"}, "timestamp"),
+        ({"type": "long", "logicalType": "local-timestamp-micros"}, "timestamp"),
+        ("null", "int not null"),
+        (["null", "string", "boolean"], "int"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 1}, "decimal(4,2)"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 1}, "string"),
+        ({"type": "array", "items": "string"}, "array<int>"),
+        ({"type": "map", "values": "string"}, "array<string>"),
+    ],
+)
+def test_schemas_that_cannot_go_together_are_refused_with_both_sides(wrote: Any, ddl: str) -> None:
+    with pytest.raises(SchemaMismatch, match=r"field 'f(\[\])?' is written as .*, and the table's column is "):
+        AvroReader(json.dumps(record(("f", wrote))), columns(f"f {ddl}"))
+
+
+def test_a_column_that_may_not_be_null_has_to_be_written() -> None:
+    with pytest.raises(SchemaMismatch, match="field 'g' is written as nothing, and the table's column is int NOT NULL"):
+        AvroReader(json.dumps(record(("f", "int"))), columns("g int not null"))
+
+
+@pytest.mark.parametrize(
+    ("wrote", "ddl", "value", "reason"),
+    [
+        ("boolean", "boolean", b"\x02", "a boolean that is neither 0 nor 1"),
+        ("int", "int", b"\x80\x80\x80\x80\x10", "a number outside -2147483648..2147483647"),
+        ("int", "tinyint", b"\x80\x02", "a number outside -128..127"),
+        ("long", "bigint", b"\xff" * 10, "a number of more than 64 bits"),
+        ("string", "string", b"\x02\xff", "a text that is not UTF-8"),
+        ("string", "string", b"\x03a", "it ends in the middle of a field"),
+        ({"type": "enum", "name": "e", "symbols": ["A"]}, "string", b"\x02", "an enum has 1 symbols"),
+        (["null", "int"], "int", b"\x04\x02", "a union of 2 has no branch"),
+        (["int", "null"], "int not null", b"\x02", "written as null"),
+        (["string", "int"], "int", b"\x00\x02a", "written as string"),
+        ({"type": "array", "items": "int"}, "array<int>", b"\xfe\xff\xff\xff\x0f\x02", "more items are announced"),
+        (
+            {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 1},
+            "decimal(4,1)",
+            b"\x04\x27\x10",
+            "more digits than decimal(4,1) holds",
+        ),
+        (
+            {"type": "long", "logicalType": "timestamp-millis"},
+            "timestamp",
+            b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+            "a number outside",
+        ),
+    ],
+)
+def test_a_value_that_the_column_cannot_hold_fails_its_row(wrote: Any, ddl: str, value: bytes, reason: str) -> None:
+    assert reason in one(record(("f", wrote)), value, ddl)
+
+
+def test_blocks_of_an_array_may_tell_their_size_and_be_several() -> None:
+    schema = record(("f", {"type": "array", "items": "int"}), ("g", "int"))
+    value = b"\x03\x04\x02\x04" + b"\x02\x06" + b"\x00" + b"\x08"
+    rows, reasons = read(schema, [value, value], columns("f array<int>, g int"))
+    assert reasons == {}
+    assert rows == [{"f": [1, 2, 3], "g": 4}] * 2
+    assert read(schema, [value], columns("g int"))[0] == [{"g": 4}]
+
+
+def test_of_a_key_that_a_map_has_twice_the_last_value_counts() -> None:
+    value = b"\x06\x02a\x02\x02b\x04\x02a\x06\x00"
+    assert one(record(("f", {"type": "map", "values": "int"})), value, "map<string,int>") == [("a", 3), ("b", 2)]
+
+
+def test_a_type_that_contains_itself_is_stepped_over() -> None:
+    tree = {"type": "record", "name": "tree", "fields": [{"name": "kids", "type": {"type": "array", "items": "tree"}}]}
+    leaf = b"\x00"
+    value = b"\x04" + b"\x02" + leaf + b"\x00" + leaf + b"\x00" + b"\x0a"
+    assert read(record(("t", tree), ("f", "int")), [value], columns("f int"))[0] == [{"f": 5}]
+
+
+def test_a_named_type_may_come_from_a_reference() -> None:
+    place = json.dumps({"type": "record", "name": "geo.Place", "fields": [{"name": "city", "type": "string"}]})
+    schema = json.dumps(record(("at", "geo.Place"), ("from", ["null", "geo.Place"])))
+    cursors = Cursors(pa.array([b"\x02a\x02\x02b"], pa.binary()))
+    target = columns("at struct<city string>, from struct<city string>")
+    found = AvroReader(schema, target, [place]).read(cursors, np.arange(1))
+    assert [column.to_pylist() for column in found] == [[{"city": "a"}], [{"city": "b"}]]
+
+
+def test_moments_at_both_ends_of_64_bits_are_exact() -> None:
+    schema = record(("f", {"type": "long", "logicalType": "timestamp-micros"}))
+    ends = [-(1 << 63) + 1, (1 << 63) - 1]
+    cursors = Cursors(pa.array(encoded(record(("f", "long")), [{"f": end} for end in ends]), pa.binary()))
+    found = AvroReader(json.dumps(schema), columns("f timestamp")).read(cursors, np.arange(2))[0]
+    assert found.cast(pa.int64()).to_pylist() == ends
+
+
+@pytest.mark.parametrize(
+    "text", ["{", '"no.such.type"', '{"type": "strange"}', "[]", "3"]
+)
+def test_a_text_that_is_no_schema_of_a_record_is_refused_in_one_sentence(text: str) -> None:
+    with pytest.raises((ConfigError, SchemaMismatch)):
+        AvroReader(text, columns("f int"))
+
+
+def test_the_types_of_columns_are_those_that_the_table_holds() -> None:
+    target = columns("a tinyint, b struct<c smallint>, d array<tinyint>")
+    inner = {**record(("c", "int")), "name": "s"}
+    schema = record(("a", "int"), ("b", inner), ("d", {"type": "array", "items": "int"}))
+    cursors = Cursors(pa.array([b"\x02\x04\x02\x06\x00"], pa.binary()))
+    found = AvroReader(json.dumps(schema), target).read(cursors, np.arange(1))
+    assert [column.type for column in found] == parse_ddl("a int, b struct<c int>, d array<int>").fields.types

@@ -1,0 +1,168 @@
+"""Descriptor sets of Protobuf schemas: complete, in order, from sources and descriptors alike."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+
+from coordination.errors import ConfigError
+from sink.decode import proto_files
+from sink.decode.proto_files import descriptor_set, descriptor_set_of_file
+from sink.decode.registry import RegisteredSchema
+
+MONEY = 'syntax = "proto3"; package shop; message Money { int64 units = 1; string currency = 2; }'
+PRICE = 'syntax = "proto3"; package shop; import "shop/money.proto"; message Price { Money money = 1; }'
+ORDER = """
+syntax = "proto3";
+package shop;
+import "price.proto";
+import "shop/money.proto";
+import "google/protobuf/timestamp.proto";
+import "google/type/date.proto";
+import "confluent/type/decimal.proto";
+message Order {
+  Price price = 1;
+  Money tip = 2;
+  google.protobuf.Timestamp placed_at = 3;
+  google.type.Date due = 4;
+  confluent.type.Decimal weight = 5;
+}
+"""
+
+
+def source(number: int, text: str, **references: RegisteredSchema) -> RegisteredSchema:
+    named = tuple((name.replace("__", "/") + ".proto", each) for name, each in references.items())
+    return RegisteredSchema(number, "PROTOBUF", text, named)
+
+
+def described(it: RegisteredSchema) -> RegisteredSchema:
+    """The same, as a registry gives it that keeps descriptors: under a name of its own."""
+    last = FileDescriptorSet.FromString(descriptor_set(it)).file[-1]
+    last.name = "default.proto"
+    return RegisteredSchema(it.id, it.kind, base64.b64encode(last.SerializeToString()).decode(), it.references)
+
+
+MONEY_SOURCE = source(1, MONEY)
+PRICE_SOURCE = source(2, PRICE, shop__money=MONEY_SOURCE)
+ORDER_SOURCE = source(3, ORDER, price=PRICE_SOURCE, shop__money=MONEY_SOURCE)
+
+
+def assert_is_order(serialized: bytes, name: str) -> None:
+    """The pool takes a file only when all that it imports is there."""
+    files = FileDescriptorSet.FromString(serialized).file
+    pool = DescriptorPool()
+    for each in files:
+        pool.Add(each)
+        pool.FindFileByName(each.name)
+    assert files[-1].name == name
+    order = GetMessageClass(pool.FindMessageTypeByName("shop.Order"))()
+    order.price.money.units = 7
+    order.placed_at.seconds = 9
+    assert type(order).FromString(order.SerializeToString()).price.money.units == 7
+
+
+def test_sources_with_references_become_one_complete_set() -> None:
+    assert_is_order(descriptor_set(ORDER_SOURCE), "schema-3.proto")
+
+
+def test_descriptors_need_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    money = described(MONEY_SOURCE)
+    price = described(source(2, PRICE, shop__money=money))
+    order = described(source(3, ORDER, price=price, shop__money=money))
+    monkeypatch.setattr(proto_files, "COMPILER", "no_such_compiler")
+    assert_is_order(descriptor_set(order), "schema-3.proto")
+    with pytest.raises(ConfigError, match=r"schema id 3 is a \.proto source.*pip install grpcio-tools"):
+        descriptor_set(ORDER_SOURCE)
+
+
+def test_a_descriptor_may_refer_to_sources_and_a_source_to_descriptors() -> None:
+    order = described(ORDER_SOURCE)
+    assert_is_order(descriptor_set(order), "schema-3.proto")
+    money = described(MONEY_SOURCE)
+    price = source(2, PRICE, shop__money=money)
+    assert_is_order(descriptor_set(source(3, ORDER, price=price, shop__money=money)), "schema-3.proto")
+
+
+def test_a_registered_file_is_taken_before_the_one_that_everybody_has() -> None:
+    own = source(1, 'syntax = "proto3"; package google.type; message Date { int64 day = 9; }')
+    it = source(2, 'syntax = "proto3"; import "google/type/date.proto"; message D { google.type.Date d = 1; }')
+    it = RegisteredSchema(2, "PROTOBUF", it.text, (("google/type/date.proto", own),))
+    first = FileDescriptorSet.FromString(descriptor_set(it)).file[0]
+    assert [(field.name, field.number) for field in first.message_type[0].field] == [("day", 9)]
+
+
+@pytest.mark.parametrize("name", ["../escape.proto", "/tmp/escape.proto", "a/../../b.proto", "a\\b.proto", "."])
+def test_a_reference_leads_nowhere_outside(name: str) -> None:
+    it = RegisteredSchema(2, "PROTOBUF", f'syntax = "proto3"; import "{name}";', ((name, MONEY_SOURCE),))
+    with pytest.raises(ConfigError, match=r"schema id 2: .* is no name of an import"):
+        descriptor_set(it)
+
+
+def test_an_import_that_is_not_registered_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"schema id 2.*shop/money\.proto"):
+        descriptor_set(source(2, PRICE))
+    with pytest.raises(ConfigError, match=r"schema id 2: schema-2\.proto imports shop/money\.proto, which is missing"):
+        descriptor_set(RegisteredSchema(2, "PROTOBUF", described(PRICE_SOURCE).text))
+
+
+def test_what_does_not_compile_is_told_with_line_and_reason() -> None:
+    with pytest.raises(ConfigError, match=r"schema id 1 does not compile: schema-1\.proto:2:\d+: "):
+        descriptor_set(source(1, 'syntax = "proto3";\nmessage Order { Missing it = 1; }'))
+
+
+def test_another_kind_is_refused() -> None:
+    with pytest.raises(ConfigError, match="kind AVRO, not PROTOBUF"):
+        descriptor_set(RegisteredSchema(1, "AVRO", '"long"'))
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "money.proto").write_text(MONEY)
+    (tmp_path / "price.proto").write_text(PRICE)
+    (tmp_path / "order.proto").write_text(ORDER)
+    (tmp_path / "shop" / "refund.proto").write_text(PRICE.replace("Price", "Refund"))
+    return tmp_path
+
+
+def test_a_source_on_disk_is_compiled_with_what_lies_beside_it(sources: Path) -> None:
+    assert_is_order(descriptor_set_of_file(sources / "order.proto"), "order.proto")
+
+
+def test_imports_may_count_from_a_directory_above(sources: Path) -> None:
+    files = FileDescriptorSet.FromString(descriptor_set_of_file(str(sources / "shop" / "refund.proto"))).file
+    assert [each.name for each in files] == ["shop/money.proto", "shop/refund.proto"]
+
+
+def test_a_complete_descriptor_set_is_taken_as_it_is(tmp_path: Path) -> None:
+    for name in ("order.desc", "order.pb"):
+        given = descriptor_set(ORDER_SOURCE)
+        (tmp_path / name).write_bytes(given)
+        assert descriptor_set_of_file(tmp_path / name) == given
+
+
+def test_a_descriptor_set_without_its_imports_is_refused(tmp_path: Path) -> None:
+    last = FileDescriptorSet.FromString(descriptor_set(ORDER_SOURCE)).file[-1]
+    path = tmp_path / "order.desc"
+    path.write_bytes(FileDescriptorSet(file=[last]).SerializeToString())
+    with pytest.raises(ConfigError, match=r"order\.desc: schema-3\.proto imports price\.proto, which is missing"):
+        descriptor_set_of_file(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xff\xff", b"hello", FileDescriptorProto().SerializeToString()])
+def test_a_file_that_is_no_descriptor_set_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "order.desc"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"order\.desc is no descriptor set; make one with protoc"):
+        descriptor_set_of_file(path)
+
+
+@pytest.mark.parametrize("name", ["gone.proto", "gone.desc"])
+def test_a_file_that_is_not_there_is_named(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} cannot be read"):
+        descriptor_set_of_file(tmp_path / name)

@@ -1,0 +1,445 @@
+"""Access to a Schema Registry: what decides and what is asked again, what is kept, and that no secret is shown."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import pickle
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import trustme
+
+from coordination.errors import ConfigError
+from sink.decode.registry import (
+    RegisteredSchema,
+    Registry,
+    RegistryAccess,
+    RegistryUnavailable,
+    UnknownSchema,
+    registry,
+)
+from sink.local.servers import LOOPBACK, free_ports
+from tests.registry_kit import Answer, Asked, Front, Said
+
+LOGGER = "sink.decode.registry"
+PASSWORD = "hunter2-Tr0ub4dor"
+LOGIN = f"sink:{PASSWORD}"
+HEADER = base64.b64encode(LOGIN.encode()).decode()
+TEXT = '"long"'
+LONG = Said(200, {"schema": TEXT})
+NO_SCHEMA = Said(404, {"error_code": 40403, "message": "Schema not found"})
+IMPATIENT = 0.0
+PATIENT = 60.0
+
+
+def always(said: Said) -> Answer:
+    return lambda _: said
+
+
+def in_turn(*said: Said) -> Answer:
+    """The last one for ever."""
+    left = list(said)
+    return lambda _: left.pop(0) if len(left) > 1 else left[0]
+
+
+def by_path(**said: Said) -> Answer:
+    """`schemas_ids_1` is the path /schemas/ids/1."""
+    known = {"/" + name.replace("_", "/"): each for name, each in said.items()}
+    return lambda asked: known[asked.path.partition("?")[0]]
+
+
+def access(*urls: str, patience: float = IMPATIENT, **properties: str) -> RegistryAccess:
+    named = tuple((name.replace("_", "."), value) for name, value in properties.items())
+    return RegistryAccess(urls, named, patience)
+
+
+class FirstWarning(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.said = threading.Event()
+
+    def emit(self, _: logging.LogRecord) -> None:
+        self.said.set()
+
+
+@pytest.fixture
+def first_warning() -> Iterator[threading.Event]:
+    handler = FirstWarning()
+    logging.getLogger(LOGGER).addHandler(handler)
+    yield handler.said
+    logging.getLogger(LOGGER).removeHandler(handler)
+
+
+@pytest.fixture
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def trusted(authority: trustme.CA, tmp_path: Path) -> str:
+    path = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(path)
+    return str(path)
+
+
+def server_side(authority: trustme.CA, name: str = LOOPBACK) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(name).configure_cert(context)
+    return context
+
+
+def test_a_schema_is_what_the_registry_says() -> None:
+    with Front(always(LONG)) as front:
+        assert Registry(access(front.url)).schema(7) == RegisteredSchema(7, "AVRO", TEXT)
+    assert [each.path for each in front.asked] == ["/schemas/ids/7"]
+
+
+# What is waited for
+
+
+def test_a_registry_that_is_down_at_first_is_waited_for(first_warning: threading.Event) -> None:
+    port = free_ports(1)[0]
+    front = Front(always(LONG), port)
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(Registry(access(f"http://{LOOPBACK}:{port}", patience=PATIENT)).schema, 7)
+        assert first_warning.wait(PATIENT)
+        with front:
+            assert asking.result().text == TEXT
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+def test_an_overloaded_server_is_asked_again(status: int) -> None:
+    with Front(in_turn(Said(status, {"error_code": 50001}), LONG)) as front:
+        assert Registry(access(front.url, patience=PATIENT)).schema(7).text == TEXT
+    assert len(front.asked) == 2
+
+
+@pytest.mark.timeout(25)
+def test_a_server_that_hangs_is_given_up_and_named() -> None:
+    released = threading.Event()
+
+    def hang(asked: Asked) -> Said:
+        released.wait()
+        return LONG
+
+    with Front(hang) as front:
+        with pytest.raises(RegistryUnavailable) as raised:
+            Registry(access(front.url, patience=0.5, timeout="0.2")).schema(7)
+        released.set()
+    said = str(raised.value)
+    assert front.url in said
+    assert "schema id 7 within 0.5 s" in said
+    assert "ReadTimeout" in said
+    assert "asked again when the work is tried again" in said
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param(Said(404, "<html>no such page</html>"), id="a proxy's 404"),
+        pytest.param(Said(404, {"error_code": 404, "message": "HTTP 404"}), id="a path that is no registry's"),
+        pytest.param(Said(404, {"error_code": 0}), id="another path that is no registry's"),
+        pytest.param(Said(200, "<html>welcome</html>"), id="a page"),
+        pytest.param(Said(200, {}), id="an empty answer"),
+        pytest.param(Said(200, ["schema"]), id="a list"),
+        pytest.param(Said(302), id="a redirection"),
+        pytest.param(Said(400, {"error_code": 400}), id="a bad request"),
+    ],
+)
+def test_an_answer_that_is_not_a_registrys_decides_nothing(said: Said) -> None:
+    with Front(always(said)) as front, pytest.raises(RegistryUnavailable, match="nothing was decided"):
+        Registry(access(front.url)).schema(7)
+    with Front(in_turn(said, LONG)) as front:
+        assert Registry(access(front.url, patience=PATIENT)).schema(7).text == TEXT
+
+
+def test_another_url_is_asked_when_the_first_does_not_answer() -> None:
+    nobody = f"http://{LOOPBACK}:{free_ports(1)[0]}"
+    with Front(always(LONG)) as front:
+        assert Registry(access(nobody, front.url)).schema(7).text == TEXT
+
+
+def test_each_url_is_named_with_what_it_said() -> None:
+    nobody = f"http://{LOOPBACK}:{free_ports(1)[0]}"
+    with Front(always(Said(503, "busy"))) as front, pytest.raises(RegistryUnavailable) as raised:
+        Registry(access(nobody, front.url)).schema(7)
+    assert f"{nobody}: ConnectError" in str(raised.value)
+    assert f"{front.url}: HTTP 503" in str(raised.value)
+
+
+def test_waiting_is_logged_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    busy = Said(503, "busy")
+    with Front(in_turn(busy, busy, LONG)) as front:
+        Registry(access(front.url, patience=PATIENT)).schema(7)
+    said = [record.getMessage() for record in caplog.records if record.name == LOGGER]
+    assert len(said) == 1
+    assert front.url in said[0]
+    assert "asking again in" in said[0]
+
+
+# What decides
+
+
+@pytest.mark.parametrize("code", [40401, 40402, 40403])
+def test_what_a_registry_does_not_have_is_unknown_at_once(code: int) -> None:
+    with Front(always(Said(404, {"error_code": code, "message": "not found"}))) as front:
+        it = Registry(access(front.url, patience=PATIENT))
+        with pytest.raises(UnknownSchema, match=f"{front.url} has no schema id 7"):
+            it.schema(7)
+        with pytest.raises(UnknownSchema, match="no subject orders-value version latest"):
+            it.latest("orders-value")
+        with pytest.raises(UnknownSchema, match="no subject orders-value version 3"):
+            it.version("orders-value", 3)
+    assert len(front.asked) == 3
+
+
+@pytest.mark.parametrize("number", [-1, 1 << 31])
+def test_what_no_registry_gives_as_an_id_is_not_asked_for(number: int) -> None:
+    with Front(always(LONG)) as front, pytest.raises(UnknownSchema, match="no id of any registry"):
+        Registry(access(front.url)).schema(number)
+    assert not front.asked
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refused_login_is_told_at_once_with_the_setting(status: int) -> None:
+    with (
+        Front(always(Said(status, {"error_code": status, "message": LOGIN}))) as front,
+        pytest.raises(ConfigError, match=r"schema\.registry\.basic\.auth\.user\.info"),
+    ):
+        Registry(access(front.url, patience=PATIENT, basic_auth_user_info=LOGIN)).schema(7)
+    assert len(front.asked) == 1
+
+
+def test_a_kind_that_nobody_can_decode_is_refused() -> None:
+    with (
+        Front(always(Said(200, {"schema": "<xs/>", "schemaType": "XSD"}))) as front,
+        pytest.raises(ConfigError, match="schema id 7 is of kind XSD; only AVRO, JSON, PROTOBUF"),
+    ):
+        Registry(access(front.url, patience=PATIENT)).schema(7)
+
+
+# TLS
+
+
+def test_a_certificate_of_an_unknown_authority_is_told_at_once(authority: trustme.CA) -> None:
+    with (
+        Front(always(LONG), tls=server_side(authority)) as front,
+        pytest.raises(ConfigError, match=r"not trusted \(.*\); check that schema\.registry\.ssl\.ca\.location"),
+    ):
+        Registry(access(front.url, patience=PATIENT)).schema(7)
+
+
+def test_a_certificate_of_the_authority_in_the_settings_is_trusted(authority: trustme.CA, trusted: str) -> None:
+    with Front(always(LONG), tls=server_side(authority)) as front:
+        assert Registry(access(front.url, ssl_ca_location=trusted)).schema(7).text == TEXT
+
+
+def test_a_certificate_for_another_host_is_told_at_once(authority: trustme.CA, trusted: str) -> None:
+    with (
+        Front(always(LONG), tls=server_side(authority, "elsewhere.example")) as front,
+        pytest.raises(ConfigError, match=f"{LOOPBACK}.*the address is one it names"),
+    ):
+        Registry(access(front.url, patience=PATIENT, ssl_ca_location=trusted)).schema(7)
+
+
+def test_a_client_certificate_is_shown_to_a_server_that_asks(
+    authority: trustme.CA, trusted: str, tmp_path: Path
+) -> None:
+    context = server_side(authority)
+    context.verify_mode = ssl.CERT_REQUIRED
+    authority.configure_trust(context)
+    own = authority.issue_cert("sink")
+    chain, key = tmp_path / "own.pem", tmp_path / "own.key"
+    own.cert_chain_pems[0].write_to_path(chain)
+    own.private_key_pem.write_to_path(key)
+    with Front(always(LONG), tls=context) as front:
+        files = {"ssl_certificate_location": str(chain), "ssl_key_location": str(key)}
+        assert Registry(access(front.url, ssl_ca_location=trusted, **files)).schema(7).text == TEXT
+        with pytest.raises(ConfigError, match=r"schema\.registry\.ssl\.certificate\.location"):
+            Registry(access(front.url, patience=PATIENT, ssl_ca_location=trusted)).schema(7)
+
+
+# Secrets
+
+
+def with_login_in_settings(url: str, patience: float = IMPATIENT) -> RegistryAccess:
+    return access(url, patience=patience, basic_auth_user_info=LOGIN)
+
+
+def with_login_in_address(url: str, patience: float = IMPATIENT) -> RegistryAccess:
+    return access(url.replace("://", f"://{LOGIN}@"), patience=patience)
+
+
+@pytest.mark.parametrize("given", [with_login_in_settings, with_login_in_address])
+def test_a_login_reaches_the_server_and_nobody_else(
+    given: Callable[..., RegistryAccess], caplog: pytest.LogCaptureFixture
+) -> None:
+    echo = Said(500, {"error_code": 500, "message": f"Basic {HEADER} is {LOGIN}, that is {PASSWORD}"})
+    caplog.set_level(logging.DEBUG)
+    with Front(in_turn(echo, LONG)) as front:
+        Registry(given(front.url, patience=PATIENT)).schema(7)
+    assert {each.headers.get("Authorization") for each in front.asked} == {f"Basic {HEADER}"}
+    assert any(record.name == LOGGER for record in caplog.records)
+    with Front(always(echo)) as front:
+        it = given(front.url)
+        with pytest.raises(RegistryUnavailable) as raised:
+            Registry(it).schema(7)
+    for said in (repr(it), str(it), str(raised.value), repr(raised.value.__cause__), caplog.text):
+        assert PASSWORD not in said
+        assert HEADER not in said
+
+
+def test_what_is_no_secret_is_shown() -> None:
+    assert "http://a:1" in repr(access("http://a:1", timeout="3"))
+    assert "timeout" in repr(access("http://a:1", timeout="3"))
+
+
+# What is kept
+
+
+def test_access_travels_to_executors() -> None:
+    with Front(always(LONG)) as front:
+        sent = with_login_in_settings(front.url)
+        arrived = pickle.loads(pickle.dumps(sent))
+        assert arrived == sent
+        assert hash(arrived) == hash(sent)
+        assert registry(arrived) is registry(sent)
+        assert registry(arrived) is not registry(access(front.url))
+        schema = registry(arrived).schema(7)
+    assert pickle.loads(pickle.dumps(schema)) == schema
+
+
+def test_an_id_is_asked_for_once_however_many_want_it() -> None:
+    many = 8
+    ready = threading.Barrier(many)
+
+    def want(it: Registry) -> RegisteredSchema:
+        ready.wait()
+        return it.schema(7)
+
+    with Front(always(LONG)) as front, ThreadPoolExecutor(many) as pool:
+        found = list(pool.map(want, [Registry(access(front.url))] * many))
+    assert {each.text for each in found} == {TEXT}
+    assert len(front.asked) == 1
+
+
+def test_an_id_that_is_known_needs_no_registry() -> None:
+    with Front(always(LONG)) as front:
+        it = Registry(access(front.url))
+        first = it.schema(7)
+    assert it.schema(7) is first
+
+
+def test_all_who_wait_for_an_id_are_told_of_the_same_failure() -> None:
+    arrived, released = threading.Event(), threading.Event()
+
+    def slow(asked: Asked) -> Said:
+        arrived.set()
+        released.wait()
+        return NO_SCHEMA
+
+    with Front(slow) as front, ThreadPoolExecutor(2) as pool:
+        it = Registry(access(front.url))
+        first = pool.submit(it.schema, 7)
+        arrived.wait()
+        second = pool.submit(it.schema, 7)
+        released.set()
+        for asking in (first, second):
+            with pytest.raises(UnknownSchema):
+                asking.result()
+
+
+def test_that_an_id_is_unknown_is_not_kept() -> None:
+    with Front(in_turn(NO_SCHEMA, LONG)) as front:
+        it = Registry(access(front.url))
+        with pytest.raises(UnknownSchema):
+            it.schema(7)
+        assert it.schema(7).text == TEXT
+
+
+def test_the_latest_version_is_asked_for_each_time() -> None:
+    ids = in_turn(*(Said(200, {"id": number, "version": number, "schema": TEXT}) for number in (1, 2)))
+    with Front(lambda asked: ids(asked) if "subjects" in asked.path else LONG) as front:
+        it = Registry(access(front.url))
+        assert [it.latest("orders").id, it.latest("orders").id] == [1, 2]
+
+
+# References
+
+MONEY = Said(200, {"schema": '"string"', "schemaType": "JSON"})
+
+
+def referring(*references: tuple[str, str, int]) -> Said:
+    listed = [{"name": name, "subject": subject, "version": version} for name, subject, version in references]
+    return Said(200, {"schema": TEXT, "schemaType": "JSON", "references": listed})
+
+
+def test_references_come_resolved_by_the_name_that_the_referrer_uses() -> None:
+    answers = by_path(
+        schemas_ids_3=referring(("prices.json", "price", 1), ("money.json", "money", 4)),
+        subjects_price_versions_1=Said(200, {"id": 2, "schema": TEXT}),
+        schemas_ids_2=referring(("m.json", "money", 4)),
+        subjects_money_versions_4=Said(200, {"id": 1, "schema": '"string"'}),
+        schemas_ids_1=MONEY,
+    )
+    with Front(answers) as front:
+        found = Registry(access(front.url)).schema(3)
+    money = RegisteredSchema(1, "JSON", '"string"')
+    price = RegisteredSchema(2, "JSON", TEXT, (("m.json", money),))
+    assert found == RegisteredSchema(3, "JSON", TEXT, (("prices.json", price), ("money.json", money)))
+    assert front.count("/schemas/ids/1") == 1
+    assert all("deleted=true" in each.path for each in front.asked if "subjects" in each.path)
+
+
+def test_a_schema_that_refers_to_itself_is_an_error_not_a_wait() -> None:
+    answers = by_path(
+        schemas_ids_3=referring(("a", "a", 1)), subjects_a_versions_1=Said(200, {"id": 3, "schema": TEXT})
+    )
+    with Front(answers) as front, pytest.raises(ConfigError, match="refers to itself"):
+        Registry(access(front.url)).schema(3)
+
+
+def test_protobuf_comes_as_a_descriptor_from_a_registry_that_can() -> None:
+    def answer(asked: Asked) -> Said:
+        text = "CgNhLnA=" if "format=serialized" in asked.path else 'syntax = "proto3";'
+        return Said(200, {"schema": text, "schemaType": "PROTOBUF"})
+
+    with Front(answer) as front:
+        assert Registry(access(front.url)).schema(3) == RegisteredSchema(3, "PROTOBUF", "CgNhLnA=")
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (access(), "name at least one"),
+        (access("registry:8081"), "not an http"),
+        (access("http://"), "not an http"),
+        (access("http://a:1", basic_auth_user_inf="a:b"), "basic.auth.user.inf"),
+        (access("http://a:1", basic_auth_user_info="nocolon"), "username"),
+        (access("http://a:b@a:1", basic_auth_user_info="a:b"), "keep one of them"),
+        (access("http://a:1", ssl_ca_location="/nowhere/ca.pem"), "/nowhere/ca.pem, which does not exist"),
+        (access("https://a:1", ssl_ca_location=__file__), "correct its settings"),
+        (access("http://a:1", timeout="soon"), "schema.registry.timeout"),
+        (access("http://a:1", max_retries="9"), "schema.registry.max.retries cannot be set"),
+        (access("http://a:1", basic_auth_credentials_source="SASL_INHERIT"), "basic.auth.credentials.source"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_named(given: RegistryAccess, reason: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        registry(given)
+    assert reason in str(raised.value)
+
+
+def test_where_the_login_is_may_be_said_as_java_clients_want_it() -> None:
+    with Front(always(LONG)) as front:
+        given = access(front.url, basic_auth_credentials_source="USER_INFO", basic_auth_user_info=LOGIN)
+        assert Registry(given).schema(7).text == TEXT
+    assert front.asked[0].headers["Authorization"] == f"Basic {HEADER}"
