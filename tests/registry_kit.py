@@ -47,10 +47,10 @@ def registry_directory() -> Path:
     place, brought, part = home / name, home / f".{name}.download", home / f".{name}.unpacked"
     if not place.is_dir():
         home.mkdir(parents=True, exist_ok=True)
-        with packages._locked(home / f".{name}.lock"):
+        with packages.locked(home / f".{name}.lock"):
             if not place.is_dir():
                 if not brought.is_dir():
-                    packages._download("registry", DOCUMENT, brought)
+                    packages.download("registry", DOCUMENT, brought)
                 shutil.rmtree(part, ignore_errors=True)
                 with tarfile.open(next(brought.glob("*.tar.gz"))) as archive:
                     archive.extractall(part, filter="data")

@@ -82,9 +82,9 @@ def fetch(name: str, coordinates: Sequence[str], without: Sequence[str] = ()) ->
     if not place.is_dir():
         try:
             jars.mkdir(parents=True, exist_ok=True)
-            with _locked(jars / f".{place.name}.lock"):
+            with locked(jars / f".{place.name}.lock"):
                 if not place.is_dir():
-                    _download(name, document, place)
+                    download(name, document, place)
         except OSError as error:
             raise ConfigError(
                 f"{jars}: downloads cannot be kept there ({error}): set SINK_HOME to a writable directory"
@@ -99,7 +99,7 @@ def cache_home() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hudi-keeper-sink"
 
 
-def _download(name: str, document: str, place: Path) -> None:
+def download(name: str, document: str, place: Path) -> None:
     """Fills `place`. What a failed attempt brought is kept beside it, so that the next one starts there."""
     part = place.with_name(f".{place.name}.part")
     (part / "jars").mkdir(parents=True, exist_ok=True)
@@ -161,7 +161,7 @@ def _artifact(jar: Path) -> str:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Holds a file lock; it goes with the process, however that ends."""
     with path.open("w") as file:
         try:

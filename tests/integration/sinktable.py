@@ -30,7 +30,7 @@ def make_settings(place: Path, kafka: str, topic: str, ddl: str, **more: str) ->
         "kafka.topic.names": topic,
         "target.base.path": str(place / "table"),
         "target.table.name": "orders",
-        "schema.ddl": ddl,
+        **({"schema.ddl": ddl} if ddl else {}),
         **{name.replace("__", "."): value for name, value in more.items()},
     }
     file = place / "sink.properties"
