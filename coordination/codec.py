@@ -182,6 +182,7 @@ def encode_status(s: WriteStatus) -> bytes:
             "topics": sorted({(r.slice.topic, r.slice.topic_id) for r in s.results}),
             "stats": list(s.stats),
             "seconds": s.seconds,
+            "size": s.size,
             "failure": None
             if failure is None
             else [failure.kind.value, failure.reason, failure.topic, failure.partition, failure.offset],
@@ -200,6 +201,7 @@ def decode_status(data: bytes, place: str, version: int | None = None) -> WriteS
             stats=tuple(text(stat) for stat in d["stats"]),
             failure=None if failure is None else Failure(FailureKind(failure[0]), *failure[1:]),
             seconds=seconds(d["seconds"]),
+            size=whole(d["size"]),
         )
 
     return from_bytes(data, place, build, version)

@@ -91,7 +91,7 @@ class Coordinator:
         self._next_plan = 0.0
         self._backoff = Backoff()
         self._crew = Crew()
-        self._appetite = Appetite()
+        self._appetite = Appetite(config.flush_bytes)
         self._draining = False
         self._resigned = False
         self._said: list[Effect] = []
@@ -362,7 +362,7 @@ class Coordinator:
 
     def _advance_committed(self, t: Transaction) -> Operation | None:
         self._crew.wrote(t.plan)
-        self._appetite.committed()
+        self._appetite.committed(transactions.size(t), sum(piece.size for piece in t.plan))
         return self._end(t)
 
     def _advance_aborted(self, t: Transaction) -> Operation | None:

@@ -191,6 +191,8 @@ class WriteStatus:
     stats: tuple[str, ...] = ()
     failure: Failure | None = None
     seconds: float = 0.0
+    size: int = 0
+    """Bytes of the values that were read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,17 +74,23 @@ class Crew:
 
 
 class Appetite:
-    """How much a new batch takes on: all that the settings allow, until one was too large and had to be divided.
+    """How much a new batch takes on: what the settings allow, until one was too large and had to be divided.
 
-    From half of that one it grows with each commit: by a sixteenth up to the size that was too large, for
-    every batch that is too large again costs three attempts, and twofold from there on: then size was not the cause.
+    From half of that one it grows with each commit: by a sixteenth up to the size that was too large, for every batch
+    that is too large again costs three attempts, and twofold from there on: then size was not the cause.
+
+    A bound in bytes is kept by what an offset weighed in the last transactions.
     """
 
     _CAREFUL = 16
     _ENOUGH = 10**12
     """What no batch reaches is no bound."""
+    _FIRST_BYTES = 1024.0
+    """An offset's, while nothing has been read in this term."""
 
-    def __init__(self) -> None:
+    def __init__(self, flush_bytes: int | None = None) -> None:
+        self._flush_bytes = flush_bytes
+        self._per_offset = self._FIRST_BYTES
         self._records: int | None = None
         self._too_large = 0
 
@@ -92,16 +98,21 @@ class Appetite:
         """A batch of so many offsets was too large, or seemed to be."""
         self._records, self._too_large = max(1, size // 2), size
 
-    def committed(self) -> None:
+    def committed(self, size: int, offsets: int) -> None:
+        """A transaction over so many offsets has read so many bytes."""
+        if offsets:
+            # Half of what was known: a heavier stretch may follow a light one, and a single look may be odd.
+            self._per_offset = (self._per_offset + size / offsets) / 2
         if self._records is not None:
             careful = self._records < self._too_large
             grown = self._records + (max(1, self._records // self._CAREFUL) if careful else self._records)
             self._records = grown if grown < self._ENOUGH else None
 
     def limits(self, configured: Limits) -> Limits:
-        if self._records is None:
-            return configured
-        # A slice is never divided.
-        records = max(self._records, configured.slice_records)
-        most = configured.transaction_records
-        return replace(configured, transaction_records=min(records, most or records))
+        bounds = [configured.transaction_records] if configured.transaction_records else []
+        if self._records is not None:
+            # A slice is never divided.
+            bounds.append(max(self._records, configured.slice_records))
+        if self._flush_bytes is not None:
+            bounds.append(max(1, int(min(self._flush_bytes / max(self._per_offset, 1.0), self._ENOUGH))))
+        return replace(configured, transaction_records=min(bounds)) if bounds else configured

@@ -131,7 +131,8 @@ def next_step(
         return _re_form(survey.states, batch, view, log, config)
     number = next_number(view)
     ranges = plan_ranges(survey.states, survey.ends, limits, number)
-    if (ranges and (due or is_full(ranges.values(), limits))) or _must_publish(survey.states, table, config):
+    wanted = (due or is_full(ranges.values(), limits)) if ranges else (due and config.allow_empty)
+    if wanted or _must_publish(survey.states, table, config):
         changed = {**survey.found, **planning.extended(survey.states, ranges)}
         slices = planning.slices_of({**survey.states, **changed}, number)
         return OpenBatch(number, 1, slices, changed, log.cluster)

@@ -14,7 +14,8 @@ class CoordinatorConfig:
 
     `lock_path` is this term's contender znode, relative to the sink's root. A batch that has failed
     `divide_after` times is divided. `republish_after` is how many commits by others may follow our checkpoint
-    before it is published again, ahead of archiving.
+    before it is published again, ahead of archiving. `flush_bytes` bounds a transaction by what its records are
+    estimated to weigh; with `allow_empty` one is made at every interval, with or without records.
     """
 
     sink: str
@@ -31,6 +32,8 @@ class CoordinatorConfig:
     single_writer: bool = False
     divide_after: int = 3
     republish_after: int = 20
+    flush_bytes: int | None = None
+    allow_empty: bool = False
 
     @property
     def poll(self) -> float:

@@ -109,6 +109,11 @@ def results(transaction: Transaction) -> tuple[SliceResult, ...]:
     )
 
 
+def size(transaction: Transaction) -> int:
+    """Bytes of the values that were read for it."""
+    return sum(status.size for status in transaction.statuses.values())
+
+
 def stats(transaction: Transaction) -> tuple[str, ...]:
     return tuple(
         stat for incarnation in sorted(transaction.statuses) for stat in transaction.statuses[incarnation].stats

@@ -30,6 +30,7 @@ from coordination.participant import Participant
 from coordination.slicing import Limits
 from coordination.term import CoordinatorConfig
 from sink.config import Settings
+from sink.config.values import flag
 from sink.kafka import Log
 from sink.observer import Observer
 from sink.runtime import Actor, CoordinatorPerformer, ParticipantPerformer
@@ -300,4 +301,6 @@ def coordinator_config(settings: Settings, incarnation: str, lock_path: str) -> 
         in_flight=settings.in_flight,
         reset=OffsetReset(settings.offset_reset),
         on_data_loss=DataLossPolicy(settings.on_data_loss),
+        flush_bytes=settings.flush_bytes,
+        allow_empty=flag(settings.hudi.get("hoodie.allow.empty.commit", "false")),
     )

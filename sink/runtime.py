@@ -325,7 +325,12 @@ class ParticipantPerformer:
         seconds = round(time.monotonic() - started, 3)
         return Done(
             WriteStatus(
-                operation.number, self._incarnation, written.results, written.stats, seconds=seconds
+                operation.number,
+                self._incarnation,
+                written.results,
+                written.stats,
+                seconds=seconds,
+                size=written.size,
             )
         )
 

@@ -34,10 +34,15 @@ from sink.config.spelling import mistaken_for
 __all__ = ["Settings", "load"]
 
 PASS_THROUGH = ("kafka", "spark", "hoodie")
+COLUMNS = ("schema.ddl", "schema.file")
+"""Settings of which one describes the columns."""
 
 
-def load(path: Path, environ: Mapping[str, str] = os.environ) -> Settings:
-    """The settings of `path`, overridden by `SINK_*` variables; raises ConfigError with all that is wrong."""
+def load(path: Path, environ: Mapping[str, str] = os.environ, columns: bool = True) -> Settings:
+    """The settings of `path`, overridden by `SINK_*` variables; raises ConfigError with all that is wrong.
+
+    Without `columns`, what describes them is left aside, whether it is there, and can be used, or not.
+    """
     path = Path(path)
     problems: list[Problem] = []
     written = list(_without_problems(read_file(path), problems))
@@ -46,11 +51,13 @@ def load(path: Path, environ: Mapping[str, str] = os.environ) -> Settings:
     known = {variable_name(name): name for name in reversed(aliases())}
     overrides = list(read_environment(environ, known, {entry.key for entry in written}))
     chosen = {**_by_name(written, problems), **_by_name(overrides, problems)}
+    if not columns:
+        chosen = {name: entry for name, entry in chosen.items() if name not in COLUMNS}
     resolved: dict[str, Entry] = {}
     for name, entry in chosen.items():
         for found in _without_problems([resolve(entry, environ, path.parent)], problems):
             resolved[name] = found
-    settings = _build(resolved, path, set(chosen), problems)
+    settings = _build(resolved, path, set(chosen), problems, columns)
     if problems or settings is None:
         raise ConfigError(_message(path, problems))
     return settings
@@ -78,7 +85,7 @@ def _by_name(entries: Iterable[Entry], problems: list[Problem]) -> dict[str, Ent
 
 
 def _build(
-    entries: Mapping[str, Entry], path: Path, mentioned: set[str], problems: list[Problem]
+    entries: Mapping[str, Entry], path: Path, mentioned: set[str], problems: list[Problem], columns: bool
 ) -> Settings | None:
     """Settings made of `entries`, or None; what is wrong is added to `problems`."""
     names = aliases()
@@ -99,11 +106,11 @@ def _build(
     values |= _groups(passed, path, problems)
     problems += _schema_problems(entries, path.parent)
     try:
-        return Settings.model_validate(values, context={"directory": path.parent})
+        return Settings.model_validate(values, context={"directory": path.parent, "columns": columns})
     except ValidationError as error:
         problems += _translate(error, entries, path, mentioned)
         raw = RAW_COLUMNS.get(entries["value.format"].text.strip().lower(), "") if "value.format" in entries else ""
-        if any(detail["loc"] for detail in error.errors(include_url=False)) and (
+        if columns and any(detail["loc"] for detail in error.errors(include_url=False)) and (
             wrong := schema_problem("schema.ddl" in mentioned, "schema.file" in mentioned, raw)
         ):
             problems.append(Problem(str(path), wrong))
@@ -140,7 +147,7 @@ def _schema_problems(entries: Mapping[str, Entry], directory: Path) -> Iterator[
     # Imported here: it pulls in PySpark and Arrow, which a command that loads no settings can do without.
     from sink.schema import parse_ddl
 
-    for name in ("schema.ddl", "schema.file"):
+    for name in COLUMNS:
         entry = entries.get(name)
         if entry is None or not entry.text.strip():
             continue

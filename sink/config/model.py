@@ -241,6 +241,16 @@ class Settings(BaseModel):
         le=10**12,
         fleet=True,
     )
+    flush_bytes: SizeBytes | None = setting(
+        "flush.bytes",
+        "Most bytes of records in one transaction, estimated from the last ones; a new coordinator counts 1 KiB a record"
+        " until it knows. A transaction that reaches this or `flush.size` does not wait for `transaction.interval.ms`."
+        " Default: no bound.",
+        default=None,
+        ge=1,
+        le=2**50,
+        fleet=True,
+    )
     slice_records: Count = setting(
         "slice.records",
         "Ranges are cut at multiples of it; each piece is one Spark task and one file group. Above"
@@ -397,9 +407,10 @@ class Settings(BaseModel):
         return value if isinstance(value, Path) else Path(text(value))
 
     @model_validator(mode="after")
-    def _one_schema(self) -> Settings:
+    def _one_schema(self, info: ValidationInfo) -> Settings:
         raw = RAW_COLUMNS.get(self.value_format, "")
-        if wrong := schema_problem(bool(self.schema_ddl), self.schema_file is not None, raw):
+        needed = (info.context or {}).get("columns", True)
+        if needed and (wrong := schema_problem(bool(self.schema_ddl), self.schema_file is not None, raw)):
             raise ValueError(wrong)
         content = self.schema_file.read_text() if self.schema_file else self.schema_ddl or raw
         object.__setattr__(self, "_schema_text", content.strip())

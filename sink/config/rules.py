@@ -99,6 +99,7 @@ FLAGS = frozenset(
         "hoodie.populate.meta.fields",
         "hoodie.datasource.write.partitionpath.urlencode",
         "hoodie.metadata.enable",
+        "hoodie.allow.empty.commit",
         "spark.ui.enabled",
         "spark.ui.showConsoleProgress",
     }

@@ -109,7 +109,8 @@ class ArrowEngine:
             mine = found.get(index)
             digest = mine["digest"] & DIGEST_MASK if mine else 0
             results.append(SliceResult(each, mine["records"] if mine else 0, digest))
-        return Written(tuple(results), tuple(stat for report in reports for stat in report["stats"]))
+        stats = tuple(stat for report in reports for stat in report["stats"])
+        return Written(tuple(results), stats, sum(report["bytes"] for report in reports))
 
 
 def _bad_record(each: Slice, report: Row) -> BadRecord:

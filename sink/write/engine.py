@@ -23,6 +23,8 @@ class Written:
 
     results: tuple[SliceResult, ...]
     stats: tuple[str, ...]
+    size: int
+    """Bytes of the values that were read."""
 
 
 class Engine(Protocol):

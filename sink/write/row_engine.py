@@ -87,7 +87,8 @@ class RowEngine:
             Held(slices[index].source, count.records, count.size, count.largest)
             for index, count in counts.value.items()
         )
-        return Written(_results(slices, counts.value), tuple(stats))
+        size = sum(count.size for count in counts.value.values())
+        return Written(_results(slices, counts.value), tuple(stats), size)
 
     def cancel(self, instant: str) -> None:
         self._spark.sparkContext.cancelJobGroup(instant)

@@ -241,7 +241,8 @@ class Effects:
                 return
             if not pieces:
                 stats = tuple(stat_of(r.slice) for r in results)
-                status = WriteStatus(op.number, self._process.incarnation, tuple(results), stats)
+                size = 100 * sum(r.records for r in results)
+                status = WriteStatus(op.number, self._process.incarnation, tuple(results), stats, size=size)
                 self._answer(machine, request, Done(status))
                 return
             piece = pieces.pop(0)

@@ -68,6 +68,8 @@ class Profile:
     """Somebody takes the table back to an earlier commit; later an operator has ZooKeeper's tree forgotten."""
     capacity: int
     """How many offsets a worker can write at once before its memory is full; 0: any number."""
+    flush_bytes: int | None
+    allow_empty: bool
     small_multis: bool
     """Whether ZooKeeper's limits are set so low that plans, statuses and shards need several multis."""
 
@@ -133,6 +135,8 @@ def draw(rng: Random) -> Profile:
         recovery=later.choice((1.0, 1.0, 4.0, 8.0)),
         table_restores=later.random() * 0.05 * harsh if later.random() < 0.15 else 0.0,
         capacity=later.randint(2 * slice_records, 200) if later.random() < 0.1 else 0,
+        flush_bytes=None,
+        allow_empty=False,
     )
     if drawn.twins:
         # Workers that keep failing are left out by their id: who shares it is left out too, and so neither is.
@@ -141,5 +145,9 @@ def draw(rng: Random) -> Profile:
         # From then on nobody can say whether ZooKeeper or the table is the older one.
         drawn = replace(drawn, table_restores=0.0)
     if later.random() < 0.01:
-        return replace(drawn, workers=later.randint(8, 20), partitions=later.randint(20, 60), topics=2, busy=20.0)
-    return drawn
+        drawn = replace(drawn, workers=later.randint(8, 20), partitions=later.randint(20, 60), topics=2, busy=20.0)
+    return replace(
+        drawn,
+        flush_bytes=later.choice((5_000, 50_000)) if later.random() < 0.2 else None,
+        allow_empty=later.random() < 0.05,
+    )

@@ -313,6 +313,8 @@ class Process:
             on_data_loss=profile.policy,
             single_writer=profile.single_writer,
             republish_after=REPUBLISH_AFTER,
+            flush_bytes=profile.flush_bytes,
+            allow_empty=profile.allow_empty,
         )
         self.coordinator = Coordinator(config)
         self.world.machines.append(self.coordinator)

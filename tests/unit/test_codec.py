@@ -78,7 +78,7 @@ headers = st.builds(
     times=st.dictionaries(names, st.floats(0, 1e12), max_size=3),
 )
 statuses = st.builds(
-    WriteStatus, counts, names, results, st.lists(names, max_size=3).map(tuple), failures, st.floats(0, 1e6)
+    WriteStatus, counts, names, results, st.lists(names, max_size=3).map(tuple), failures, st.floats(0, 1e6), counts
 )
 
 

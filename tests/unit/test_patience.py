@@ -9,7 +9,7 @@ CONFIGURED = Limits(flush_size=1000, slice_records=10)
 
 def test_until_a_batch_is_divided_the_settings_are_the_bound() -> None:
     appetite = Appetite()
-    appetite.committed()
+    appetite.committed(100, 10)
     assert appetite.limits(CONFIGURED) is CONFIGURED
 
 
@@ -32,7 +32,7 @@ def test_batches_grow_with_care_up_to_the_size_that_was_too_large_and_fast_from_
     while (limits := appetite.limits(CONFIGURED)) is not CONFIGURED:
         assert limits.transaction_records is not None
         sizes.append(limits.transaction_records)
-        appetite.committed()
+        appetite.committed(100, 10)
     assert sizes[:3] == [160, 170, 180]
     reached = next(number for number, size in enumerate(sizes) if size >= 320)
     assert 10 < reached < 15
@@ -52,3 +52,19 @@ def test_a_batch_is_full_where_a_limit_was_reached() -> None:
     assert is_full(ranges, Limits(1000, 10, 100))
     assert not is_full(ranges, Limits(61, 10, 101))
     assert not is_full([], Limits(1, 1))
+
+
+def test_a_bound_in_bytes_follows_what_offsets_weigh() -> None:
+    appetite = Appetite(flush_bytes=1 << 20)
+    assert appetite.limits(CONFIGURED).transaction_records == 1024
+    for _ in range(40):
+        appetite.committed(size=100_000, offsets=1_000)
+    assert appetite.limits(CONFIGURED).transaction_records == (1 << 20) // 100
+    appetite.committed(size=0, offsets=0)
+    appetite.divided(50)
+    assert appetite.limits(CONFIGURED).transaction_records == 25
+
+
+def test_a_record_larger_than_the_bound_is_still_taken() -> None:
+    appetite = Appetite(flush_bytes=10)
+    assert appetite.limits(CONFIGURED).transaction_records == 1
