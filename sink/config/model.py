@@ -243,7 +243,7 @@ class Settings(BaseModel):
     )
     flush_bytes: SizeBytes | None = setting(
         "flush.bytes",
-        "Most bytes of records in one transaction, estimated from the last ones; a new coordinator counts 1 KiB a record"
+        "Most bytes of records in one transaction, estimated from the last ones; a new coordinator counts 1 KiB each"
         " until it knows. A transaction that reaches this or `flush.size` does not wait for `transaction.interval.ms`."
         " Default: no bound.",
         default=None,

@@ -20,6 +20,8 @@ from sink.decode.records import TOMBSTONE, BadValue, Decoded, Decoder
 from sink.decode.registry import UnknownSchema
 from sink.schema import TableSchema
 
+FIRST_MESSAGE = (0,)
+"""The place of most messages in their files."""
 _MAGIC = 0
 _HEADER_BYTES = 5
 _MOST_INDEXES = 16
@@ -148,7 +150,7 @@ def message_places(cursors: Cursors, rows: Rows) -> tuple[list[tuple[int, ...]],
     if wrong.any():
         cursors.fail(rows[wrong], "the list of message indexes in its header cannot be read")
         counts[wrong] = 0
-    places: dict[tuple[int, ...], int] = {(0,): 0}
+    places: dict[tuple[int, ...], int] = {FIRST_MESSAGE: 0}
     codes = np.zeros(len(rows), np.int64)
     for count in np.unique(counts[counts > 0]).tolist():
         positions = np.flatnonzero(counts == count)

@@ -36,6 +36,11 @@ class ValueFormat:
     """Of plain Protobuf the message's full name."""
     access: RegistryAccess | None = None
 
+    @property
+    def columnar(self) -> bool:
+        """Whether a value's own schema is needed to read it."""
+        return self.name.startswith(("avro", "protobuf"))
+
     def decoder(self, schema: TableSchema) -> Decoder:
         """One for a thread; raises ConfigError."""
         kind, wire = self.name.removesuffix(WIRE), self.name.endswith(WIRE)
@@ -57,7 +62,11 @@ class ValueFormat:
 
     def _registered(self, schema: TableSchema, schema_id: int, place: tuple[int, ...]) -> Reader:
         assert self.access is not None
-        found = registry(self.access).schema(schema_id)
+        return self.reader(schema, registry(self.access).schema(schema_id), place)
+
+    def reader(self, schema: TableSchema, found: RegisteredSchema, place: tuple[int, ...]) -> Reader:
+        """For values written with a registered schema; raises SchemaMismatch and UnusableSchema. With Protobuf `place`
+        says which message of its file."""
         wanted = self.name.removesuffix(WIRE).upper()
         if found.kind != wanted:
             raise UnusableSchema(f"it is one of {found.kind}, and value.format is {self.name}")

@@ -69,6 +69,10 @@ class Registry:
     def schema(self, schema_id: int) -> RegisteredSchema:
         return self._schema(schema_id, ())
 
+    def subjects(self) -> list[str]:
+        """All that there are, by name."""
+        return self._ask("its subjects", lambda client: sorted(map(str, client.get_subjects())))
+
     def latest(self, subject: str) -> RegisteredSchema:
         """As it is now: asked each time."""
         return self.schema(self._id(subject, "latest", deleted=False))

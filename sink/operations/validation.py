@@ -13,7 +13,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,20 @@ from coordination.errors import ConfigError, SinkError, Unavailable
 from coordination.keeper import Keeper
 from sink.commands.common import sink_root, zookeeper
 from sink.config import Settings
+from sink.decode.avro_columns import SchemaMismatch
+from sink.decode.column_records import FIRST_MESSAGE, UnusableSchema
+from sink.decode.registry import Registry
 from sink.kafka import Log
 from sink.local.java import find_java
 from sink.schema import TableSchema
 from sink.table.creation import columns_misfit, misfits
 from sink.table.files import Content, look
 from sink.table.usable import unusable
-from sink.write.shape import table_schema, value_format
+from sink.write.shape import registry_access, table_schema, value_format
 from sink.write.storage import access_of, open_storage
+
+REGISTRY_SECONDS = 5.0
+"""So long a schema registry is asked for an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,7 @@ def validate(settings: Settings) -> list[Finding]:
         ("logs", lambda: _logs(settings)),
         ("ZooKeeper", lambda: _zookeeper(settings)),
         ("Kafka", lambda: _kafka(settings)),
+        ("schema registry", lambda: _registry(settings, schema)),
         ("table", lambda: _table(settings, schema)),
     ]
     for part, check in checks:
@@ -167,6 +174,28 @@ def _kafka(settings: Settings) -> Iterator[Finding]:
         held = sum(each.end - each.start for each in logs)
         yield Finding("Kafka", f"topic {topic}: {len(logs)} partitions, {held:,} offsets to read")
     yield from _permissions(settings)
+
+
+def _registry(settings: Settings, schema: TableSchema | None) -> Iterator[Finding]:
+    """Whether it answers, and whether what it has for the topics can go into the table."""
+    access = registry_access(settings)
+    if access is None:
+        return
+    part, known = "schema registry", Registry(replace(access, patience_seconds=REGISTRY_SECONDS))
+    subjects = known.subjects()
+    yield Finding(part, f"{', '.join(settings.registry_urls)} answers, {len(subjects)} subjects")
+    form = value_format(settings)
+    for subject in (f"{topic}-value" for topic in settings.topics):
+        if subject not in subjects:
+            yield Finding(part, f"{subject} is no subject: values of that topic name their schemas by themselves")
+        elif schema is not None and form.columnar:
+            latest = known.latest(subject)
+            try:
+                form.reader(schema, latest, FIRST_MESSAGE)
+            except (SchemaMismatch, UnusableSchema) as error:
+                yield Finding(part, f"{subject}, schema id {latest.id}: {error}", wrong=True)
+            else:
+                yield Finding(part, f"{subject}, schema id {latest.id}, fits the columns")
 
 
 def _permissions(settings: Settings) -> Iterator[Finding]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.fleet import Fleet, produce
+from tests.registry_kit import RegistryServer
 
 PARTITIONS = 3
 RECORDS = 9000
@@ -31,3 +33,13 @@ def fleet(tmp_path: Path, chroot: str, kafka, topic) -> Iterator[MakeFleet]:
     yield make
     for each in made:
         each.close()
+
+
+@pytest.fixture(scope="session")
+def registry_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of a real schema registry, for tests of the group `registry`, each with topics of its own."""
+    if given := os.environ.get("SINK_TEST_REGISTRY"):
+        yield given
+    else:
+        with RegistryServer(tmp_path_factory.mktemp("registry")) as server:
+            yield server.url

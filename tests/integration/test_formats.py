@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -28,11 +27,11 @@ from google.protobuf.message_factory import GetMessageClass
 from pyspark.sql import SparkSession
 from sinktable import OpenInstant, make_settings, rows_of, slices_of
 
-from coordination.errors import BadRecord
+from coordination.errors import BadRecord, Unavailable
 from sink.decode.proto_files import descriptor_set_of_file
+from sink.operations.validation import _registry
 from sink.write.arrow_engine import ArrowEngine
 from sink.write.shape import table_schema
-from tests.registry_kit import RegistryServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("registry")]
 
@@ -192,15 +191,6 @@ class Given:
 
 
 @pytest.fixture(scope="module")
-def registry_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if given := os.environ.get("SINK_TEST_REGISTRY"):
-        yield given
-    else:
-        with RegistryServer(tmp_path_factory.mktemp("registry")) as server:
-            yield server.url
-
-
-@pytest.fixture(scope="module")
 def proto(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, type[Message]]:
     source = tmp_path_factory.mktemp("proto") / "every.proto"
     source.write_text(PROTO)
@@ -328,3 +318,26 @@ def test_a_key_that_is_no_text_is_a_bad_record_unless_it_is_kept_as_bytes(
     found = rows_of(instant.data_files).sort_by("_kafka_offset")
     assert found.column("_kafka_key").to_pylist() == [b"ok", b"\xff"]
     assert found.column("value").to_pylist() == [b"a", b"b"]
+
+
+def test_validate_tells_whether_what_the_registry_has_fits_the_columns(
+    given: Callable[[str, str], Given], registry_url: str, kafka: Any, topic: Any, tmp_path: Path
+) -> None:
+    source, other = topic(), topic()
+    given("avro-confluent", source).write(FULL)
+
+    def said(ddl: str, url: str = registry_url) -> list[tuple[str, bool]]:
+        more = {"value__format": "avro-confluent", "schema__registry__url": url, "zookeeper__connect": kafka.address}
+        settings = make_settings(tmp_path, kafka.address, f"{source},{other}", ddl, **more)
+        return [(each.sentence, each.wrong) for each in _registry(settings, table_schema(settings))]
+
+    answers, fits, silent = said(DDL)
+    assert f"{registry_url} answers" in answers[0]
+    assert fits[0].startswith(f"{source}-value, schema id ")
+    assert (fits[0].endswith("fits the columns"), fits[1]) == (True, False)
+    assert silent[0].startswith(f"{other}-value is no subject")
+    misfit = said("small DATE")[1]
+    assert misfit[0].endswith("field 'small' is written as int, and the table's column is date")
+    assert misfit[1]
+    with pytest.raises(Unavailable, match="no answer for its subjects within 5 s"):
+        said(DDL, "http://127.0.0.1:9")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import ssl
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +27,7 @@ from sink.decode.registry import Registry, RegistryAccess, RegistryUnavailable, 
 from sink.local.servers import LOOPBACK
 from tests.registry_kit import Answer, Asked, Front, RegistryServer, Said, forward
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("registry")]
 
 LOGIN = "sink:open-sesame"
 PROTOBUF_INDEX = b"\x00"
@@ -58,14 +56,10 @@ message Order { int64 id = 1; Item item = 2; google.protobuf.Timestamp placed_at
 """
 
 
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@pytest.fixture
+def url(registry_url: str) -> str:
     """Of a registry that outlives the test. Use subjects that `topic` names."""
-    if given := os.environ.get("SINK_TEST_REGISTRY"):
-        yield given
-    else:
-        with RegistryServer(tmp_path_factory.mktemp("registry")) as server:
-            yield server.url
+    return registry_url
 
 
 @pytest.fixture

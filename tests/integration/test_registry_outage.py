@@ -1,0 +1,65 @@
+"""A fleet whose values name schemas of a registry: what it does while nobody answers there."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from hudi import HudiTableBuilder
+
+from tests.integration.conftest import MakeFleet
+from tests.registry_kit import Asked, Front, Said, forward
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600), pytest.mark.xdist_group("registry")]
+
+ID, KIND = {"name": "id", "type": "int"}, {"name": "kind", "type": "string"}
+FIRST: dict[str, Any] = {"type": "record", "name": "Event", "fields": [ID, KIND]}
+SECOND = {**FIRST, "fields": [*FIRST["fields"], {"name": "amount", "type": ["null", "double"], "default": None}]}
+RECORDS = 300
+
+
+def produce(kafka: str, registry: str, topic: str, schema: Any, first: int) -> None:
+    client = SchemaRegistryClient({"url": registry, "timeout": 30})
+    serialize = AvroSerializer(client, json.dumps(schema))
+    producer = Producer({"bootstrap.servers": kafka})
+    for number in range(first, first + RECORDS):
+        event = {"id": number, "kind": "buy", "amount": number / 4}
+        value = serialize(event, SerializationContext(topic, MessageField.VALUE))
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(60) == 0
+
+
+def test_it_waits_and_says_so_until_the_registry_answers_and_loses_nothing(
+    fleet: MakeFleet, registry_url: str, kafka: Any, topic: Any
+) -> None:
+    name = topic(partitions=1)
+    produce(kafka.address, registry_url, name, FIRST, 0)
+    up, down = forward(registry_url), Said(503, "maintenance")
+
+    def closed(_: Asked) -> Said:
+        return down
+
+    with Front(closed) as front:
+        it = fleet(name=name, **{"value.format": "avro-confluent", "schema.registry.url": front.url})
+        it.start("w1")
+        it.wait_for_log("w1", "no answer for schema id")
+        assert it.view().halt is None
+        front.answer = up
+        it.wait_landed({0: RECORDS})
+        front.answer = closed
+        said = it.log("w1").count("no answer for schema id")
+        produce(kafka.address, registry_url, name, SECOND, RECORDS)
+        it.wait("it says so again", lambda _: it.log("w1").count("no answer for schema id") > said)
+        front.answer = up
+        it.wait_landed({0: 2 * RECORDS})
+        assert it.view().halt is None
+        it.assert_exactly_once(2 * RECORDS)
+    rows = pa.Table.from_batches(HudiTableBuilder.from_base_uri(it.table.as_uri()).build().read())
+    assert sorted(rows.column("id").to_pylist()) == list(range(2 * RECORDS))
+    assert sorted(rows.column("amount").drop_null().to_pylist()) == [n / 4 for n in range(RECORDS, 2 * RECORDS)]

@@ -1,0 +1,127 @@
+"""How values are written: what goes together in the settings, and what becomes of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from coordination.errors import ConfigError
+from sink.config import Settings, load
+from sink.write.shape import registry_access, table_schema, value_format
+
+MINIMAL = {
+    "zookeeper.connect": "zk",
+    "kafka.bootstrap.servers": "broker:9092",
+    "kafka.topic.names": "orders",
+    "target.base.path": "/lake/orders",
+    "target.table.name": "orders",
+}
+DDL = {"schema.ddl": "id BIGINT"}
+AVRO = json.dumps({"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]})
+REGISTRY = {"schema.registry.url": "https://one:8081/, https://two:8081"}
+
+Load = Callable[[dict[str, str]], Settings]
+
+
+@pytest.fixture
+def loaded(tmp_path: Path) -> Load:
+    (tmp_path / "r.avsc").write_text(AVRO)
+    (tmp_path / "ca.pem").write_text("a certificate")
+
+    def make(given: dict[str, str]) -> Settings:
+        path = tmp_path / "sink.yaml"
+        path.write_text(json.dumps(MINIMAL | given))
+        return load(path, {})
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("given", "columns"),
+    [
+        (DDL, "struct<id:bigint>"),
+        ({"value.format": "string"}, "struct<value:string>"),
+        ({"value.format": "bytes"}, "struct<value:binary>"),
+        ({"value.format": "string", "schema.ddl": "line STRING NOT NULL"}, "struct<line:string>"),
+        ({"value.format": "avro", "schema.file": "r.avsc"}, "struct<id:bigint>"),
+        ({"value.format": "avro", "value.schema.file": "r.avsc", **DDL}, "struct<id:bigint>"),
+        ({"value.format": "avro-confluent", **DDL, **REGISTRY}, "struct<id:bigint>"),
+    ],
+)
+def test_each_format_has_columns_and_a_decoder(loaded: Load, given: dict[str, str], columns: str) -> None:
+    settings = loaded(given)
+    schema = table_schema(settings)
+    assert schema.values.simpleString() == columns
+    value_format(settings).decoder(schema)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"value.format": "xml", **DDL}, "use json, json-confluent, avro,"),
+        ({"value.format": "avro-confluent", **DDL}, "asks for schema.registry.url"),
+        ({**REGISTRY, **DDL}, "value.format=json has no use for schema.registry.url"),
+        ({"value.format": "avro", **DDL}, "needs the schema of the values: set value.schema.file"),
+        ({"value.format": "protobuf", **DDL}, "needs the schema of the values"),
+        ({"value.format": "protobuf", "value.schema.file": "r.avsc", **DDL}, "value.message goes with"),
+        ({"value.message": "a.B", **DDL}, "value.message goes with value.format=protobuf"),
+        ({"value.schema.file": "r.avsc", **DDL}, "value.format=json has no use for value.schema.file"),
+        ({"value.format": "avro", "value.schema.file": "none.avsc", **DDL}, "which cannot be read"),
+        ({}, "neither is set; set one"),
+        ({"value.format": "string", "schema.ddl": "a INT", "schema.file": "r.avsc"}, "both are set; set one"),
+        ({"value.format": "avro-confluent", "schema.registry.url": "ftp://x", **DDL}, "like http://registry-1:8081"),
+        (
+            {"value.format": "avro-confluent", "schema.registry.url": "http://me:secret@x", **DDL},
+            "carries a login; give it through schema.registry.basic.auth.user.info",
+        ),
+        (
+            {
+                "value.format": "avro-confluent",
+                "schema.registry.ssl.certificate.location": "ca.pem",
+                **REGISTRY,
+                **DDL,
+            },
+            "go together; set both",
+        ),
+        ({"value.converter": "io.confluent.connect.avro.AvroConverter", **DDL}, "use value.format, like avro-"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_in_one_sentence(loaded: Load, given: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        loaded(given)
+    assert said in str(refusal.value)
+    assert "secret" not in str(refusal.value)
+
+
+def test_a_registry_is_reached_as_the_settings_say_and_its_login_is_a_secret(loaded: Load, tmp_path: Path) -> None:
+    login = {"schema.registry.basic.auth.user.info": "sink:open-sesame", "schema.registry.ssl.ca.location": "ca.pem"}
+    settings = loaded({"value.format": "avro-confluent", **REGISTRY, **DDL, **login})
+    access = registry_access(settings)
+    assert access is not None
+    assert access.urls == ("https://one:8081", "https://two:8081")
+    assert dict(access.properties) == {
+        "basic.auth.user.info": "sink:open-sesame",
+        "ssl.ca.location": str(tmp_path / "ca.pem"),
+    }
+    assert "open-sesame" in settings.secrets[-1]
+    for shown in (repr(settings), repr(access), repr(value_format(settings))):
+        assert "open-sesame" not in shown
+
+
+def test_workers_have_to_agree_on_the_schema_that_values_are_written_with(loaded: Load, tmp_path: Path) -> None:
+    given = {"value.format": "avro", "value.schema.file": "r.avsc", **DDL}
+    before = loaded(given).config_digest
+    (tmp_path / "r.avsc").write_text(AVRO.replace("long", "int"))
+    settings = load(tmp_path / "sink.yaml", {})
+    assert settings.config_digest != before
+
+
+def test_keys_and_headers_are_columns_of_their_own(loaded: Load) -> None:
+    added = {"key.format": "bytes", "headers.column": "true", "provenance.columns": "false"}
+    schema = table_schema(loaded({**added, **DDL}))
+    assert schema.spark.simpleString() == (
+        "struct<id:bigint,_kafka_key:binary,_kafka_headers:array<struct<key:string,value:binary>>>"
+    )
