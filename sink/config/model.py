@@ -32,6 +32,7 @@ from sink.config import kafka as config_kafka
 from sink.config.redaction import Properties, redact_text
 from sink.config.values import (
     BasePath,
+    Column,
     Columns,
     Count,
     DurationMs,
@@ -41,6 +42,8 @@ from sink.config.values import (
     Servers,
     SizeBytes,
     Text,
+    TimeFormat,
+    TimeZone,
     TopicNames,
     Urls,
     ValueFormatName,
@@ -225,6 +228,39 @@ class Settings(BaseModel):
         also=("hoodie.datasource.write.partitionpath.field",),
         default=(),
         fleet=True,
+    )
+    partition_time_field: Column | None = setting(
+        "partition.time.field",
+        "Column whose time the table is partitioned by, after `partition.field.name`: a TIMESTAMP, a DATE, a BIGINT"
+        " (see `partition.time.unit`), or `_kafka_timestamp`. The table gets a column of text for it. Default: none.",
+        also=("timestamp.field",),
+        default=None,
+        fleet=True,
+    )
+    partition_time_format: TimeFormat = setting(
+        "partition.time.format",
+        "`hourly`, `daily`, `monthly`, `yearly`, or a pattern of `yyyy`, `MM`, `dd`, `HH`, `mm`, other signs and quoted"
+        " text, like `yyyy/MM/dd`.",
+        also=("path.format", "hoodie.keygen.timebased.output.dateformat"),
+        default="daily",
+        fleet=True,
+    )
+    partition_time_zone: TimeZone = setting(
+        "partition.time.zone",
+        "Time zone of these hours and days, like `Europe/Berlin`. A DATE is the same day in all of them.",
+        also=("timezone", "hoodie.keygen.timebased.timezone"),
+        default="UTC",
+        fleet=True,
+    )
+    partition_time_column: Column | None = setting(
+        "partition.time.column",
+        "Name of the column that is generated. Default: `hour`, `day`, `month` or `year` after the format,"
+        " `partition_time` with a pattern.",
+        default=None,
+        fleet=True,
+    )
+    partition_time_unit: Annotated[Literal["s", "ms", "us"], Choice] = setting(
+        "partition.time.unit", "What a BIGINT in `partition.time.field` counts since 1970.", default="ms", fleet=True
     )
     hive_style: Flag = setting(
         "partition.hive.style",
@@ -448,6 +484,14 @@ class Settings(BaseModel):
             raise ValueError("zookeeper.digest.username and zookeeper.digest.password go together; set both")
         if self.zookeeper_acl == "creator" and not (named or certificate):
             raise ValueError("zookeeper.acl=creator needs a creator: set zookeeper.digest.username, or a certificate")
+        return self
+
+    @model_validator(mode="after")
+    def _a_time_to_partition_by(self) -> Settings:
+        rest = sorted(name for name in self.model_fields_set if name.startswith("partition_time_"))
+        if self.partition_time_field is None and rest:
+            name = type(self).model_fields[rest[0]].alias
+            raise ValueError(f"{name} is for tables that are partitioned by time: set partition.time.field too")
         return self
 
     @field_serializer("kafka", "spark", "hudi")

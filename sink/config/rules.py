@@ -133,6 +133,10 @@ FOREIGN: Mapping[str, str] = {
     "logs.dir": "belongs to the Confluent HDFS sink; there is no write-ahead log here; remove it",
     "format.class": "belongs to the Confluent storage sinks; the table is Hudi's; remove it",
     "partitioner.class": "belongs to the Confluent storage sinks; use partition.field.name",
+    "partition.duration.ms": "belongs to the Confluent storage sinks; use partition.time.format, like hourly",
+    "timestamp.extractor": "belongs to the Confluent storage sinks; name a column, or _kafka_timestamp, with"
+    " partition.time.field",
+    "locale": "belongs to the Confluent storage sinks; partitions by time have no names of months or days; remove it",
     "rotate.interval.ms": "belongs to the Confluent storage sinks; use transaction.interval.ms",
     "rotate.schedule.interval.ms": "belongs to the Confluent storage sinks; use transaction.interval.ms",
     "hoodie.kafka.commit.interval.secs": "belongs to Hudi's Kafka Connect sink; use"

@@ -118,6 +118,31 @@ def columns(value: Any) -> tuple[str, ...]:
     return found
 
 
+def column(value: Any) -> str:
+    found = text(value)
+    if not _COLUMN.match(found) or "." in found:
+        raise ValueError(f"names {found!r}, which cannot be a column; use letters, digits and underscores")
+    return found
+
+
+def time_format(value: Any) -> str:
+    """A preset's name in small letters, or a pattern as it is."""
+    from sink.write.partition_times import PRESETS, pattern_of
+
+    found = text(value)
+    found = found.lower() if found.lower() in PRESETS else found
+    pattern_of(found)
+    return found
+
+
+def time_zone(value: Any) -> str:
+    from sink.write.partition_times import zone_of
+
+    found = text(value)
+    zone_of(found)
+    return found
+
+
 def servers(value: Any) -> str:
     """`host:port,host:port`, tidied."""
     found = items(value)
@@ -212,6 +237,9 @@ Name = Annotated[str, BeforeValidator(name)]
 TopicNames = Annotated[tuple[str, ...], BeforeValidator(topic_names)]
 Columns = Annotated[tuple[str, ...], BeforeValidator(columns)]
 Urls = Annotated[tuple[str, ...], BeforeValidator(urls)]
+Column = Annotated[str, BeforeValidator(column)]
+TimeFormat = Annotated[str, BeforeValidator(time_format)]
+TimeZone = Annotated[str, BeforeValidator(time_zone)]
 Servers = Annotated[str, BeforeValidator(servers)]
 Ensemble = Annotated[str, BeforeValidator(ensemble)]
 ZnodePath = Annotated[str, BeforeValidator(znode_path)]

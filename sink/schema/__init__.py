@@ -57,19 +57,21 @@ _ARROW: dict[type[T.DataType], pa.DataType] = {
 @dataclass(frozen=True)
 class TableSchema:
     """`values` are the columns as declared: what a record's value must hold. The table adds to them what else there is
-    of a record: its provenance, its key as a text or as bytes, its headers."""
+    of a record: its provenance, its key as a text or as bytes, its headers; and `generated` columns of text."""
 
     values: T.StructType
     provenance: bool = True
     key: T.StringType | T.BinaryType | None = None
     headers: bool = False
+    generated: tuple[str, ...] = ()
 
     @cached_property
     def spark(self) -> T.StructType:
         """The whole table as Spark reads it back. Avro has no 8 and 16 bit integers: they are read as int."""
         widened = _widen(self.values)
         assert isinstance(widened, T.StructType)
-        return T.StructType(widened.fields + self.added.fields)
+        generated = [T.StructField(name, T.StringType()) for name in self.generated]
+        return T.StructType(widened.fields + self.added.fields + generated)
 
     @cached_property
     def added(self) -> T.StructType:

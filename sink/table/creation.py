@@ -18,7 +18,14 @@ from sink.config import Settings
 from sink.schema import META_COLUMNS, TableSchema
 from sink.schema.avro import struct_of_avro
 from sink.table.gateway import TABLE_VERSION, Hudi
-from sink.table.options import key_generator, populate_meta_fields, record_key_fields, url_encode
+from sink.table.options import (
+    key_generator,
+    partition_columns,
+    partition_time,
+    populate_meta_fields,
+    record_key_fields,
+    url_encode,
+)
 from sink.table.usable import require_usable
 
 Locks = Callable[[], AbstractContextManager[None]]
@@ -68,8 +75,8 @@ def _create(hudi: Hudi, settings: Settings, schema: TableSchema) -> None:
     )
     if keys := record_key_fields(settings):
         builder = builder.setRecordKeyFields(",".join(keys))
-    if settings.partition_fields:
-        builder = builder.setPartitionFields(",".join(settings.partition_fields))
+    if columns := partition_columns(settings):
+        builder = builder.setPartitionFields(",".join(columns))
         builder = builder.setHiveStylePartitioningEnable(settings.hive_style).setUrlEncodePartitioning(
             url_encode(settings)
         )
@@ -107,8 +114,8 @@ def misfits(settings: Settings, has: Mapping[str, str]) -> Iterator[str]:
         (
             "partition columns",
             _partition_fields(has),
-            ",".join(settings.partition_fields),
-            "partition.field.name",
+            ",".join(partition_columns(settings)),
+            "partition.field.name" + (", partition.time.field" if partition_time(settings) else ""),
         ),
         (
             "record key",
@@ -123,7 +130,7 @@ def misfits(settings: Settings, has: Mapping[str, str]) -> Iterator[str]:
             "hoodie.populate.meta.fields",
         ),
     ]
-    if settings.partition_fields:
+    if partition_columns(settings):
         style = has.get("hoodie.datasource.write.hive_style_partitioning", no).lower()
         encode = has.get("hoodie.datasource.write.partitionpath.urlencode", no).lower()
         pairs += [

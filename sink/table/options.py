@@ -11,6 +11,8 @@ from collections.abc import Mapping
 
 from sink.config import Settings
 from sink.table.lock import BASE_PATH, DEFAULT_BASE_PATH, LOCK_KEY
+from sink.write.partition_paths import PartitionPaths
+from sink.write.partition_times import PartitionTime
 from sink.write.record_keys import DEFAULT_KEY
 
 IN_PROCESS_LOCK = "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
@@ -33,10 +35,37 @@ def record_key_fields(settings: Settings) -> tuple[str, ...]:
     return settings.record_key_fields or (DEFAULT_KEY if settings.provenance else ())
 
 
+def partition_time(settings: Settings) -> PartitionTime | None:
+    """How the table is partitioned by time, if it is."""
+    if settings.partition_time_field is None:
+        return None
+    return PartitionTime(
+        settings.partition_time_field,
+        settings.partition_time_format,
+        settings.partition_time_zone,
+        settings.partition_time_column or "",
+        settings.partition_time_unit,
+    )
+
+
+def partition_paths(settings: Settings) -> PartitionPaths:
+    fields = tuple(settings.partition_fields)
+    return PartitionPaths(fields, settings.hive_style, url_encode(settings), partition_time(settings))
+
+
+def partition_columns(settings: Settings) -> tuple[str, ...]:
+    """The table's columns that make its partition paths, the generated one included."""
+    return partition_paths(settings).columns
+
+
 def key_generator(settings: Settings) -> str:
-    if not settings.partition_fields:
+    """Of a time too Hudi knows no more than a column of text: with its own generators for times Spark reads such a
+    table wrongly.
+    """
+    columns = partition_columns(settings)
+    if not columns:
         return f"{_KEY_GENERATORS}.NonpartitionedKeyGenerator"
-    simple = len(settings.partition_fields) == 1 and len(record_key_fields(settings)) == 1
+    simple = len(columns) == 1 and len(record_key_fields(settings)) == 1
     return f"{_KEY_GENERATORS}.{'Simple' if simple else 'Complex'}KeyGenerator"
 
 
@@ -63,6 +92,9 @@ def commit_options(settings: Settings) -> Mapping[str, str]:
         **settings.hudi,
         **_required(settings),
         "hoodie.write.lock.provider": IN_PROCESS_LOCK,
+        # Whether there shall be commits without files is decided when a transaction is planned. One that is complete
+        # has to be on the timeline: Hudi would say yes, and write nothing.
+        "hoodie.allow.empty.commit": "true",
         "hoodie.clean.automatic": "false",
         "hoodie.clean.async.enabled": "false",
         "hoodie.archive.automatic": "false",
@@ -101,7 +133,7 @@ def _required(settings: Settings) -> dict[str, str]:
         "hoodie.datasource.compaction.async.enable": "false",
         "hoodie.datasource.write.insert.drop.duplicates": "false",
         "hoodie.datasource.write.recordkey.field": ",".join(record_key_fields(settings)),
-        "hoodie.datasource.write.partitionpath.field": ",".join(settings.partition_fields),
+        "hoodie.datasource.write.partitionpath.field": ",".join(partition_columns(settings)),
         "hoodie.datasource.write.keygenerator.class": key_generator(settings),
         "hoodie.datasource.write.hive_style_partitioning": str(settings.hive_style).lower(),
         "hoodie.datasource.write.partitionpath.urlencode": str(url_encode(settings)).lower(),

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pyarrow as pa
+from pyspark.sql import types as T
+
 from coordination.errors import ConfigError, SinkError, TableError
 from sink.config import Settings
-from sink.schema import TableSchema
-from sink.table.options import populate_meta_fields, record_key_fields
-from sink.write.partition_paths import PARTITION_TYPES
+from sink.schema import RESERVED_PREFIXES, TableSchema
+from sink.table.options import partition_paths, populate_meta_fields, record_key_fields
+from sink.write.partition_paths import PARTITION_TYPES, BadPartition, PartitionPaths
+from sink.write.partition_times import TIME_TYPES, PartitionTime
 from sink.write.record_keys import KEY_TYPES
 from sink.write.storage import require_reachable
 
@@ -45,8 +49,44 @@ def unusable(settings: Settings, schema: TableSchema, engine: str = "") -> Itera
                 schema.require([name], setting, allowed)
             except ConfigError as error:
                 yield error
+    paths = partition_paths(settings)
+    if paths.time is not None:
+        yield from _untimely(paths, paths.time, schema)
     if engine == "arrow":
         try:
             require_reachable(settings.base_path)
         except ConfigError as error:
             yield error
+
+
+def _untimely(paths: PartitionPaths, time: PartitionTime, schema: TableSchema) -> Iterator[ConfigError]:
+    """What is wrong with partitioning by the time."""
+    own = {name.lower() for name in (*schema.values.names, *schema.added.names)}
+    if time.name.lower() in own or time.name.lower().startswith(RESERVED_PREFIXES):
+        yield ConfigError(
+            f"partition.time.column: {time.name!r} is the name of another column, of the schema or of the sink's and"
+            " Hudi's own; choose one"
+        )
+    try:
+        schema.require([time.field], "partition.time.field", TIME_TYPES)
+    except ConfigError as error:
+        yield error
+        return
+    day = isinstance(schema.spark[time.field].dataType, T.DateType)
+    if day and time.pattern.finest in ("hour", "minute"):
+        yield ConfigError(
+            f"partition.time.format: {time.format!r} tells {time.pattern.finest}s apart, but column {time.field!r} is"
+            " date; use daily, or a column with a time"
+        )
+    # Spark finds no way back from directories to columns when there are more of the ones than of the others.
+    (text,) = time.texts(pa.array([0], pa.timestamp("us", "UTC"))).to_pylist()
+    if "/" in text and paths.fields and not (paths.hive_style or paths.url_encode):
+        yield ConfigError(
+            f"partition.time.format: {time.format!r} has a slash, which Spark cannot read beside partition.field.name:"
+            " set partition.hive.style=true, or use another sign"
+        )
+    try:
+        alone = PartitionPaths((), paths.hive_style, paths.url_encode, time)
+        alone.group(pa.RecordBatch.from_pydict({time.name: [text]}))
+    except BadPartition as error:
+        yield ConfigError(f"partition.time.format: {time.format!r} makes no directory: {error}")

@@ -18,7 +18,7 @@ from coordination.errors import BadRecord, SinkError
 from coordination.model import Slice, SliceResult
 from sink.config import Settings
 from sink.schema import TableSchema
-from sink.table.options import arrow_codec, populate_meta_fields
+from sink.table.options import arrow_codec, partition_columns, populate_meta_fields
 from sink.table.usable import require_usable
 from sink.write.batch_sizes import BatchSizes, Held
 from sink.write.engine import DIGEST_MASK, Written
@@ -74,7 +74,7 @@ class ArrowEngine:
 
     def _task(self, instant: str, slices: tuple[Slice, ...]) -> WriteTask:
         settings = self._settings
-        partitioned = bool(settings.partition_fields)
+        partitioned = bool(partition_columns(settings))
         buffer = _SORT_BUFFER_BYTES if partitioned else min(_BUFFER_BYTES, max(1 << 20, settings.file_max_bytes))
         return WriteTask(
             base_path=settings.base_path,

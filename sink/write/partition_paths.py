@@ -1,7 +1,8 @@
 """Table partition paths of rows, as Hudi's key generators make them.
 
-Guarantee: character for character what SimpleKeyGenerator (one field) and ComplexKeyGenerator (several)
-give for the same values (a test compares with Hudi's own writer). A value that would leave the table's
+Guarantee: character for character what SimpleKeyGenerator (one column) and ComplexKeyGenerator (several)
+give for the same values (a test compares with Hudi's own writer). A time is a column too: see
+`sink.write.partition_times`. A value that would leave the table's
 directory is refused, where Hudi would follow it, and one that Hudi writes but cannot commit, or readers cannot
 list. Raises BadPartition.
 """
@@ -11,12 +12,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import date
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T
+
+if TYPE_CHECKING:
+    from sink.write.partition_times import PartitionTime
 
 PARTITION_TYPES: tuple[type[T.DataType], ...] = (
     T.StringType,
@@ -53,17 +58,29 @@ class Groups:
 
 @dataclass(frozen=True)
 class PartitionPaths:
+    """By the fields, and by a time after them."""
+
     fields: tuple[str, ...]
     hive_style: bool
     url_encode: bool
+    time: PartitionTime | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What the table is partitioned by."""
+        return self.fields if self.time is None else (*self.fields, self.time.name)
+
+    def complete(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows with the column that `group` asks for besides the fields, when there is a time to partition by."""
+        return rows if self.time is None else self.time.add(rows)
 
     def group(self, rows: pa.RecordBatch) -> Groups:
-        """Which path each row goes to, with the paths in their order."""
-        if not self.fields:
+        """Which path each row goes to, with the paths in their order. The rows are complete."""
+        if not self.columns:
             return Groups(("",), np.zeros(rows.num_rows, np.int64))
         codes = np.zeros(rows.num_rows, np.int64)
         names: list[list[str]] = []
-        for field in self.fields:
+        for field in self.columns:
             encoded = pc.dictionary_encode(rows.column(field), null_encoding="encode")
             names.append([self._name(field, value) for value in _texts(encoded.dictionary)])
             codes = codes * len(names[-1]) + encoded.indices.to_numpy(zero_copy_only=False)

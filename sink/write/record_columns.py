@@ -60,10 +60,11 @@ class Rows:
         added = self._added(batch, topic)
         fields = [*decoded.rows.schema, *(pa.field(name, column.type) for name, column in added.items())]
         rows = pa.RecordBatch.from_arrays([*decoded.rows.columns, *added.values()], schema=pa.schema(fields))
-        no_key = self._shape.keys.first_bad(rows)
-        if no_key is not None:
-            raise BadRow(*no_key)
         try:
+            rows = self._shape.paths.complete(rows)
+            no_key = self._shape.keys.first_bad(rows)
+            if no_key is not None:
+                raise BadRow(*no_key)
             return rows, self._shape.paths.group(rows)
         except BadPartition as error:
             raise BadRow(error.row, str(error)) from None

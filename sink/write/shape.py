@@ -14,8 +14,7 @@ from sink.decode.formats import ValueFormat
 from sink.decode.proto_files import descriptor_set_of_file
 from sink.decode.registry import RegistryAccess
 from sink.schema import TableSchema, parse_ddl
-from sink.table.options import url_encode
-from sink.write.partition_paths import PartitionPaths
+from sink.table.options import partition_columns, partition_paths, partition_time
 from sink.write.record_columns import RowShape
 from sink.write.record_keys import DEFAULT_KEY, RecordKeys
 
@@ -25,12 +24,13 @@ _KEYS: dict[str, T.StringType | T.BinaryType] = {"string": T.StringType(), "byte
 def table_schema(settings: Settings, place: str = "schema") -> TableSchema:
     """`place` is what an error names as the text's origin."""
     schema = parse_ddl(settings.schema_text, settings.provenance, place)
-    return replace(schema, key=_KEYS.get(settings.key_format), headers=settings.headers)
+    time = partition_time(settings)
+    generated = () if time is None else (time.name,)
+    return replace(schema, key=_KEYS.get(settings.key_format), headers=settings.headers, generated=generated)
 
 
 def row_shape(settings: Settings, schema: TableSchema) -> RowShape:
-    paths = PartitionPaths(tuple(settings.partition_fields), settings.hive_style, url_encode(settings))
-    return RowShape(schema, value_format(settings), record_keys(settings), paths)
+    return RowShape(schema, value_format(settings), record_keys(settings), partition_paths(settings))
 
 
 def value_format(settings: Settings) -> ValueFormat:
@@ -60,8 +60,8 @@ def registry_access(settings: Settings) -> RegistryAccess | None:
 
 
 def record_keys(settings: Settings) -> RecordKeys:
-    """Hudi names the fields in a key when there are several, and when there are several partition fields."""
+    """Hudi names the fields in a key when there are several, and when the table is partitioned by several columns."""
     fields = tuple(settings.record_key_fields)
     if fields == DEFAULT_KEY:
         fields = ()
-    return RecordKeys(fields, named=len(fields) > 1 or len(settings.partition_fields) > 1)
+    return RecordKeys(fields, named=len(fields) > 1 or len(partition_columns(settings)) > 1)

@@ -152,3 +152,8 @@ def test_every_name_that_the_sink_sets_is_told_from_a_slip_of_the_pen(loaded):
     ours = {*_DEFAULTS, *_REQUIRED, *commit_options(settings), *service_options(settings)} - {"path"}
     # What is below a catalog's name, or a catalog's name itself, is the user's to choose.
     assert {name for name in ours - KNOWN if not name.startswith("spark.sql.catalog.")} == set()
+
+
+def test_a_commit_that_was_decided_is_made_even_if_it_has_no_files(loaded):
+    settings, _ = loaded(hoodie__allow__empty__commit="false")
+    assert commit_options(settings)["hoodie.allow.empty.commit"] == "true"

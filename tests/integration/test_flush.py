@@ -1,0 +1,47 @@
+"""When the fleet commits: by records, by bytes, by time, and not for nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fleet import produce
+from tests.integration.conftest import PARTITIONS, RECORDS, MakeFleet
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+ENDS = dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS)
+NEVER = 86_400_000
+
+
+def test_a_backlog_is_eaten_in_transactions_of_so_many_bytes_without_waiting_for_the_interval(fleet: MakeFleet) -> None:
+    # The events weigh about 42 bytes each; the first estimate is 1 KiB.
+    it = fleet(**{"flush.bytes": "100KB", "flush.size": 1_000_000, "transaction.interval.ms": NEVER})
+    it.start("w1")
+    it.wait("all but a rest landed", lambda view: sum(s.end for s in view.states.values()) > RECORDS - 2500)
+    sizes = [each.records for each in it.view().ledger.history if each.outcome == "COMMITTED"]
+    assert max(sizes) * 42 <= 110_000
+    assert max(sizes) > 5 * sizes[0]
+    assert len(sizes) >= 5
+
+
+def test_what_trickles_in_waits_for_the_interval_and_nothing_is_committed_for_nothing(fleet: MakeFleet) -> None:
+    it = fleet(**{"flush.size": 1_000_000, "transaction.interval.ms": 2000})
+    it.start("w1")
+    it.wait_landed(ENDS)
+    commits = len(it.view().ledger.history)
+    produce(it.kafka, it.topic, 30, PARTITIONS, first=RECORDS)
+    it.wait_landed({p: end + 10 for p, end in ENDS.items()})
+    assert len(it.view().ledger.history) == commits + 1
+    it.assert_exactly_once(RECORDS + 30)
+
+
+def test_empty_commits_are_made_where_they_are_asked_for(fleet: MakeFleet) -> None:
+    it = fleet(records=30, **{"transaction.interval.ms": 500, "hoodie.allow.empty.commit": "true"})
+    it.start("w1")
+    it.wait_landed(dict.fromkeys(range(PARTITIONS), 10))
+    it.wait(
+        "commits without records",
+        lambda view: sum(each.records == 0 and each.outcome == "COMMITTED" for each in view.ledger.history) >= 3,
+    )
+    it.assert_exactly_once(30)
+    assert len(list((it.table / ".hoodie" / "timeline").glob("*.commit"))) >= 4
