@@ -131,7 +131,7 @@ def next_step(
         return _re_form(survey.states, batch, view, log, config)
     number = next_number(view)
     ranges = plan_ranges(survey.states, survey.ends, limits, number)
-    wanted = (due or is_full(ranges.values(), limits)) if ranges else (due and config.allow_empty)
+    wanted = (due or is_full(survey.ends, ranges, limits)) if ranges else (due and config.allow_empty)
     if wanted or _must_publish(survey.states, table, config):
         changed = {**survey.found, **planning.extended(survey.states, ranges)}
         slices = planning.slices_of({**survey.states, **changed}, number)

@@ -9,7 +9,7 @@ Raises ValueError for limits below one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
@@ -78,11 +78,16 @@ def plan_ranges(
     return ranges
 
 
-def is_full(ranges: Collection[OpenRange], limits: Limits) -> bool:
-    """Whether a limit was reached: there may be more to read."""
-    sizes = [planned.end - planned.start for planned in ranges]
+def is_full(ends: Mapping[TopicPartition, int], ranges: Mapping[TopicPartition, OpenRange], limits: Limits) -> bool:
+    """Whether the next ranges are as large as the limits let them be: then there is nothing to wait for.
+
+    On the slicing grid a range may end short of a limit: it is as full as one that reaches it when it leaves records
+    behind. Who gets nothing of a budget leaves it to others, who then have used it up.
+    """
+    sizes = [planned.end - planned.start for planned in ranges.values()]
     budget = limits.transaction_records
-    return max(sizes, default=0) >= limits.flush_size or (budget is not None and sum(sizes) >= budget)
+    reached = max(sizes, default=0) >= limits.flush_size or (budget is not None and sum(sizes) >= budget)
+    return reached or any(planned.end < ends[source] for source, planned in ranges.items())
 
 
 def _share(

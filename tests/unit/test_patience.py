@@ -1,8 +1,7 @@
 """How much a new batch takes on after one was too large."""
 
-from coordination.model import OpenRange
 from coordination.patience import Appetite
-from coordination.slicing import Limits, is_full
+from coordination.slicing import Limits
 
 CONFIGURED = Limits(flush_size=1000, slice_records=10)
 
@@ -44,14 +43,6 @@ def test_a_batch_takes_at_least_a_slice_which_is_never_divided() -> None:
     appetite = Appetite()
     appetite.divided(6)
     assert appetite.limits(CONFIGURED).transaction_records == 10
-
-
-def test_a_batch_is_full_where_a_limit_was_reached() -> None:
-    ranges = [OpenRange(0, 60, 1, 10, 0), OpenRange(0, 40, 1, 10, 0)]
-    assert is_full(ranges, Limits(60, 10))
-    assert is_full(ranges, Limits(1000, 10, 100))
-    assert not is_full(ranges, Limits(61, 10, 101))
-    assert not is_full([], Limits(1, 1))
 
 
 def test_a_bound_in_bytes_follows_what_offsets_weigh() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordination.model import OpenRange, PartitionState, Slice, TopicPartition
-from coordination.slicing import Limits, cut, plan_ranges
+from coordination.slicing import Limits, cut, is_full, plan_ranges
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -174,3 +174,19 @@ def test_100_000_partitions_are_planned_and_cut_in_seconds() -> None:
     pieces = [piece for source, fresh in ranges.items() for piece in cut(source, "id", fresh)]
     assert time.process_time() - began < 30
     assert sum(piece.size for piece in pieces) <= 2_000_000
+
+
+def full(start: int, log_end: int, limits: Limits) -> bool:
+    ends = {ORDERS: log_end}
+    return is_full(ends, plan_ranges({ORDERS: settled(start)}, ends, limits, 1), limits)
+
+
+def test_a_batch_is_full_when_a_limit_is_reached_or_records_are_left_behind() -> None:
+    assert full(0, 60, Limits(60, 10))
+    assert not full(0, 59, Limits(60, 10))
+    assert full(0, 60, Limits(1000, 10, 60))
+    assert not full(0, 59, Limits(1000, 10, 60))
+    # Cut at the grid: 995 of 1000.
+    assert full(5, 5000, Limits(1000, 100))
+    assert full(5, 5000, Limits(10_000, 100, 1000))
+    assert not full(5, 5, Limits(1, 1))
