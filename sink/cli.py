@@ -13,8 +13,10 @@ from collections.abc import Sequence
 import typer
 
 from coordination.errors import SinkError
+from sink.commands.adopt import adopt
 from sink.commands.audit import audit
 from sink.commands.demo import demo
+from sink.commands.infer import infer
 from sink.commands.reset import reset
 from sink.commands.status import status
 from sink.commands.validate import validate
@@ -31,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (demo, status, audit, reset, validate):
+for command in (demo, status, audit, reset, adopt, validate, infer):
     app.command()(command)
 
 

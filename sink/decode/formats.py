@@ -73,16 +73,16 @@ class ValueFormat:
         try:
             if wanted == "PROTOBUF":
                 return ProtobufReader(descriptor_set(found), place, schema.values)
-            return AvroReader(found.text, schema.values, _referred(found))
+            return AvroReader(found.text, schema.values, referred(found))
         except ConfigError as error:
             raise UnusableSchema(str(error)) from None
 
 
-def _referred(schema: RegisteredSchema) -> list[str]:
+def referred(schema: RegisteredSchema) -> list[str]:
     """Schemas that this one refers to, each after those that it refers to itself."""
     found: dict[str, None] = {}
     for _, reference in schema.references:
-        found |= dict.fromkeys(_referred(reference)) | {reference.text: None}
+        found |= dict.fromkeys(referred(reference)) | {reference.text: None}
     return list(found)
 
 

@@ -66,7 +66,10 @@ def record_decoder(struct: T.StructType) -> Callable[[bytes | None], dict[str, A
         if value is None:
             raise Undecodable(TOMBSTONE)
         try:
-            document = _document(value.decode())
+            found = document(value.decode())
+            if type(found) is not JsonObject:
+                raise Undecodable(f"a JSON object is needed, found {_name(found)}")
+            record: dict[str, Any] = convert(found)
         except UnicodeDecodeError as error:
             raise Undecodable(f"not UTF-8 at byte {error.start}") from None
         except json.JSONDecodeError as error:
@@ -78,15 +81,12 @@ def record_decoder(struct: T.StructType) -> Callable[[bytes | None], dict[str, A
             raise Undecodable(reason) from None
         except RecursionError:
             raise Undecodable("nested too deeply") from None
-        if type(document) is not JsonObject:
-            raise Undecodable(f"a JSON object is needed, found {_name(document)}")
-        record: dict[str, Any] = convert(document)
         return record
 
     return decode
 
 
-def _document(text: str) -> Any:
+def document(text: str) -> Any:
     try:
         return _loads(text)
     except json.JSONDecodeError:
@@ -205,7 +205,8 @@ def _decimal(kind: T.DecimalType) -> Converter:
             number = _EXACT.quantize(_EXACT.create_decimal(text), step)
         except InvalidOperation:
             raise Undecodable(f"{_shorten(found)} does not fit {kind.simpleString()}") from None
-        if abs(number) >= bound:
+        # `abs` would round to the digits of Python's default context.
+        if number.copy_abs() >= bound:
             raise Undecodable(f"{_shorten(found)} does not fit {kind.simpleString()}")
         return number
 

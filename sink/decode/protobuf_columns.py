@@ -61,7 +61,7 @@ _DECIMAL_MOST = 200
 """No more bytes or characters than so many, of which a column holds 38 digits at most."""
 _FIRST_SECOND, _LAST_SECOND = -62135596800, 253402300799
 """The years 1 to 9999: the range of google.protobuf.Timestamp."""
-_WRAPPERS = {
+WRAPPERS = {
     f"google.protobuf.{name}Value"
     for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 }
@@ -78,7 +78,7 @@ class ProtobufReader:
     """
 
     def __init__(self, descriptors: bytes, message: str | Sequence[int], target: T.StructType) -> None:
-        self._message = _Message(_descriptor(descriptors, message), target, "", 0)
+        self._message = _Message(descriptor_of(descriptors, message), target, "", 0)
 
     def read(self, cursors: Cursors, rows: Rows) -> list[pa.Array]:
         inside = cursors.inside(rows, cursors.at[rows], cursors.left(rows))
@@ -87,7 +87,7 @@ class ProtobufReader:
         return columns
 
 
-def _descriptor(descriptors: bytes, message: str | Sequence[int]) -> Descriptor:
+def descriptor_of(descriptors: bytes, message: str | Sequence[int]) -> Descriptor:
     try:
         files = FileDescriptorSet.FromString(descriptors).file
         pool = DescriptorPool()
@@ -315,7 +315,7 @@ def _shown(field: FieldDescriptor) -> str:
 
 def _field(field: FieldDescriptor, column: T.StructField, path: str, depth: int, entry: bool) -> _Field:
     kind = column.dataType
-    entries = _map_entry(field)
+    entries = map_entry(field)
     if entries is not None and isinstance(kind, T.MapType):
         target = T.StructType(
             [T.StructField("key", T.StringType(), False), T.StructField("value", kind.valueType, False)]
@@ -332,7 +332,7 @@ def _field(field: FieldDescriptor, column: T.StructField, path: str, depth: int,
     raise SchemaMismatch(path, _shown(field), kind.simpleString())
 
 
-def _map_entry(field: FieldDescriptor) -> Descriptor | None:
+def map_entry(field: FieldDescriptor) -> Descriptor | None:
     message = field.message_type
     return message if message is not None and message.GetOptions().map_entry else None
 
@@ -380,7 +380,7 @@ def _nested(message: Descriptor, kind: T.DataType, path: str, depth: int) -> Val
     name = message.full_name
     if isinstance(kind, T.StructType):
         return _Nested(_Message(message, kind, path, depth + 1), partial(_as_struct, kind))
-    if name in _WRAPPERS:
+    if name in WRAPPERS:
         return of(lambda _, columns: columns[0], value=kind)
     if name == "google.protobuf.Timestamp" and isinstance(kind, T.TimestampType):
         return of(_as_moment, seconds=T.LongType(), nanos=T.IntegerType())

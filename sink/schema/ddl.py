@@ -1,7 +1,8 @@
-"""A reader of Spark's DDL for table columns, so that a schema can be checked without starting a JVM.
+"""Spark's DDL for table columns, read and written without a JVM: a schema can be checked and handed out without one.
 
 Guarantee: what it accepts, `StructType.fromDDL` of Spark 3.5 reads alike. It is narrower: types that neither
-JSON nor Hudi can hold are refused by name. Raises ConfigError with the position and the word found there.
+JSON nor Hudi can hold are refused by name. What `to_ddl` writes, `parse_struct` reads back. Raises ConfigError with the
+position and the word found there.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
-from sink.schema.avro import MAX_PRECISION
+from sink.schema.avro import AVRO_NAME, MAX_PRECISION
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<word>\w+)|(?P<quoted>`(?:[^`]|``)+`)|(?P<text>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|(?P<sign>[<>,():]))"
@@ -37,6 +38,19 @@ _SIMPLE: dict[str, Callable[[], T.DataType]] = {
     "timestamp": T.TimestampType,
     "timestamp_ltz": T.TimestampType,
 }
+_WRITTEN: dict[type[T.DataType], str] = {
+    T.BooleanType: "BOOLEAN",
+    T.ByteType: "TINYINT",
+    T.ShortType: "SMALLINT",
+    T.IntegerType: "INT",
+    T.LongType: "BIGINT",
+    T.FloatType: "FLOAT",
+    T.DoubleType: "DOUBLE",
+    T.StringType: "STRING",
+    T.BinaryType: "BINARY",
+    T.DateType: "DATE",
+    T.TimestampType: "TIMESTAMP",
+}
 _REFUSED = {
     "char": "string",
     "character": "string",
@@ -57,6 +71,28 @@ def parse_struct(text: str) -> T.StructType:
         kind = T.StructType(reader.columns())
     reader.expect("")
     return kind
+
+
+def to_ddl(struct: T.StructType) -> str:
+    """The columns as DDL, one a line. It has no words for elements of an array or values of a map that are NOT NULL."""
+    return ",\n".join(_written_field(field, " ") for field in struct.fields)
+
+
+def _written_field(field: T.StructField, separator: str) -> str:
+    name = field.name if AVRO_NAME.fullmatch(field.name) else "`" + field.name.replace("`", "``") + "`"
+    return f"{name}{separator}{_written(field.dataType)}{'' if field.nullable else ' NOT NULL'}"
+
+
+def _written(kind: T.DataType) -> str:
+    if isinstance(kind, T.DecimalType):
+        return f"DECIMAL({kind.precision},{kind.scale})"
+    if isinstance(kind, T.ArrayType):
+        return f"ARRAY<{_written(kind.elementType)}>"
+    if isinstance(kind, T.MapType):
+        return f"MAP<{_written(kind.keyType)}, {_written(kind.valueType)}>"
+    if isinstance(kind, T.StructType):
+        return f"STRUCT<{', '.join(_written_field(field, ': ') for field in kind.fields)}>"
+    return _WRITTEN[type(kind)]
 
 
 class _Reader:

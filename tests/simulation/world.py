@@ -373,7 +373,8 @@ class World:
             return True
         if view.transactions or view.inert or self.table.pending():
             return False
-        if view.ledger.attempts and not self.counts["znodes tampered with"]:
+        stamped = view.info is not None and view.info.config == CONFIG
+        if (view.ledger.attempts or not stamped) and not self.counts["znodes tampered with"]:
             return False
         if self.table.newest is not None and self.table.view(()).commits_since >= REPUBLISH_AFTER:
             return False
@@ -403,7 +404,7 @@ class World:
         if not self._settled():
             view = self.tree()
             found = (
-                (view.transactions, dict(view.ledger.attempts), dict(view.states))
+                (view.transactions, dict(view.ledger.attempts), view.info, dict(view.states))
                 if view
                 else "no tree that can be read"
             )
@@ -411,10 +412,6 @@ class World:
                 "once healed, everything is brought to its end",
                 f"{found}, pending {self.table.pending()}, log {self.log.partitions}",
             )
-        left = self.tree()
-        stamped = left is None or (left.info is not None and left.info.config == CONFIG)
-        if not stamped and not self.counts["znodes tampered with"]:
-            raise Violation("the configuration on record is the fleet's", f"{left and left.info}")
         for source, partition in self.log.partitions.items():
             if self.invariants.reached(source) != partition.end:
                 raise Violation(

@@ -13,7 +13,7 @@ from coordination.errors import Unavailable
 from sink import cli
 from tests.handmade import HandmadeTable, span
 
-COMMANDS = ("demo", "status", "audit", "reset", "validate", "version")
+COMMANDS = ("demo", "status", "audit", "reset", "adopt", "validate", "infer", "version")
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -67,3 +68,22 @@ def test_infinities_by_the_thousand_cost_one_more_parse():
     value = b'{"d":[' + b"-INF," * 200_000 + b"1]}"
     decoded = JsonDecoder(parse_ddl("d array<double>")).decode(pa.array([value], pa.binary()))
     assert decoded.rows.column("d").to_pylist()[0][-2:] == [-math.inf, 1.0]
+
+
+@pytest.mark.parametrize("depth", [100, 400, 700, 900, 5000])
+def test_a_value_that_is_nested_deeply_is_text_or_a_bad_record_and_nothing_worse(depth: int) -> None:
+    value = b'{"a":' + b"[" * depth + b"]" * depth + b"}"
+    found = JsonDecoder(parse_ddl("a string")).decode(pa.array([value, b'{"a":"x"}'], pa.binary()))
+    taken = [row["a"] for row in found.rows.to_pylist()]
+    assert taken[-1] == "x"
+    if depth == 100:
+        assert taken[0] == "[" * depth + "]" * depth
+    else:
+        assert len(taken) == 2 or [bad.reason for bad in found.bad] == ["nested too deeply"]
+
+
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_a_decimal_of_all_the_digits_there_are_is_taken(sign: str) -> None:
+    number = f"{sign}{'9' * 38}"
+    found = JsonDecoder(parse_ddl("a decimal(38,0)")).decode(pa.array([f'{{"a":{number}}}'.encode()], pa.binary()))
+    assert found.rows.to_pylist() == [{"a": Decimal(number)}]

@@ -61,7 +61,7 @@ def shelf(monkeypatch: pytest.MonkeyPatch) -> Shelf:
         n5=("AVRO", "{"),
         n6=RegistryUnavailable("schema registry: no answer"),
     )
-    monkeypatch.setattr(formats, "registry", lambda access: made)
+    monkeypatch.setattr(formats, "registry", lambda _: made)
     return made
 
 

@@ -1,0 +1,112 @@
+"""`sink adopt`: begins where Hudi Streamer or hudi-kafka-connect ended in the table; shows it first, does it with
+--yes.
+
+Errors as `sink.operations.adoption`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+from kazoo.client import KazooClient
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from coordination.keeper import Keeper
+from coordination.model import LogView, TopicPartition
+from coordination.tree import KeeperView
+from sink.commands.common import ConfigOption, console, quiet, sink_root, zookeeper
+from sink.commands.reset import UNCHANGED
+from sink.config import Settings, load
+from sink.kafka import Log
+from sink.operations.reset import Reset, TableTruth, drafts, refuse_if_alive
+from sink.operations.reset_writer import workers, write
+
+
+def adopt(
+    config: ConfigOption,
+    topic: Annotated[
+        str | None,
+        typer.Option(help="Whose offsets they are, where the commit does not say it.", show_default=False),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
+) -> None:
+    """Begin at the offsets that Hudi Streamer or hudi-kafka-connect left in the table. Shows them first, unless told
+    --yes.
+    """
+    settings = load(config)
+    quiet(settings)
+    with zookeeper(settings) as client:
+        _adopt(settings, client, topic, yes)
+
+
+def _adopt(settings: Settings, client: KazooClient, topic: str | None, yes: bool) -> None:
+    # Imported here: to read the table pulls in Arrow, which `sink --help` can do without.
+    from sink.operations import adoption
+    from sink.table.truth import read_truth
+    from sink.write.storage import access_of
+
+    out, root = console(), sink_root(settings)
+    refuse_if_alive(workers(client, root))
+    table = read_truth(settings.base_path, settings.name, access_of(settings.spark))
+    remains = adoption.read_remains(settings.base_path)
+    adoption.refuse_if_begun(settings.name, table, remains, settings.topics)
+    left = adoption.choose(settings.base_path, remains)
+    offsets = adoption.offsets_of(left, settings.topics, topic)
+    log = _log(settings)
+
+    def adopted(now: KeeperView) -> Reset:
+        return adoption.adopt(now, settings.name, offsets, table, log)
+
+    adopted(Keeper(client, root, lambda: None).read())
+    out.print(Text(f"Commit {left.instant} has offsets of {left.tool.value} ({left.key}):"))
+    _show(out, offsets, log)
+    _warn(out, settings, offsets, log, table, left.instant)
+    if not yes:
+        out.print(UNCHANGED)
+        return
+    epoch = write(client, root, settings.config_digest, 0, lambda now: drafts(now, adopted(now)))
+    out.print(f"Done, as epoch {epoch}. Start the workers; the job that wrote the table before must never run again.")
+
+
+def _log(settings: Settings) -> LogView:
+    log = Log(settings.kafka_native)
+    try:
+        return log.view(settings.topics)
+    finally:
+        log.close()
+
+
+def _show(out: Console, offsets: Mapping[TopicPartition, int], log: LogView) -> None:
+    table = Table(box=None, pad_edge=False)
+    for name in ("partition", "begins at", "log from", "log to", "to be read"):
+        table.add_column(name, justify="left" if name == "partition" else "right")
+    for source, offset in sorted(offsets.items()):
+        held = log.partitions[source]
+        table.add_row(str(source), f"{offset:,}", f"{held.start:,}", f"{held.end:,}", f"{held.end - offset:,}")
+    out.print(table)
+
+
+def _warn(
+    out: Console,
+    settings: Settings,
+    offsets: Mapping[TopicPartition, int],
+    log: LogView,
+    table: TableTruth,
+    instant: str,
+) -> None:
+    adopted = {source.topic for source in offsets}
+    for source in sorted(log.partitions.keys() - offsets.keys()):
+        where = "earliest" if source.topic in adopted else f"{settings.offset_reset} (auto.offset.reset)"
+        out.print(Text(f"{source} is not in that commit: it begins at {where}.", style="yellow"))
+    if pending := sorted(each for each in table.pending if each > instant):
+        out.print(
+            Text(
+                f"Begun since and not completed: {', '.join(pending)}. Make sure that the job which wrote the table has"
+                " ended.",
+                style="yellow",
+            )
+        )

@@ -1,0 +1,244 @@
+"""Finds the Kafka offsets that another writer left in a table's commits, and works out how a sink begins exactly there.
+
+Hudi Streamer and hudi-kafka-connect put into every commit how far they have read: for each partition the offset
+to be read next. What counts is the newest completed commit that says so, in the active or the archived timeline;
+later ones by others (a clustering, a new column) say nothing of it. An adoption is a reset of a sink that
+has not begun: the same fence, the same records, nothing of the table touched.
+
+Voided by a job that still writes the table, by a topic that was made anew under its name, and by another Kafka cluster:
+the other writers record neither topic ids nor clusters, so only offsets that the log cannot have are found out.
+Until the sink's first commit an adoption lives in ZooKeeper alone; adopt again if that was emptied.
+Errors: ConfigError (nothing that can be adopted, or not with these settings), Conflict (the sink, or another one, has
+begun, or workers are alive), TableError, Unavailable.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from coordination.codec import decode_checkpoint
+from coordination.errors import ConfigError, Conflict, TableError, Unavailable
+from coordination.model import NO_TRANSACTION, LogView, TopicPartition
+from coordination.tree import KeeperView
+from sink.audit.report import Finding
+from sink.audit.timeline import CHECKPOINT_PREFIX, _instants, _metadata, active_names, open_table
+from sink.operations.reset import Request, Reset, TableTruth, work_out
+
+STREAMER_V2 = ("streamer.checkpoint.key.v2", "streamer.checkpoint.reset.key.v2")
+STREAMER_V1 = ("deltastreamer.checkpoint.key", "deltastreamer.checkpoint.reset_key")
+"""Where offsets are, and a `--checkpoint` that was given instead of them. Hudi looks at version 2 first."""
+CONNECT = "kafka.commit.offsets"
+
+_STREAMER = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})(?P<pairs>(,\d{1,9}:\d{1,18})+)", re.ASCII)
+_CONNECT = re.compile(r"\d{1,9}=\d{1,18}(,\d{1,9}=\d{1,18})*", re.ASCII)
+_SHOWN = 200
+
+
+class Tool(Enum):
+    STREAMER = "Hudi Streamer"
+    CONNECT = "hudi-kafka-connect"
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What `tool` wrote under `key` into the commit of `instant`. `text` is empty where it only was told to begin
+    elsewhere.
+    """
+
+    tool: Tool
+    key: str
+    instant: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"commit {self.instant}, {self.key} of {self.tool.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What the whole timeline has: the newest offsets of other writers, and the topics that sinks have read by sink."""
+
+    newest: tuple[Left, ...]
+    sinks: Mapping[str, frozenset[str]]
+
+
+def read_remains(base_path: str) -> Remains:
+    """Absence is only said of a timeline that was read whole."""
+    problems: list[Finding] = []
+    newest: tuple[Left, ...] = ()
+    sinks: dict[str, frozenset[str]] = {}
+    try:
+        table = open_table(base_path)
+        for instant, _, _, content, place in _instants(table, active_names(table), problems):
+            extra = _metadata(content).get("extraMetadata") or {}
+            for name, text in extra.items():
+                if name.startswith(CHECKPOINT_PREFIX):
+                    sink = name.removeprefix(CHECKPOINT_PREFIX)
+                    sinks[sink] = sinks.get(sink, frozenset()) | set(decode_checkpoint(text, place).topics)
+            found = tuple(left_in(extra, instant))
+            if found and (not newest or instant > newest[0].instant):
+                newest = found
+    except OSError as error:
+        raise Unavailable(f"{base_path}: the timeline cannot be read ({error}); try again") from error
+    except (ValueError, LookupError, TypeError, AttributeError, EOFError) as error:
+        raise _damaged(base_path, f"{type(error).__name__}: {error}"[:_SHOWN]) from error
+    if problems:
+        raise _damaged(base_path, problems[0].sentence)
+    return Remains(newest, sinks)
+
+
+def _damaged(base_path: str, sentence: str) -> TableError:
+    return TableError(f"{base_path}: the timeline cannot be read whole ({sentence}); see `sink audit`, repair it first")
+
+
+def left_in(extra: Mapping[str, str], instant: str) -> Iterator[Left]:
+    """What a commit's extra metadata has of other writers' offsets."""
+    for key, reset_key in (STREAMER_V2, STREAMER_V1):
+        if extra.get(key) or extra.get(reset_key):
+            yield Left(Tool.STREAMER, key, instant, extra.get(key) or "")
+            break
+    if extra.get(CONNECT):
+        yield Left(Tool.CONNECT, CONNECT, instant, extra[CONNECT])
+
+
+def choose(base_path: str, remains: Remains) -> Left:
+    """Raises ConfigError where there is nothing, or more than one thing."""
+    if not remains.newest:
+        raise ConfigError(
+            f"{base_path}: no commit has offsets of Hudi Streamer or hudi-kafka-connect; there is nothing to adopt,"
+            " name the offsets with `sink reset --offset`"
+        )
+    if len(remains.newest) > 1:
+        first, second = remains.newest
+        raise ConfigError(
+            f"{base_path}: {first} and {second.key} of {second.tool.value} are in one commit; name the offsets that"
+            " count with `sink reset --offset`"
+        )
+    return remains.newest[0]
+
+
+def offsets_of(left: Left, topics: Sequence[str], topic: str | None = None) -> dict[TopicPartition, int]:
+    """The next offset to be read by partition, all of configured `topics`. hudi-kafka-connect does not write down of
+    which topic they are: `topic` says it where several are configured.
+    """
+    if topic is not None and topic not in topics:
+        raise ConfigError(f"--topic {topic} is not one of kafka.topic.names ({', '.join(topics)})")
+    if left.tool is Tool.CONNECT:
+        if topic is None and len(topics) > 1:
+            raise ConfigError(
+                f"{left}: it does not say of which topic its offsets are, and kafka.topic.names has"
+                f" {', '.join(topics)}; name it with --topic"
+            )
+        return _connect(left, topic or topics[0])
+    offsets = _several(left) if left.text.startswith("{") else _streamer(left, left.text)
+    found = sorted({source.topic for source in offsets})
+    if unknown := [name for name in found if name not in topics]:
+        raise ConfigError(
+            f"{left}: offsets of {', '.join(found)}, but kafka.topic.names is {', '.join(topics)}; add"
+            f" {', '.join(unknown)}, or begin elsewhere with `sink reset --offset`"
+        )
+    if topic is not None and found != [topic]:
+        raise ConfigError(f"{left}: offsets of {', '.join(found)}, not of {topic}; leave --topic out")
+    return offsets
+
+
+def _streamer(left: Left, text: str) -> dict[TopicPartition, int]:
+    """`orders,0:120,1:80`, as its Kafka sources write it."""
+    match = _STREAMER.fullmatch(text)
+    if match is None:
+        raise _unreadable(left, text, "TOPIC,PARTITION:OFFSET,...")
+    return _pairs(left, match["topic"], match["pairs"][1:], ":")
+
+
+def _several(left: Left) -> dict[TopicPartition, int]:
+    """`{"a": "orders,0:120", "b": "payments,0:7"}`: several Streamers of one table, by their identifiers."""
+    try:
+        parts = json.loads(left.text)
+    except (ValueError, RecursionError):
+        raise _unreadable(left, left.text, "JSON") from None
+    offsets: dict[TopicPartition, int] = {}
+    for text in parts.values():
+        for source, offset in _streamer(left, str(text)).items():
+            if source in offsets:
+                raise ConfigError(
+                    f"{left}: two writers have read {source}, one up to {offsets[source]}, one up to {offset}; name the"
+                    " offsets that count with `sink reset --offset`"
+                )
+            offsets[source] = offset
+    if not offsets:
+        raise _unreadable(left, left.text, "TOPIC,PARTITION:OFFSET,...")
+    return offsets
+
+
+def _connect(left: Left, topic: str) -> dict[TopicPartition, int]:
+    """`0=120,1=80`."""
+    if _CONNECT.fullmatch(left.text) is None:
+        raise _unreadable(left, left.text, "PARTITION=OFFSET,...")
+    return _pairs(left, topic, left.text, "=")
+
+
+def _pairs(left: Left, topic: str, text: str, sign: str) -> dict[TopicPartition, int]:
+    offsets: dict[TopicPartition, int] = {}
+    for pair in text.split(","):
+        partition, _, offset = pair.partition(sign)
+        source = TopicPartition(topic, int(partition))
+        if source in offsets:
+            raise ConfigError(f"{left}: names {source} twice; name the offsets that count with `sink reset --offset`")
+        offsets[source] = int(offset)
+    return offsets
+
+
+def _unreadable(left: Left, text: str, form: str) -> ConfigError:
+    said = f"{text[:_SHOWN]!r} is not {form}" if text else "it was reset, and says no offsets"
+    return ConfigError(
+        f"{left}: {said}: nothing that was read from Kafka can be gone on with; name the offsets with"
+        " `sink reset --offset`"
+    )
+
+
+def refuse_if_begun(sink: str, table: TableTruth, remains: Remains, topics: Sequence[str]) -> None:
+    """Raises Conflict where this sink has a checkpoint in the table, or another one has read one of `topics`."""
+    if table.checkpoint is not None:
+        raise Conflict(
+            f"sink {sink} has committed to this table already, up to transaction {table.checkpoint.number}: to adopt"
+            " offsets now would repeat records or lose them; a sink that has begun is moved with `sink reset`"
+        )
+    for other, read in sorted(remains.sinks.items()):
+        if both := sorted(read & set(topics)):
+            raise Conflict(
+                f"sink {other} has read {', '.join(both)} into this table: the offsets of the writer before it are"
+                " behind what the table holds; go on with that sink.name"
+            )
+
+
+def adopt(view: KeeperView, sink: str, offsets: Mapping[TopicPartition, int], table: TableTruth, log: LogView) -> Reset:
+    """The reset that makes `sink` begin at `offsets`. Raises Conflict and ConfigError. Pure."""
+    committed = max((s.end for s in view.states.values() if s.end > s.start), default=None)
+    if view.ledger.committed != NO_TRANSACTION or committed is not None:
+        raise Conflict(
+            f"ZooKeeper records that sink {sink} has committed, but the table has no checkpoint of it: it was restored"
+            " or made anew; drop what is recorded with `sink reset --forget --yes`, then adopt again"
+        )
+    if view.transactions:
+        number = view.transactions[0].header.number
+        raise Conflict(
+            f"sink {sink} has begun to read from elsewhere: its transaction {number} is open; drop what is recorded"
+            " with `sink reset --forget --yes`, then adopt again"
+        )
+    if view.halt is not None:
+        raise Conflict(f"sink {sink} has halted ({view.halt.reason}); clear that with `sink reset`, then adopt again")
+    for source, offset in sorted(offsets.items()):
+        held = log.partitions.get(source)
+        if held is None:
+            raise ConfigError(f"{source}: offset {offset} was left in the table, but Kafka has no such partition")
+        if not held.start <= offset <= held.end:
+            raise ConfigError(
+                f"{source}: offset {offset} is outside the log, [{held.start}, {held.end}]: Kafka has deleted records"
+                " that were not read, or this is another topic or cluster than that which was read; decide with"
+                " `sink reset --offset`"
+            )
+    return work_out(view, Request(offsets=offsets), table, log)

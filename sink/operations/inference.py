@@ -1,0 +1,488 @@
+"""Reads a sample of topics once and works out columns that hold it, for `sink infer` to write down.
+
+Guarantee: nothing is changed: no offset is committed and no group is left behind. A sample has committed records only.
+With the columns every value of it decodes, as the sink's own decoder has said, but for those in `bad`. Nothing is
+promised of records that are not in it.
+Raises ConfigError (nothing can be inferred, with the reason), UnknownTopic, AccessDenied, Unavailable, and what the
+registry raises.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import confluent_kafka as ck
+import numpy as np
+import pyarrow as pa
+from fastavro.schema import parse_schema
+from pyspark.sql import types as T
+
+from coordination.errors import ConfigError, SinkError, Unavailable
+from coordination.model import LogView, TopicPartition
+from sink.config import Settings
+from sink.decode.avro_columns import AvroReader, SchemaMismatch
+from sink.decode.column_records import message_places, schema_ids
+from sink.decode.cursors import Cursors
+from sink.decode.formats import WIRE, referred
+from sink.decode.proto_files import descriptor_set
+from sink.decode.records import TOMBSTONE
+from sink.decode.registry import RegisteredSchema, Registry, UnknownSchema, registry
+from sink.kafka import DEFAULTS, AccessDenied, Log
+from sink.schema import parse_ddl
+from sink.schema.avro import struct_of_avro
+from sink.schema.ddl import to_ddl
+from sink.schema.inference import infer_json, nameable
+from sink.schema.protobuf import columns_of_message
+from sink.write.shape import registry_access, value_format
+
+GROUP = "sink-infer"
+"""The client asks for a name. Nobody ever joins that group, nor commits for it."""
+QUIET_SECONDS = 30.0
+BATCH = 1000
+MOST_BYTES = 256 * 1024**2
+"""A sample ends here, whatever was asked for: it is held in memory."""
+_HEADER_BYTES = 5
+_PRIMITIVE = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
+
+# librdkafka repeats on standard error what the exceptions below already say.
+_QUIET = logging.getLogger("sink.infer.librdkafka")
+_QUIET.setLevel(logging.CRITICAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    topics: tuple[str, ...] = ()
+    """Of those in the settings; none stands for all of them."""
+    records: int = 10_000
+    from_beginning: bool = False
+    """Not the newest records, but the oldest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Values in the order of their partitions and offsets."""
+
+    places: tuple[tuple[TopicPartition, int], ...]
+    values: tuple[bytes | None, ...]
+    cut: bool = False
+    """Whether it ended for its size."""
+
+    def where(self, index: int) -> str:
+        source, offset = self.places[index]
+        return f"{source} offset {offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """`origin` says what the columns come from, `bad` has the values that do not decode, with coordinates."""
+
+    columns: T.StructType
+    origin: str
+    sample: Sample
+    remarks: tuple[str, ...]
+    null: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    bad: tuple[str, ...] = ()
+
+    @property
+    def ddl(self) -> str:
+        return to_ddl(self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    columns: T.StructType
+    origin: str
+    remarks: Sequence[str] = ()
+    null: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    bad: Mapping[int, str] = field(default_factory=dict)
+    """Values that are known to be bad by now."""
+
+
+def infer(settings: Settings, request: Request) -> Inference:
+    topics = _topics(settings, request)
+    if settings.value_format in ("string", "bytes"):
+        raise ConfigError(
+            f"value.format={settings.value_format}: there is nothing to infer, a value is the one column; no schema.ddl"
+            " is needed, but to give it another name"
+        )
+    sample = read_sample(settings.kafka_native, topics, request)
+    match settings.value_format.removesuffix(WIRE):
+        case "json":
+            draft = _of_json(settings, topics, sample)
+        case "avro":
+            draft = _of_avro(settings, topics, sample)
+        case _:
+            draft = _of_protobuf(settings, topics, sample)
+    remarks = list(draft.remarks)
+    columns = nameable(draft.columns, remarks)
+    if not columns.fields:
+        raise ConfigError(f"{draft.origin}: not one column can be made of it{_because(remarks)}")
+    bad = _refused(settings, columns, sample, draft.bad)
+    return Inference(columns, draft.origin, sample, tuple(remarks), draft.null, draft.missing, bad)
+
+
+def _topics(settings: Settings, request: Request) -> tuple[str, ...]:
+    for topic in request.topics:
+        if topic not in settings.topics:
+            known = ", ".join(settings.topics)
+            raise ConfigError(f"--topic {topic} is not among kafka.topic.names ({known}); correct the one or the other")
+    return request.topics or tuple(settings.topics)
+
+
+def _because(remarks: Sequence[str]) -> str:
+    return f" ({remarks[0]})" if remarks else ""
+
+
+def _refused(settings: Settings, columns: T.StructType, sample: Sample, known: Mapping[int, str]) -> tuple[str, ...]:
+    """What the sink would make of the sample, with the columns as it will read them."""
+    decoder = value_format(settings).decoder(parse_ddl(to_ddl(columns), settings.provenance))
+    bad = dict(known)
+    rest = [index for index in range(len(sample.values)) if index not in bad]
+    for start in range(0, len(rest), BATCH):
+        some = rest[start : start + BATCH]
+        decoded = decoder.decode(pa.array([sample.values[index] for index in some], pa.binary()))
+        bad |= {some[each.index]: each.reason for each in decoded.bad}
+    return tuple(f"{sample.where(index)}: {reason}" for index, reason in sorted(bad.items()))
+
+
+def _of_json(settings: Settings, topics: Sequence[str], sample: Sample) -> _Draft:
+    _require_records(topics, sample)
+    reasons: dict[int, str] = {}
+    values = list(sample.values)
+    if settings.value_format.endswith(WIRE):
+        reasons = _headers(values)
+        values = [None if at in reasons or value is None else value[_HEADER_BYTES:] for at, value in enumerate(values)]
+    found = infer_json(values, sample.where)
+    bad = {each.index: reasons.get(each.index, each.reason) for each in found.bad}
+    if len(bad) == len(values):
+        first = min(bad)
+        raise ConfigError(
+            f"not one of the {len(values):,} values read of {', '.join(topics)} is a record of"
+            f" value.format={settings.value_format}: {sample.where(first)}: {bad[first]}"
+        )
+    return _Draft(
+        found.columns, f"{len(values) - len(bad):,} records", found.remarks, found.null, found.missing, bad
+    )
+
+
+def _require_records(topics: Sequence[str], sample: Sample) -> None:
+    if not sample.values:
+        one = len(topics) == 1
+        raise ConfigError(
+            f"{', '.join(topics)} {'has' if one else 'have'} no record to infer columns from: produce some, or write"
+            " schema.ddl by hand"
+        )
+
+
+def _headers(values: Sequence[bytes | None], places: bool = False) -> dict[int, str]:
+    """What is wrong with which header of a registry's wire format."""
+    array = pa.array(values, pa.binary())
+    cursors, rows = Cursors(array), np.arange(len(values))
+    cursors.fail(rows[array.is_null().to_numpy(zero_copy_only=False)], TOMBSTONE)
+    schema_ids(cursors, rows)
+    if places:
+        message_places(cursors, rows)
+    return cursors.reasons
+
+
+# Avro
+
+
+def _of_avro(settings: Settings, topics: Sequence[str], sample: Sample) -> _Draft:
+    if settings.value_format == "avro":
+        file = settings.value_schema_file
+        assert file is not None
+        remarks: list[str] = []
+        return _Draft(columns_of_avro(file.read_text("utf-8"), (), remarks), f"value.schema.file ({file})", remarks)
+    return _of_registry(settings, topics, sample)
+
+
+def columns_of_avro(text: str, references: Sequence[str], remarks: list[str]) -> T.StructType:
+    """Fields that can be columns; the remarks tell what is left out. Raises ConfigError for what is no record."""
+    try:
+        AvroReader(text, T.StructType([]), references)
+    except SchemaMismatch as error:
+        raise ConfigError(f"{error}; its values cannot be columns") from None
+    named: dict[str, Any] = {}
+    for each in references:
+        parse_schema(json.loads(each), named)
+    # Types that are named and used again are written out where they are used, as `struct_of_avro` needs them.
+    whole: Any = parse_schema(json.loads(text), named, expand=True)
+    fields = _fitting(whole, "", remarks)
+    return _struct_of(fields) if fields else T.StructType([])
+
+
+def _struct_of(fields: list[dict[str, Any]]) -> T.StructType:
+    return struct_of_avro(json.dumps({"type": "record", "name": "record", "fields": fields}))
+
+
+def _fitting(record: Mapping[str, Any], path: str, remarks: list[str]) -> list[dict[str, Any]]:
+    """The fields of a record that can be columns, without what cannot be one in them."""
+    kept = []
+    for each in record["fields"]:
+        name, inner = each["name"], f"{path}{each['name']}"
+        try:
+            found = {"name": name, "type": _without_misfits(each["type"], inner, remarks)}
+            _struct_of([found])
+        except ConfigError as error:
+            remarks.append(f"left out: {inner}: {str(error).removeprefix('schema: ').removeprefix(f'{name}: ')}")
+        else:
+            kept.append(found)
+    return kept
+
+
+def _without_misfits(kind: Any, path: str, remarks: list[str]) -> Any:
+    if isinstance(kind, list):
+        return [_without_misfits(branch, path, remarks) for branch in kind] if len(kind) <= 2 else kind
+    if isinstance(kind, str) and kind not in _PRIMITIVE:
+        raise ConfigError(f"{kind} contains itself, which no column can")
+    if not isinstance(kind, dict):
+        return kind
+    if kind["type"] == "array":
+        return {**kind, "items": _without_misfits(kind["items"], f"{path}[]", remarks)}
+    if kind["type"] == "map":
+        return {**kind, "values": _without_misfits(kind["values"], f"{path}{{}}", remarks)}
+    if kind["type"] == "record":
+        return {**kind, "fields": _fitting(kind, f"{path}.", remarks)}
+    if isinstance(kind["type"], (dict, list)):
+        return {**kind, "type": _without_misfits(kind["type"], path, remarks)}
+    return kind
+
+
+# Protobuf
+
+
+def _of_protobuf(settings: Settings, topics: Sequence[str], sample: Sample) -> _Draft:
+    if settings.value_format == "protobuf":
+        # The descriptors as the decoder will have them.
+        given = value_format(settings)
+        name, columns, remarks = columns_of_message(given.writer, given.message)
+        return _Draft(columns, f"{name} of value.schema.file ({settings.value_schema_file})", remarks)
+    return _of_registry(settings, topics, sample)
+
+
+# A registry's
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A schema of the registry, and of Protobuf the message in it."""
+
+    schema: RegisteredSchema
+    place: tuple[int, ...] = (0,)
+
+
+def _of_registry(settings: Settings, topics: Sequence[str], sample: Sample) -> _Draft:
+    """Columns are nullable throughout: writers' schemas change, and a column that is NOT NULL would halt the sink at
+    the first record of one that has the field no more."""
+    access = registry_access(settings)
+    assert access is not None
+    asked = registry(access)
+    kind = settings.value_format.removesuffix(WIRE).upper()
+    named = _named(sample.values, places=kind == "PROTOBUF")
+    remarks: list[str] = []
+    if not named:
+        newest = _latest(asked, topics, sample, places=kind == "PROTOBUF")
+        if kind == "PROTOBUF":
+            remarks.append(f"no record says which message it is: taken is the first of schema id {newest.schema.id}")
+    else:
+        # Ids rise; of one schema's messages the one that most records are.
+        schema_id, place = max(named, key=lambda each: (each[0], named[each]))
+        newest = _Named(asked.schema(schema_id), place)
+    origin, columns = _columns_of(newest, kind, remarks)
+    for schema_id, place in sorted(set(named) - {(newest.schema.id, newest.place)}, reverse=True):
+        try:
+            other, more = _columns_of(_Named(asked.schema(schema_id), place), kind, [])
+        except (ConfigError, UnknownSchema) as error:
+            remarks.append(f"schema id {schema_id} ({named[schema_id, place]:,} records) cannot be used: {error}")
+            continue
+        lost = [name for name in more.names if name not in columns.names]
+        said = f"has also {', '.join(lost)}, of which no column is made" if lost else "has no other fields"
+        remarks.append(f"{other} ({named[schema_id, place]:,} records) {said}")
+    return _Draft(_nullable(columns), origin, remarks)
+
+
+def _named(values: Sequence[bytes | None], places: bool) -> Counter[tuple[int, tuple[int, ...]]]:
+    """How many values name each schema, and message of it."""
+    array = pa.array([value for value in values if value], pa.binary())
+    cursors, rows = Cursors(array), np.arange(len(array))
+    ids = schema_ids(cursors, rows)
+    known, codes = message_places(cursors, rows) if places else ([(0,)], np.zeros(len(rows), np.int64))
+    good = ~cursors.failed
+    return Counter((int(i), known[c]) for i, c in zip(ids[good], codes[good].tolist(), strict=True))
+
+
+def _latest(asked: Registry, topics: Sequence[str], sample: Sample, places: bool) -> _Named:
+    """For topics without a record that names a schema."""
+    if sample.values:
+        reasons = _headers(sample.values, places)
+        first = min(reasons)
+        raise ConfigError(
+            f"not one of the {len(sample.values):,} values read of {', '.join(topics)} names a schema of the registry:"
+            f" {sample.where(first)}: {reasons[first]}"
+        )
+    if len(topics) > 1:
+        _require_records(topics, sample)
+    try:
+        return _Named(asked.latest(f"{topics[0]}-value"))
+    except UnknownSchema as error:
+        raise ConfigError(f"{topics[0]} has no record to infer columns from, and the {error}") from None
+
+
+def _columns_of(named: _Named, kind: str, remarks: list[str]) -> tuple[str, T.StructType]:
+    schema = named.schema
+    where = f"schema id {schema.id}"
+    if schema.kind != kind:
+        raise ConfigError(f"{where} is one of {schema.kind}, and value.format says {kind}; correct value.format")
+    if kind == "AVRO":
+        try:
+            return where, columns_of_avro(schema.text, referred(schema), remarks)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
+    name, columns, said = columns_of_message(descriptor_set(schema), named.place)
+    remarks += said
+    return f"{name} of {where}", columns
+
+
+def _nullable(kind: Any) -> Any:
+    if isinstance(kind, T.StructType):
+        return T.StructType([T.StructField(each.name, _nullable(each.dataType)) for each in kind.fields])
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(_nullable(kind.elementType))
+    return T.MapType(kind.keyType, _nullable(kind.valueType)) if isinstance(kind, T.MapType) else kind
+
+
+# The sample
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Offsets `[start, end)` to read, and how many records at most."""
+
+    start: int
+    end: int
+    most: int
+
+
+def read_sample(native: Mapping[str, str], topics: Sequence[str], request: Request) -> Sample:
+    """Raises UnknownTopic for one that is not there; a sample of empty topics is empty."""
+    log = Log(native)
+    try:
+        view = log.view(topics)
+    finally:
+        log.close()
+    found = _read(native, spans(view, request.records, request.from_beginning))
+    if not found.values and not request.from_beginning:
+        # Compaction and transactions that were aborted leave offsets without a record: there may be older ones.
+        found = _read(native, spans(view, request.records, from_beginning=True))
+    return found
+
+
+def spans(view: LogView, records: int, from_beginning: bool) -> dict[TopicPartition, Span]:
+    """As many of each partition, and more where others have fewer."""
+    sizes = {source: part.end - part.start for source, part in view.partitions.items() if part.end > part.start}
+    left, found = records, {}
+    for position, source in enumerate(sorted(sizes, key=lambda each: (sizes[each], each))):
+        most = min(sizes[source], -(-left // (len(sizes) - position)))
+        part = view.partitions[source]
+        if most:
+            start = part.start if from_beginning else part.end - most
+            found[source] = Span(start, part.end, most)
+        left -= most
+    return found
+
+
+def _read(native: Mapping[str, str], wanted: Mapping[TopicPartition, Span]) -> Sample:
+    if not wanted:
+        return Sample((), ())
+    bootstrap, reading, heard = native["bootstrap.servers"], _Reading(wanted), time.monotonic()
+    consumer = _consumer(native)
+    try:
+        # Assigned, not subscribed: no group is joined.
+        consumer.assign([ck.TopicPartition(s.topic, s.partition, span.start) for s, span in wanted.items()])
+        while reading.pending and reading.size < MOST_BYTES:
+            messages = consumer.consume(BATCH, timeout=1.0)
+            if messages:
+                heard = time.monotonic()
+            elif time.monotonic() - heard > QUIET_SECONDS:
+                raise Unavailable(
+                    f"Kafka at {bootstrap} gave nothing of {min(reading.pending)} for {QUIET_SECONDS:.0f} s; check its"
+                    " brokers and try again"
+                )
+            for message in messages:
+                if done := reading.take(message):
+                    consumer.pause([ck.TopicPartition(done.topic, done.partition)])
+    except ck.KafkaException as error:
+        raise _cannot_read(error.args[0], bootstrap) from error
+    finally:
+        consumer.close()
+    return reading.sample()
+
+
+class _Reading:
+    """What was read of each partition, and which have more to read."""
+
+    def __init__(self, wanted: Mapping[TopicPartition, Span]) -> None:
+        self.pending = dict(wanted)
+        self.size = 0
+        self._records: dict[TopicPartition, list[tuple[int, bytes | None]]] = {source: [] for source in sorted(wanted)}
+
+    def take(self, message: ck.Message) -> TopicPartition | None:
+        """The partition, if that was the last of it. Raises what another try would not mend."""
+        source, offset = TopicPartition(str(message.topic()), int(message.partition() or 0)), int(message.offset() or 0)
+        error, span = message.error(), self.pending.get(source)
+        at_end = error is not None and error.code() == ck.KafkaError._PARTITION_EOF
+        if error is not None and not at_end:
+            if not error.retriable():
+                raise ck.KafkaException(error)
+            return None
+        if span is None:
+            return None
+        found = self._records[source]
+        if not at_end and offset < span.end:
+            value: Any = message.value()
+            found.append((offset, value))
+            self.size += len(value or b"")
+        if not (at_end or offset + 1 >= span.end or len(found) >= span.most):
+            return None
+        del self.pending[source]
+        return source
+
+    def sample(self) -> Sample:
+        flat = [(source, offset, value) for source, found in self._records.items() for offset, value in found]
+        places = tuple((source, offset) for source, offset, _ in flat)
+        return Sample(places, tuple(value for _, _, value in flat), cut=bool(self.pending))
+
+
+def _consumer(native: Mapping[str, str]) -> ck.Consumer:
+    settings: dict[str, Any] = {
+        **DEFAULTS,
+        **native,
+        "group.id": GROUP,
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed",
+        # Of offsets that were deleted meanwhile, what is left of the partition.
+        "auto.offset.reset": "earliest",
+        "allow.auto.create.topics": False,
+        "fetch.message.max.bytes": 4 * 1024 * 1024,
+        "queued.max.messages.kbytes": 64 * 1024,
+    }
+    try:
+        return ck.Consumer(settings, logger=_QUIET)
+    except ck.KafkaException as error:
+        raise ConfigError(f"kafka.*: {error.args[0].str()}; correct or remove the setting") from error
+
+
+def _cannot_read(error: ck.KafkaError, bootstrap: str) -> SinkError:
+    if error.code() == ck.KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return AccessDenied(f"Kafka at {bootstrap}: {error.str()}; grant this user READ on the topic")
+    return Unavailable(f"Kafka at {bootstrap} cannot be read ({error.str()}); check the address and access")

@@ -1,0 +1,314 @@
+"""Which offsets of other writers are found in a table, and when a sink may begin there."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+import fastavro
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordination import tree
+from coordination.errors import ConfigError, Conflict, TableError
+from coordination.model import (
+    Checkpoint,
+    Header,
+    LogView,
+    Member,
+    OpenRange,
+    PartitionLog,
+    PartitionState,
+    Phase,
+    Plan,
+    TopicPartition,
+)
+from coordination.tree import Halt, KeeperInfo, KeeperView, Ledger, Transaction
+from sink.operations.adoption import (
+    CONNECT,
+    STREAMER_V1,
+    STREAMER_V2,
+    Left,
+    Remains,
+    Tool,
+    adopt,
+    choose,
+    left_in,
+    offsets_of,
+    read_remains,
+    refuse_if_begun,
+)
+from sink.operations.reset import TableTruth
+from tests.handmade import HandmadeTable, span
+
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+LOG = LogView("cluster", {P0: PartitionLog("id", 3, 100), P1: PartitionLog("id", 0, 80)})
+TABLE = TableTruth(None, {}, frozenset({"20260101000000000"}), frozenset())
+V1, V2 = STREAMER_V1[0], STREAMER_V2[0]
+NOTHING_SAID = Ledger()
+
+
+def streamer(text: str) -> Left:
+    return Left(Tool.STREAMER, V2, "20260101000000000", text)
+
+
+def connect(text: str) -> Left:
+    return Left(Tool.CONNECT, CONNECT, "20260101000000000", text)
+
+
+def view(
+    states: Mapping[TopicPartition, PartitionState],
+    transactions: tuple[Transaction, ...] = (),
+    ledger: Ledger = NOTHING_SAID,
+    members: tuple[Member, ...] = (),
+    halt: Halt | None = None,
+) -> KeeperView:
+    shards = {tree.shard_path(source): 4 for source in states}
+    info = KeeperInfo("uuid", "digest")
+    return KeeperView(info, 0, members, (), 5, 5, states, shards, ledger, 7, transactions, (), 0, halt)
+
+
+class OthersTable(HandmadeTable):
+    """One into which other writers have committed too."""
+
+    def left(self, extra: Mapping[str, str], operation: str = "UPSERT") -> str:
+        """A commit with that extra metadata."""
+        instant = self.tick()
+        path = self.complete(instant, (), operation=operation)
+        [document] = list(fastavro.reader(io.BytesIO(path.read_bytes())))
+        with path.open("rb") as source:
+            schema = fastavro.reader(source).writer_schema
+        document["extraMetadata"] |= extra
+        with path.open("wb") as target:
+            fastavro.writer(target, schema, [document])
+        return instant
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> OthersTable:
+    return OthersTable(tmp_path / "table")
+
+
+def test_hudi_streamer_names_the_topic_and_the_next_offset_of_each_partition():
+    assert offsets_of(streamer("orders,0:120,1:80"), ["orders"]) == {P0: 120, P1: 80}
+
+
+def test_hudi_kafka_connect_names_partitions_only_and_the_only_configured_topic_is_meant():
+    assert offsets_of(connect("0=120,1=80"), ["orders"]) == {P0: 120, P1: 80}
+
+
+def test_with_several_topics_the_one_of_hudi_kafka_connect_has_to_be_named():
+    with pytest.raises(ConfigError, match="does not say of which topic its offsets are"):
+        offsets_of(connect("0=120"), ["orders", "payments"])
+    assert offsets_of(connect("0=120"), ["orders", "payments"], "orders") == {P0: 120}
+    with pytest.raises(ConfigError, match=r"--topic other is not one of kafka\.topic\.names"):
+        offsets_of(connect("0=120"), ["orders", "payments"], "other")
+
+
+def test_several_streamers_of_one_table_write_a_map_and_all_of_it_counts():
+    left = streamer('{"a": "orders,0:120", "b": "payments,0:7"}')
+    payments = TopicPartition("payments", 0)
+    assert offsets_of(left, ["orders", "payments"]) == {P0: 120, payments: 7}
+    with pytest.raises(ConfigError, match=r"offsets of orders, payments, but .* is orders; add payments"):
+        offsets_of(left, ["orders"])
+
+
+def test_two_streamers_that_have_read_one_partition_are_not_guessed_about():
+    left = streamer('{"a": "orders,0:120", "b": "orders,0:7"}')
+    with pytest.raises(ConfigError, match="two writers have read orders-0, one up to 120, one up to 7"):
+        offsets_of(left, ["orders"])
+
+
+def test_offsets_of_a_topic_that_is_not_configured_are_refused():
+    with pytest.raises(ConfigError, match=r"offsets of payments, but kafka\.topic\.names is orders"):
+        offsets_of(streamer("payments,0:1"), ["orders"])
+    with pytest.raises(ConfigError, match="offsets of payments, not of orders; leave --topic out"):
+        offsets_of(streamer("payments,0:1"), ["orders", "payments"], "orders")
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        streamer("20260101000000000"),
+        streamer("1767225600000"),
+        streamer("orders"),
+        streamer("orders,"),
+        streamer("orders,0:1,"),
+        streamer("orders,0:-1"),
+        streamer("orders,0:1,payments,0:2"),
+        streamer("orders,0=1"),
+        streamer("orders,0:1\n"),
+        streamer("orders,0:\u0661"),
+        streamer("{"),
+        streamer("{}"),
+        streamer('{"a": 5}'),
+        streamer('{"a": "20260101000000000"}'),
+        streamer("[" * 10),
+        connect("orders,0:1"),
+        connect("0=1,"),
+        connect("0=-1"),
+    ],
+)
+def test_what_is_not_of_kafka_is_refused_in_one_sentence_that_quotes_it(left: Left):
+    with pytest.raises(ConfigError, match="nothing that was read from Kafka can be gone on with") as refused:
+        offsets_of(left, ["orders"])
+    assert "\n" not in str(refused.value)
+
+
+def test_a_partition_that_is_named_twice_is_refused():
+    for left in (streamer("orders,0:1,0:2"), connect("0=1,0=2")):
+        with pytest.raises(ConfigError, match="names orders-0 twice"):
+            offsets_of(left, ["orders"])
+
+
+@given(st.dictionaries(st.integers(0, 999), st.integers(0, 2**59), min_size=1))
+def test_whatever_offsets_either_writes_are_read_back(offsets):
+    expected = {TopicPartition("orders", partition): offset for partition, offset in offsets.items()}
+    written = streamer("orders," + ",".join(f"{p}:{o}" for p, o in offsets.items()))
+    assert offsets_of(written, ["orders"]) == expected
+    assert offsets_of(connect(",".join(f"{p}={o}" for p, o in offsets.items())), ["orders"]) == expected
+
+
+@given(st.text())
+def test_any_other_text_is_read_or_refused_but_breaks_nothing(text):
+    for left in (streamer(text), connect(text)):
+        try:
+            offsets_of(left, ["orders"])
+        except ConfigError:
+            continue
+
+
+def test_version_2_counts_before_version_1_as_for_hudi():
+    extra = {V1: "orders,0:1", V2: "orders,0:2"}
+    assert [left.text for left in left_in(extra, "i")] == ["orders,0:2"]
+    assert [left.text for left in left_in({V1: "orders,0:1", V2: ""}, "i")] == ["orders,0:1"]
+    assert list(left_in({"schema": "{}", V1: "", CONNECT: ""}, "i")) == []
+
+
+def test_a_streamer_that_was_set_to_somewhere_and_wrote_no_offsets_hides_older_ones(table: OthersTable):
+    table.left({V2: "orders,0:7"})
+    table.left({STREAMER_V2[1]: "orders,0:3"})
+    left = choose("table", read_remains(str(table.path)))
+    with pytest.raises(ConfigError, match="it was reset, and says no offsets"):
+        offsets_of(left, ["orders"])
+
+
+def test_the_newest_commit_with_offsets_counts_and_later_ones_without_are_passed_over(table: OthersTable):
+    table.left({V1: "orders,0:7"})
+    instant = table.left({V2: "orders,0:9"})
+    table.left({}, operation="CLUSTER")
+    left = choose("table", read_remains(str(table.path)))
+    assert (left.tool, left.instant, left.text) == (Tool.STREAMER, instant, "orders,0:9")
+
+
+def test_offsets_that_are_archived_count_too(table: OthersTable):
+    older, newer = table.left({CONNECT: "0=7"}), table.left({CONNECT: "0=9"})
+    table.left({})
+    table.archive(newer)
+    table.archive(older)
+    left = choose("table", read_remains(str(table.path)))
+    assert (left.tool, left.instant, left.text) == (Tool.CONNECT, newer, "0=9")
+
+
+def test_a_table_without_such_offsets_is_refused(table: OthersTable):
+    table.left({})
+    with pytest.raises(ConfigError, match="there is nothing to adopt"):
+        choose("table", read_remains(str(table.path)))
+
+
+def test_offsets_of_both_writers_in_one_commit_are_not_guessed_about(table: OthersTable):
+    table.left({V2: "orders,0:9", CONNECT: "0=7"})
+    with pytest.raises(ConfigError, match=r"and kafka\.commit\.offsets of hudi-kafka-connect are in one commit"):
+        choose("table", read_remains(str(table.path)))
+
+
+def test_a_timeline_that_cannot_be_read_whole_has_no_newest_offsets(table: OthersTable):
+    table.left({V2: "orders,0:9"})
+    newest = table.left({V2: "orders,0:12"})
+    next(table.timeline.glob(f"{newest}_*.commit")).write_bytes(b"broken")
+    with pytest.raises(TableError, match="cannot be read"):
+        read_remains(str(table.path))
+
+
+def test_an_archive_that_cannot_be_read_is_not_taken_for_empty(table: OthersTable):
+    instant = table.left({V2: "orders,0:9"})
+    table.left({})
+    table.archive(instant)
+    next((table.timeline / "history").glob("*.parquet")).write_bytes(b"broken")
+    with pytest.raises(TableError, match="cannot be read whole"):
+        read_remains(str(table.path))
+
+
+def test_a_sink_that_has_committed_to_the_table_adopts_nothing():
+    committed = Checkpoint("orders", "uuid", "cluster", 5, 3, 2, "digest", {"orders": "id"}, {})
+    truth = TableTruth(committed, {}, frozenset(), frozenset())
+    with pytest.raises(Conflict, match="has committed to this table already, up to transaction 3"):
+        refuse_if_begun("orders", truth, Remains((), {}), ["orders"])
+
+
+def test_what_another_sink_has_read_into_the_table_is_not_read_again(table: OthersTable):
+    table.left({V2: "orders,0:9"})
+    table.commit(span(0, 9, 20))
+    remains = read_remains(str(table.path))
+    with pytest.raises(Conflict, match="sink orders has read orders into this table"):
+        refuse_if_begun("renamed", TABLE, remains, ["orders"])
+    refuse_if_begun("renamed", TABLE, remains, ["payments"])
+
+
+def test_a_sink_of_which_nothing_is_recorded_begins_exactly_there():
+    reset = adopt(view({}), "orders", {P0: 40, P1: 80}, TABLE, LOG)
+    assert reset.changed == {P0: PartitionState("id", 40, 40, 0), P1: PartitionState("id", 80, 80, 0)}
+    assert reset.ledger == Ledger()
+    assert (reset.aborted, reset.warnings) == ((), ())
+
+
+def test_what_a_worker_recorded_before_it_read_anything_is_replaced():
+    recorded = {P0: PartitionState("id", 3, 3, 0, (OpenRange(3, 9, 1, 100, 0),)), P1: PartitionState("id", 0, 0, 0)}
+    reset = adopt(view(recorded), "orders", {P0: 40}, TABLE, LOG)
+    assert reset.changed == {P0: PartitionState("id", 40, 40, 1)}
+
+
+def test_to_adopt_twice_before_the_first_commit_changes_no_offset():
+    once = adopt(view({}), "orders", {P0: 40}, TABLE, LOG)
+    twice = adopt(view(once.changed), "orders", {P0: 40}, TABLE, LOG)
+    assert [(move.after.start, move.after.end, move.after.generation) for move in twice.moves] == [(40, 40, 1)]
+
+
+@pytest.mark.parametrize("offset", [3, 100])
+def test_both_ends_of_the_log_are_within_it(offset: int):
+    assert adopt(view({}), "orders", {P0: offset}, TABLE, LOG).changed[P0].end == offset
+
+
+@pytest.mark.parametrize("offset", [2, 101])
+def test_an_offset_that_the_log_cannot_have_is_refused(offset: int):
+    with pytest.raises(ConfigError, match=rf"orders-0: offset {offset} is outside the log, \[3, 100\]"):
+        adopt(view({}), "orders", {P0: offset}, TABLE, LOG)
+
+
+def test_a_partition_that_kafka_does_not_have_is_refused():
+    with pytest.raises(ConfigError, match="orders-5: offset 9 was left in the table, but Kafka has no such partition"):
+        adopt(view({}), "orders", {TopicPartition("orders", 5): 9}, TABLE, LOG)
+
+
+def test_nothing_is_adopted_while_a_worker_lives():
+    with pytest.raises(Conflict, match=r"workers are alive \(w1\)"):
+        adopt(view({}, members=(Member("w1:x", "host", 1, "1"),)), "orders", {P0: 40}, TABLE, LOG)
+
+
+HEADER = Header(4, 4, 1, 5, 3, Phase.PREPARED, 60.0, "digest", instant="20260101000000000", times={"PREPARED": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        (view({P0: PartitionState("id", 3, 9, 0)}), "ZooKeeper records that sink orders has committed"),
+        (view({}, ledger=Ledger(last=5, committed=5)), "ZooKeeper records that sink orders has committed"),
+        (view({}, (Transaction(HEADER, 2, Plan({}), {}),)), "its transaction 4 is open"),
+        (view({}, halt=Halt("bad record")), r"sink orders has halted \(bad record\)"),
+    ],
+)
+def test_a_sink_that_has_begun_elsewhere_is_first_made_to_forget_it(now: KeeperView, said: str):
+    with pytest.raises(Conflict, match=said):
+        adopt(now, "orders", {P0: 40}, TABLE, LOG)

@@ -1,0 +1,454 @@
+"""Columns worked out from a sample: what JSON values, Avro schemas and Protobuf messages become, and what is said of
+it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from config_kit import MINIMAL
+from google.protobuf import descriptor_pb2
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from json_cases import Cases
+from pyspark.sql import types as T
+from test_protobuf_columns import Proto
+
+from coordination.errors import ConfigError
+from coordination.model import LogView, PartitionLog, TopicPartition
+from sink import cli
+from sink.config import load
+from sink.decode.json_records import JsonDecoder
+from sink.decode.protobuf_columns import ProtobufReader
+from sink.operations.inference import Span, columns_of_avro, spans
+from sink.schema import parse_ddl
+from sink.schema.ddl import parse_struct, to_ddl
+from sink.schema.inference import DEEPEST, MAP_KEYS, Inferred, infer_json, nameable
+from sink.schema.protobuf import columns_of_message
+
+
+def inferred(*documents: object) -> Inferred:
+    """Documents that are bytes already are values as they are."""
+    values = [each if isinstance(each, bytes) else json.dumps(each).encode() for each in documents]
+    return infer_json(values, lambda index: f"orders-0 offset {index}")
+
+
+def ddl_of(*documents: object) -> str:
+    return to_ddl(inferred(*documents).columns)
+
+
+def decoded(found: Inferred, values: list[bytes | None]) -> list[int]:
+    """The indexes of those that the sink would refuse, with the columns as they were written down."""
+    decoder = JsonDecoder(parse_ddl(to_ddl(found.columns), provenance=False))
+    return [bad.index for bad in decoder.decode(pa.array(values, pa.binary())).bad]
+
+
+# DDL
+
+NAMES = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=8)
+SCALARS: list[T.DataType] = [
+    T.BooleanType(), T.ByteType(), T.ShortType(), T.IntegerType(), T.LongType(), T.FloatType(), T.DoubleType(),
+    T.StringType(), T.BinaryType(), T.DateType(), T.TimestampType(), T.DecimalType(38, 0), T.DecimalType(10, 10),
+]  # fmt: skip
+
+
+def structs(kinds: st.SearchStrategy[Any]) -> st.SearchStrategy[T.StructType]:
+    fields = st.builds(T.StructField, NAMES, kinds, st.booleans())
+    return st.lists(fields, min_size=1, max_size=4).map(T.StructType)
+
+
+KINDS = st.recursive(
+    st.sampled_from(SCALARS),
+    lambda inner: st.one_of(
+        st.builds(T.ArrayType, inner), st.builds(T.MapType, st.just(T.StringType()), inner), structs(inner)
+    ),
+    max_leaves=6,
+)
+
+
+@given(structs(KINDS))
+def test_columns_that_are_written_as_ddl_are_read_back_alike(struct: T.StructType):
+    assert parse_struct(to_ddl(struct)) == struct
+
+
+def test_ddl_is_written_one_column_a_line_with_names_quoted_only_where_needed():
+    struct = parse_struct("id bigint not null, `a-b` struct<x: map<string, array<decimal(5, 2)>> not null>, `1st` int")
+    assert to_ddl(struct).splitlines() == [
+        "id BIGINT NOT NULL,",
+        "`a-b` STRUCT<x: MAP<STRING, ARRAY<DECIMAL(5,2)>> NOT NULL>,",
+        "`1st` INT",
+    ]
+
+
+# JSON
+
+TEXTS = st.one_of(
+    st.text(max_size=5),
+    st.dates().map(str),
+    st.datetimes().map(lambda moment: moment.isoformat()),
+    st.datetimes().map(lambda moment: f"{moment.isoformat(timespec='seconds')}Z"),
+    st.sampled_from(["2024", "10115", "2024-02-30", "2024-01-01T25:00:00Z", "2024-01-01T10:00Z", "NaN"]),
+)
+LEAVES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-5, 5),
+    st.integers(-(1 << 70), 1 << 70),
+    st.sampled_from([1 << 53, (1 << 53) + 1, (1 << 63) - 1, 1 << 63, 10**37, 10**38, 10**400]),
+    st.floats(),
+    TEXTS,
+)
+KEYS = st.one_of(st.sampled_from(["a", "b", "c", "A", "a-b", "_kafka_offset", "1"]), st.text(max_size=3))
+PARTS = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(KEYS, inner, max_size=3)),
+    max_leaves=8,
+)
+DOCUMENTS = st.dictionaries(KEYS, PARTS, max_size=4)
+
+
+@given(st.lists(DOCUMENTS, min_size=1, max_size=8))
+def test_every_json_document_of_a_sample_decodes_with_the_columns_that_were_inferred_from_it(documents):
+    values: list[bytes | None] = [json.dumps(document).encode() for document in documents]
+    found = infer_json(values)
+    assert found.bad == ()
+    if found.columns.fields:
+        assert decoded(found, values) == []
+
+
+@given(seed=st.integers(0, 2**64))
+@settings(max_examples=25)
+def test_of_damaged_values_just_those_that_are_told_do_not_decode(seed):
+    random, schema = Random(seed), parse_ddl("s string, i int, a array<double>, st struct<x: int, d: date>")
+    cases = Cases(random, schema.values)
+    values: list[bytes | None] = [cases.value() if random.random() < 0.5 else cases.plain() for _ in range(30)]
+    values += [None, b'{"s":"x"}']
+    found = infer_json(values)
+    told = {bad.index for bad in found.bad}
+    assert 30 in told
+    assert 31 not in told
+    # Alone, the fast parser takes some that the reference does not: in members that are no columns.
+    assert set(decoded(found, values)) <= told
+    assert decoded(found, [value for index, value in enumerate(values) if index not in told]) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "kind"),
+    [
+        ([1], "BIGINT"),
+        ([-(1 << 63), (1 << 63) - 1], "BIGINT"),
+        ([1 << 63], "DECIMAL(38,0)"),
+        ([10**38], "STRING"),
+        ([1.5], "DOUBLE"),
+        ([1, 1.5], "DOUBLE"),
+        ([1 << 53, 1.5], "DOUBLE"),
+        ([(1 << 53) + 1, 1.5], "STRING"),
+        ([True, False, None], "BOOLEAN"),
+        ([True, 1], "STRING"),
+        (["a", 1], "STRING"),
+        ([{"x": 1}, "a"], "STRING"),
+        ([None], "STRING"),
+        (["a"], "STRING"),
+        (["2024-02-29"], "DATE"),
+        (["2024-02-29", "2023-02-29"], "STRING"),
+        (["2024-02-29", ""], "STRING"),
+        (["2024"], "STRING"),
+        (["2024-02-29T12:00:00Z", None], "TIMESTAMP"),
+        (["2024-02-29 12:00:00.123456+01:00", "2024-02-29T12:00"], "TIMESTAMP"),
+        (["2024-02-29T12:00Z"], "STRING"),
+        (["2024-02-29T24:00:00Z"], "STRING"),
+        (["2024-02-29", "2024-02-29T12:00:00Z"], "STRING"),
+        ([[1, None], [2.5]], "ARRAY<DOUBLE>"),
+        ([[], []], "ARRAY<STRING>"),
+        ([[{"x": 1}, {"y": "a"}]], "ARRAY<STRUCT<x: BIGINT, y: STRING>>"),
+        ([[1], 1], "STRING"),
+        ([{}], "MAP<STRING, STRING>"),
+        ([{"x": {"y": 1}}, {"x": {"z": True}}], "STRUCT<x: STRUCT<y: BIGINT, z: BOOLEAN>>"),
+        ([{"content-type": 1}, {"2024-01-01": 2.5}], "MAP<STRING, DOUBLE>"),
+        ([{"content-type": 1, "x": 2}], "STRUCT<x: BIGINT>"),
+    ],
+)
+def test_a_column_has_the_narrowest_type_that_holds_all_that_was_found(found, kind):
+    assert ddl_of(*({"a": each} for each in found)) == f"a {kind}"
+
+
+def test_numbers_are_judged_as_they_are_written_not_as_python_would_read_them():
+    assert ddl_of(b'{"a":1.0}', b'{"a":1}') == "a DOUBLE"
+    assert ddl_of(b'{"a":1e2}', b'{"a":NaN}', b'{"a":-Infinity}', b'{"a":+INF}') == "a DOUBLE"
+    for text in (b"0.12345678901234567890", b"1e400", b"1e99999999999999999999"):
+        found = inferred(b'{"a":' + text + b"}")
+        assert to_ddl(found.columns) == "a DOUBLE"
+        assert "a is DOUBLE: it holds more digits than that keeps (orders-0 offset 0)" in found.remarks[0]
+
+
+def test_objects_are_a_map_when_they_have_many_keys_and_none_of_them_often():
+    sparse = [{"scores": {f"user{n}": n, f"user{n + 1}": n + 0.5}} for n in range(MAP_KEYS - 1)]
+    assert ddl_of(*sparse) == "scores MAP<STRING, DOUBLE>"
+    assert ddl_of(*sparse[:-1]).startswith("scores STRUCT<user0: BIGINT, user1: DOUBLE")
+    often = [{"scores": {"total": 1, **each["scores"]}} for each in sparse]
+    assert ddl_of(*often).startswith("scores STRUCT<total: BIGINT, user0: BIGINT")
+    assert "scores is a MAP: its 20 keys look like data" in inferred(*sparse).remarks[0]
+
+
+def test_values_of_a_map_are_one_type_whatever_their_keys():
+    found = inferred({"m": {"a-1": {"x": 1}}}, {"m": {"b-1": {"y": [1.5]}}}, {"m": {"c-1": {"x": None}}})
+    assert to_ddl(found.columns) == "m MAP<STRING, STRUCT<x: BIGINT, y: ARRAY<DOUBLE>>>"
+    assert set(found.missing) == {"m{}.x", "m{}.y"}
+
+
+def test_what_is_too_deep_is_text():
+    deep: object = 1
+    for _ in range(DEEPEST + 5):
+        deep = [deep]
+    found = inferred({"a": deep})
+    assert to_ddl(found.columns) == f"a {'ARRAY<' * DEEPEST}STRING{'>' * DEEPEST}"
+    assert "more than 16 levels deep" in found.remarks[0]
+
+
+@pytest.mark.parametrize("depth", [200, 500, 900, 5000])
+def test_values_of_any_depth_leave_the_others_their_columns(depth):
+    found = inferred({"a": 1}, b'{"b":' + b"[" * depth + b"]" * depth + b"}")
+    assert found.columns.names[0] == "a"
+    assert [bad.reason for bad in found.bad] in ([], ["nested too deeply"])
+
+
+def test_conflicting_kinds_are_told_with_the_coordinates_of_each():
+    found = inferred({"a": {"b": 1}}, {"a": {"b": 2}}, {"a": {"b": "x"}})
+    assert found.remarks == (
+        "a.b is STRING: it holds an integer (orders-0 offset 0), a text (orders-0 offset 2), each of which goes into"
+        " it as text",
+    )
+
+
+def test_names_that_no_column_can_have_are_told_and_left_out():
+    found = inferred({"a b": 1, "_kafka_offset": 2, "_Hoodie_x": 3, "ok": {"_kafka_offset": 4, "é": 5}})
+    assert to_ddl(found.columns) == "ok STRUCT<_kafka_offset: BIGINT>"
+    said = "\n".join(found.remarks)
+    assert "Hudi can hold no column of such a name: 'a b'" in said
+    assert "add columns of such names: '_kafka_offset', '_Hoodie_x'" in said
+    assert "Hudi can hold no column of such a name: in ok: 'é'" in said
+
+
+def test_of_names_that_differ_in_case_only_the_one_that_is_there_most_often_is_a_column():
+    found = inferred({"ID": 1, "x": {"a": 1, "A": 2}}, {"id": "a"}, {"id": "b"})
+    assert to_ddl(found.columns) == "id STRING,\nx STRUCT<a: BIGINT>"
+    assert "left out, for it differs in case only from id: 'ID'" in found.remarks
+    assert "left out, for it differs in case only from x.a: in x: 'A'" in found.remarks
+
+
+def test_columns_are_nullable_and_those_that_were_null_or_missing_are_told():
+    found = inferred({"id": 1, "a": None, "x": {"y": None}}, {"id": 2, "a": None, "b": 1})
+    assert all(field.nullable for field in found.columns.fields)
+    assert found.null == ("a", "x.y")
+    assert found.missing == ("x", "b")
+
+
+def test_of_a_member_that_is_there_twice_both_values_count():
+    assert ddl_of(b'{"a":"x","a":1}') == "a STRING"
+    assert inferred(b'{"a":1,"a":2}', b'{"a":1}', b"{}").missing == ("a",)
+
+
+def test_what_is_bad_is_told_with_its_reason_and_has_no_part_in_the_columns():
+    found = inferred({"a": 1}, b"", b"[1]", b'{"a":"x","b":"\\ud800"}', b'{"a":', b"\xff", {"a": 2})
+    assert to_ddl(found.columns) == "a BIGINT"
+    assert [(bad.index, bad.reason.partition(":")[0]) for bad in found.bad] == [
+        (1, "the value is empty"),
+        (2, "a JSON object is needed, found an array"),
+        (3, "column 'b'"),
+        (4, "not one JSON document"),
+        (5, "not UTF-8 at byte 0"),
+    ]
+
+
+def test_without_an_object_there_are_no_columns():
+    assert inferred().columns == T.StructType([])
+    assert inferred(b"x", {}).columns == T.StructType([])
+
+
+def test_timestamps_that_lose_something_are_told():
+    said = "\n".join(inferred({"a": "2024-01-01T00:00:00.1234567Z"}, {"a": "2024-01-01T00:00:00"}).remarks)
+    assert "more digits than microseconds (orders-0 offset 0)" in said
+    assert "without a zone (orders-0 offset 1), which are taken as UTC" in said
+
+
+# Avro
+
+ITEM = {"type": "record", "name": "shop.Item", "fields": [{"name": "sku", "type": "string"}]}
+
+
+def avro(*fields: tuple[str, Any]) -> tuple[str, list[str]]:
+    record = {"type": "record", "name": "shop.Order", "fields": [{"name": n, "type": kind} for n, kind in fields]}
+    remarks: list[str] = []
+    return to_ddl(columns_of_avro(json.dumps(record), [json.dumps(ITEM)], remarks)), remarks
+
+
+def test_fields_of_an_avro_record_that_cannot_be_columns_are_left_out_and_told():
+    made, remarks = avro(
+        ("id", "long"),
+        ("choice", ["null", "int", "string"]),
+        ("nothing", "null"),
+        ("next", ["null", "shop.Order"]),
+        ("at", ["null", {"type": "long", "logicalType": "timestamp-millis"}]),
+        ("time", {"type": "long", "logicalType": "timestamp-nanos"}),
+    )
+    assert made == "id BIGINT NOT NULL,\nat TIMESTAMP"
+    assert remarks == [
+        "left out: choice: of unions only [null, type] can be a column",
+        "left out: nothing: Avro type null cannot be a column",
+        "left out: next: shop.Order contains itself, which no column can",
+        "left out: time: Avro type long (timestamp-nanos) cannot be a column",
+    ]
+
+
+def test_what_cannot_be_a_column_leaves_the_rest_of_its_record():
+    inner = {
+        "type": "record",
+        "name": "Inner",
+        "fields": [{"name": "a", "type": "int"}, {"name": "b", "type": ["int", "string"]}],
+    }
+    hollow = {"type": "record", "name": "Hollow", "fields": [{"name": "b", "type": "null"}]}
+    made, remarks = avro(
+        ("x", inner),
+        ("again", ["null", "Inner"]),
+        ("many", {"type": "array", "items": "shop.Inner"}),
+        ("keyed", {"type": "map", "values": ["null", "Inner"]}),
+        ("hollow", hollow),
+    )
+    assert made == (
+        "x STRUCT<a: INT NOT NULL> NOT NULL,\nagain STRUCT<a: INT NOT NULL>,\n"
+        "many ARRAY<STRUCT<a: INT NOT NULL>> NOT NULL,\nkeyed MAP<STRING, STRUCT<a: INT NOT NULL>> NOT NULL"
+    )
+    assert [each.split(":")[1].strip() for each in remarks] == [
+        "x.b", "again.b", "many[].b", "keyed{}.b", "hollow.b", "hollow",
+    ]  # fmt: skip
+
+
+def test_a_type_of_another_avro_schema_is_written_out():
+    assert avro(("item", "shop.Item"), ("more", {"type": "array", "items": "Item"}))[0] == (
+        "item STRUCT<sku: STRING NOT NULL> NOT NULL,\nmore ARRAY<STRUCT<sku: STRING NOT NULL>> NOT NULL"
+    )
+
+
+def test_avro_that_is_no_record_or_none_at_all_is_refused():
+    for text in ('"string"', '{"type": "record"}', "{", '{"type": "enum", "name": "e", "symbols": ["a"]}'):
+        with pytest.raises(ConfigError):
+            columns_of_avro(text, [], [])
+
+
+def test_names_of_any_schema_that_no_column_can_have_are_left_out():
+    remarks: list[str] = []
+    struct = parse_struct("_hoodie_x int, a array<struct<x: int, X: string>>, A string")
+    assert to_ddl(nameable(struct, remarks)) == "a ARRAY<STRUCT<x: INT>>"
+    assert len(remarks) == 3
+
+
+# Protobuf
+
+
+def test_every_kind_of_protobuf_field_has_a_column_that_a_reader_takes():
+    kinds = [
+        "double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string", "bytes", "uint32",
+        "sfixed32", "sfixed64", "sint32", "sint64", "E", "Inner", "google.protobuf.Timestamp",
+        "google.protobuf.Int32Value", "google.protobuf.UInt64Value", "google.protobuf.StringValue",
+    ]  # fmt: skip
+    for syntax in ("proto2", "proto3"):
+        singular = [f"optional {_typed(kind)} a{number} = {number}" for number, kind in enumerate(kinds, 1)]
+        repeated = [f"repeated {_typed(kind)} b{number} = {number + 100}" for number, kind in enumerate(kinds, 1)]
+        keyed = [f"map<string,{_typed(kind)}> c{number} = {number + 200}" for number, kind in enumerate(kinds, 1)]
+        proto = Proto(syntax).enum("E", ZERO=0, ONE=1).message("Inner", "optional int32 x = 1")
+        proto = proto.message("M", *singular, *repeated, *keyed, "map<bool,int32> d = 300")
+        name, columns, remarks = columns_of_message(proto.bytes(), "t.M")
+        assert (name, remarks, len(columns.fields)) == ("t.M", (), 3 * len(kinds) + 1)
+        ProtobufReader(proto.bytes(), "t.M", columns)
+        ProtobufReader(proto.bytes(), "t.M", parse_struct(to_ddl(columns)))
+        assert columns["a4"].dataType == T.DecimalType(20, 0)
+        assert columns["b18"].dataType == T.ArrayType(T.TimestampType())
+        assert columns["c17"].dataType.simpleString() == "map<string,struct<x:int>>"
+
+
+def _typed(kind: str) -> str:
+    return {"E": "enum:E", "Inner": "message:Inner"}.get(kind, f"message:{kind}" if "." in kind else kind)
+
+
+def test_protobuf_messages_within_themselves_or_without_fields_are_left_out_and_told():
+    proto = Proto().message("Empty").message("M", "int64 id = 1", "message:M next = 2", "repeated message:N many = 3")
+    proto.message("N", "message:M back = 1", "message:Empty empty = 2", "string name = 3")
+    _, columns, remarks = columns_of_message(proto.bytes(), [1])
+    assert to_ddl(columns) == "id BIGINT,\nmany ARRAY<STRUCT<name: STRING>>"
+    assert remarks == (
+        "left out: next is a t.M within a t.M, which no column can hold",
+        "left out: many[].back is a t.M within a t.M, which no column can hold",
+        "left out: many[].empty is a t.Empty, which has no field that a column can hold",
+    )
+    assert columns_of_message(proto.bytes(), "t.Empty")[1] == T.StructType([])
+
+
+def test_a_protobuf_message_that_is_not_there_is_refused():
+    with pytest.raises(ConfigError, match=r"t\.Other"):
+        columns_of_message(Proto().message("M").bytes(), "t.Other")
+    with pytest.raises(ConfigError):
+        columns_of_message(descriptor_pb2.FileDescriptorSet().SerializeToString(), (0,))
+
+
+# The sample
+
+
+def test_a_sample_is_spread_over_partitions_and_what_some_have_not_the_others_give():
+    held = [(0, 2), (50, 60), (5, 5), (0, 90)]
+    log = {TopicPartition("t", number): PartitionLog("id", *span) for number, span in enumerate(held)}
+    view = LogView("cluster", log)
+    zero, one, three = (TopicPartition("t", n) for n in (0, 1, 3))
+    assert spans(view, 30, False) == {zero: Span(0, 2, 2), one: Span(50, 60, 10), three: Span(72, 90, 18)}
+    assert spans(view, 30, True) == {zero: Span(0, 2, 2), one: Span(50, 60, 10), three: Span(0, 90, 18)}
+    assert sum(span.most for span in spans(view, 4, False).values()) == 4
+    assert sum(span.most for span in spans(view, 1, False).values()) == 1
+    assert sum(span.most for span in spans(view, 1000, False).values()) == 102
+
+
+# The configuration
+
+
+def without_columns(text: str = "") -> str:
+    return MINIMAL.replace("schema.ddl: id BIGINT\n", text)
+
+
+@pytest.mark.parametrize("given", ["", "schema.file: not-there-yet.ddl\n", "schema.ddl: id BIGNIT\n"])
+def test_a_configuration_is_loaded_without_columns_only_where_none_are_needed(tmp_path: Path, given: str):
+    config = tmp_path / "sink.yaml"
+    config.write_text(without_columns(given))
+    assert load(config, {}, columns=False).schema_text == ""
+    config.write_text(without_columns(given) + "flush.size: many\n")
+    with pytest.raises(ConfigError) as refusal:
+        load(config, {}, columns=False)
+    assert "flush.size" in str(refusal.value)
+    assert "schema" not in str(refusal.value)
+    config.write_text(without_columns(given))
+    with pytest.raises(ConfigError, match=r"schema\.(ddl|file)"):
+        load(config, {})
+
+
+@pytest.mark.parametrize(
+    ("more", "arguments", "said"),
+    [
+        ("", ("--topic", "payments"), "--topic payments is not among kafka.topic.names (orders)"),
+        ("", ("--output", "."), "is a directory"),
+        ("", ("--output", "there.ddl"), "there.ddl exists already; name another file, or replace it with --force"),
+        ("", ("--output", "not/there/x.ddl"), "is no directory"),
+        ("value.format: bytes\n", (), "value.format=bytes: there is nothing to infer"),
+    ],
+)
+def test_what_cannot_be_inferred_is_one_sentence_before_kafka_is_asked(
+    capsys, monkeypatch, tmp_path: Path, more, arguments, said
+):
+    monkeypatch.chdir(tmp_path)
+    Path("there.ddl").write_text("id INT")
+    config = tmp_path / "sink.yaml"
+    config.write_text(without_columns(more))
+    assert cli.main(["infer", "--config", str(config), *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert (out, said in err, len(err.splitlines())) == ("", True, 1)
+    assert Path("there.ddl").read_text() == "id INT"
