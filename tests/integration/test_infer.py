@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,8 @@ from sink import cli
 from sink.config import load
 from sink.schema import parse_ddl
 from sink.write.shape import table_schema
-from tests.registry_kit import RegistryServer
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("registry")]
 
 ORDER: dict[str, Any] = {
     "type": "record",
@@ -47,15 +45,6 @@ message Order { int64 id = 1; repeated Head heads = 2; google.protobuf.Timestamp
 """
 ORDER_AT = b"\x02\x02"
 """Confluent's index of the second message: a list of one, and in it a 1, both zigzag."""
-
-
-@pytest.fixture(scope="module")
-def registry_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if given := os.environ.get("SINK_TEST_REGISTRY"):
-        yield given
-    else:
-        with RegistryServer(tmp_path_factory.mktemp("registry")) as server:
-            yield server.url
 
 
 @pytest.fixture
