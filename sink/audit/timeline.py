@@ -211,7 +211,7 @@ def read_timeline(table: TableFiles, active: Sequence[str]) -> Timeline:
     """The timeline as of the listing `active`: what completed since is left out."""
     problems: list[Finding] = []
     commits: dict[str, Commit] = {}
-    for instant, completed, action, content, place in _instants(table, active, problems):
+    for instant, completed, action, content, place in instants_of(table, active, problems):
         if instant in commits:
             continue
         try:
@@ -236,7 +236,7 @@ def read_timeline(table: TableFiles, active: Sequence[str]) -> Timeline:
     )
 
 
-def _instants(
+def instants_of(
     table: TableFiles, active: Sequence[str], problems: list[Finding]
 ) -> Iterator[tuple[str, str, str, bytes, str]]:
     """Active first, so that an instant which is archived meanwhile is seen at least once."""
@@ -278,7 +278,7 @@ def _archived(table: TableFiles, problems: list[Finding]) -> Iterator[tuple[str,
 
 
 def _commit(instant: str, completed: str, action: str, content: bytes) -> Commit:
-    metadata = _metadata(content)
+    metadata = metadata_of(content)
     files = tuple(
         WrittenFile(
             file_id=stat["fileId"],
@@ -312,7 +312,7 @@ def _commit(instant: str, completed: str, action: str, content: bytes) -> Commit
     return Commit(instant, completed, action, operation, files, replaced, checkpoints, unreadable)
 
 
-def _metadata(content: bytes) -> dict[str, Any]:
+def metadata_of(content: bytes) -> dict[str, Any]:
     try:
         records = list(fastavro.reader(io.BytesIO(content)))
     except (SchemaParseException, ArithmeticError, RecursionError, zlib.error) as error:

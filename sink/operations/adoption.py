@@ -25,7 +25,7 @@ from coordination.errors import ConfigError, Conflict, TableError, Unavailable
 from coordination.model import NO_TRANSACTION, LogView, TopicPartition
 from coordination.tree import KeeperView
 from sink.audit.report import Finding
-from sink.audit.timeline import CHECKPOINT_PREFIX, _instants, _metadata, active_names, open_table
+from sink.audit.timeline import CHECKPOINT_PREFIX, active_names, instants_of, metadata_of, open_table
 from sink.operations.reset import Request, Reset, TableTruth, work_out
 
 STREAMER_V2 = ("streamer.checkpoint.key.v2", "streamer.checkpoint.reset.key.v2")
@@ -73,8 +73,8 @@ def read_remains(base_path: str) -> Remains:
     sinks: dict[str, frozenset[str]] = {}
     try:
         table = open_table(base_path)
-        for instant, _, _, content, place in _instants(table, active_names(table), problems):
-            extra = _metadata(content).get("extraMetadata") or {}
+        for instant, _, _, content, place in instants_of(table, active_names(table), problems):
+            extra = metadata_of(content).get("extraMetadata") or {}
             for name, text in extra.items():
                 if name.startswith(CHECKPOINT_PREFIX):
                     sink = name.removeprefix(CHECKPOINT_PREFIX)

@@ -28,6 +28,8 @@ from sink.table.options import (
 )
 from sink.table.usable import require_usable
 
+PARQUET = "PARQUET"
+
 Locks = Callable[[], AbstractContextManager[None]]
 
 
@@ -145,6 +147,31 @@ def misfits(settings: Settings, has: Mapping[str, str]) -> Iterator[str]:
     for what, is_, wanted, remedy in pairs:
         if is_ != wanted:
             yield f"the table's {what}: {is_ or 'none'}; the settings ask for {wanted or 'none'} ({remedy})"
+    if (form := has.get("hoodie.table.base.file.format", PARQUET)).upper() != PARQUET:
+        yield f"the table's files: {form}; the sink writes {PARQUET} (no setting: name another table)"
+    generator = has.get("hoodie.table.keygenerator.type", "").upper().removesuffix("_AVRO")
+    if generator and generator not in _generators_alike(has):
+        yield (
+            f"the table's key generator: {generator}; it gives other record keys or partition paths than the sink's,"
+            " and updates by others would miss rows (no setting: name another table)"
+        )
+
+
+def _generators_alike(has: Mapping[str, str]) -> set[str]:
+    """Hudi's generators whose record keys and partition paths are those of the sink with the table's own fields."""
+    keys = len([name for name in has.get("hoodie.table.recordkey.fields", "").split(",") if name])
+    columns = len([name for name in _partition_fields(has).split(",") if name])
+    if columns == 0:
+        alike = {"NON_PARTITION"}
+    elif keys == 0:
+        # Whatever the keys are: nobody can update such a table by them.
+        alike = {"SIMPLE", "COMPLEX"}
+    else:
+        alike = {"SIMPLE" if keys == columns == 1 else "COMPLEX"}
+    # CUSTOM writes a single key field without its name, also where there are several columns.
+    if ":TIMESTAMP" not in has.get("hoodie.table.partition.fields", "").upper() and (columns < 2 or keys != 1):
+        alike.add("CUSTOM")
+    return alike
 
 
 def _partition_fields(has: Mapping[str, str]) -> str:

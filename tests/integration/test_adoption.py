@@ -1,0 +1,308 @@
+"""A sink that goes on where another writer ended, in a table that Hudi's own writer filled.
+
+What the other writers leave is written with the classes of Hudi that they use, where the bundle has them, through
+the option by which a Spark job puts its own entries into a commit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kazoo.client import KazooClient
+from pyspark.sql import DataFrame, SparkSession
+
+from coordination.errors import TableError
+from coordination.model import TopicPartition
+from sink import cli
+from sink.audit.report import Kind
+from sink.config import Settings
+from sink.operations.adoption import CONNECT, STREAMER_V1, STREAMER_V2, Left, Tool, choose, offsets_of, read_remains
+from sink.table import Table
+from sink.table.lock import TableLocks
+from sink.write.arrow_engine import ArrowEngine
+from sink.write.shape import table_schema
+from tests.fleet import SCHEMA, Fleet, produce
+from tests.integration.conftest import PARTITIONS, MakeFleet
+from tests.integration.sinktable import make_settings
+from tests.integration.table_kit import connected
+from tests.integration.test_partitioning import Landing
+
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group(__file__)]
+
+RECORDS = 3000
+REACHED = {0: 700, 1: 400, 2: 1000}
+"""What the other writer has read of each partition: of the last all that was there."""
+ENDS = dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS + 100)
+PROVENANCE = "_kafka_topic string, _kafka_partition int, _kafka_offset bigint, _kafka_timestamp timestamp"
+
+Sink = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def sink(capsys: pytest.CaptureFixture[str]) -> Sink:
+    def run(*arguments: object) -> tuple[int, str]:
+        code = cli.main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out + captured.err
+
+    return run
+
+
+def hudis(spark: SparkSession, name: str) -> Any:
+    """A class of the bundle."""
+    found = spark.sparkContext._jvm
+    for part in f"org.apache.hudi.common.{name}".split("."):
+        found = getattr(found, part)
+    return found
+
+
+def read_so_far(spark: SparkSession, it: Fleet) -> DataFrame:
+    """The records before what is `REACHED`, as another reader has them."""
+    topic = {it.topic: {str(partition): end for partition, end in REACHED.items()}}
+    rows = (
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", it.kafka)
+        .option("subscribe", it.topic)
+        .option("endingOffsets", json.dumps(topic))
+        .load()
+    )
+    return rows.selectExpr(f"from_json(string(value), '{SCHEMA}') as v").select("v.*")
+
+
+def write_as_another(
+    frame: DataFrame, table: Path, extra: Mapping[str, str], operation: str, record_key: str = "id", **options: object
+) -> None:
+    """A commit by Hudi's datasource, whose metadata gets `extra`."""
+    given = {
+        "hoodie.table.name": "orders",
+        "hoodie.datasource.write.recordkey.field": record_key,
+        "hoodie.datasource.write.partitionpath.field": "",
+        "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.NonpartitionedKeyGenerator",
+        "hoodie.datasource.write.operation": operation,
+        "hoodie.metadata.enable": "false",
+        "hoodie.datasource.write.commitmeta.key.prefix": next(iter(extra), "none").rpartition(".")[0],
+        **extra,
+        **{name.replace("__", "."): value for name, value in options.items()},
+    }
+    mode = "append" if table.exists() else "overwrite"
+    frame.coalesce(1).write.format("hudi").options(**given).mode(mode).save(str(table))
+
+
+def rows(spark: SparkSession, it: Fleet) -> DataFrame:
+    return spark.read.format("hudi").load(str(it.table))
+
+
+def land_the_rest(it: Fleet) -> None:
+    """Starts a worker, and what was there and what comes then is landed."""
+    it.start("w1")
+    it.wait_landed(dict.fromkeys(ENDS, RECORDS // PARTITIONS))
+    produce(it.kafka, it.topic, 300, PARTITIONS, first=RECORDS)
+    it.wait_landed(ENDS)
+
+
+def config_of(it: Fleet) -> Path:
+    """The settings of the fleet, before there is a worker."""
+    config = it.directory / "adopt.yaml"
+    config.write_text(yaml.safe_dump({**it._defaults(), **it.settings}))
+    return config
+
+
+class Taken(Landing):
+    """A sink at a table that is there already. Not even looked at yet."""
+
+    def __init__(self, spark: SparkSession, given: Settings, client: KazooClient) -> None:
+        self.spark, self.settings = spark, given
+        self.schema = table_schema(given)
+        self.table = Table(spark, given, self.schema, TableLocks(client, given))
+        self.engine = ArrowEngine(spark, given, self.schema)
+
+
+MakeLanding = Callable[[str, str, Mapping[str, str]], Taken]
+
+
+@pytest.fixture
+def landing(spark: SparkSession, kafka: Any, zookeeper: Any, topic: Any, tmp_path: Path) -> Iterator[MakeLanding]:
+    """Makes a table of one row with Hudi's writer, and a sink for it, by record keys, partition column and options."""
+    with connected(zookeeper.address) as client:
+
+        def make(keys: str, column: str, options: Mapping[str, str]) -> Taken:
+            row = spark.sql("SELECT 100L AS id, 'buy' AS kind, 0.5d AS amount, 1700000000000L AS ms")
+            write_as_another(row, tmp_path / "table", {}, "insert", record_key=keys, **options)
+            more = {"zookeeper__connect": zookeeper.address, "provenance__columns": "false"}
+            more |= {"record__key__fields": keys, "hoodie__metadata__enable": "false"}
+            if column:
+                more |= {"partition__field__name": column, "partition__hive__style": "false"}
+            given = make_settings(tmp_path, kafka.address, topic(), f"{SCHEMA}, ms BIGINT", **more)
+            return Taken(spark, given, client)
+
+        yield make
+
+
+def test_a_sink_begins_exactly_where_hudi_streamer_ended_and_lands_all_that_follows_once(
+    spark: SparkSession, fleet: MakeFleet, sink: Sink
+) -> None:
+    it = fleet(records=RECORDS, **{"record.key.fields": "id"})
+    text = f"{it.topic}," + ",".join(f"{partition}:{end}" for partition, end in REACHED.items())
+    written = hudis(spark, "table.checkpoint.StreamerCheckpointV2")(text).getCheckpointCommitMetadata(None, None)
+    write_as_another(read_so_far(spark, it), it.table, dict(written), "upsert")
+    # The columns of origin are added by a commit of its own, which says nothing of offsets.
+    spark.sql(f"CREATE TABLE streamed USING hudi LOCATION '{it.table}'")
+    spark.sql(f"ALTER TABLE streamed ADD COLUMNS ({PROVENANCE})")
+    config = config_of(it)
+    code, out = sink("validate", "--config", config)
+    assert code == 0, out
+
+    code, out = sink("adopt", "--config", config)
+    assert code == 0, out
+    assert f"has offsets of Hudi Streamer ({STREAMER_V2[0]})" in out
+    assert "Nothing was changed" in out
+    assert [part.split()[1:] for part in out.splitlines() if part.startswith(it.topic)] == [
+        ["700", "0", "1,000", "300"],
+        ["400", "0", "1,000", "600"],
+        ["1,000", "0", "1,000", "0"],
+    ]
+    assert not [source for source, state in it.view().states.items() if state.end]
+    code, out = sink("adopt", "--config", config, "--yes")
+    assert code == 0, out
+    assert {source.partition: state.end for source, state in it.view().states.items()} == REACHED
+
+    land_the_rest(it)
+    landed = rows(spark, it).where("_kafka_offset is not null")
+    found = landed.selectExpr("_kafka_partition", "_kafka_offset").collect()
+    assert sorted(map(tuple, found)) == [(p, offset) for p in REACHED for offset in range(REACHED[p], ENDS[p])]
+    assert sorted(row.id for row in rows(spark, it).select("id").collect()) == list(range(RECORDS + 300))
+    report = it.audit()
+    assert report.held, report.to_json()
+    assert {finding.kind for finding in report.findings} == {Kind.OTHERS, Kind.BEFORE}
+
+    it.workers["w1"].kill()
+    it.wait("nobody is a member", lambda view: not view.members)
+    code, out = sink("adopt", "--config", config, "--yes")
+    assert code == 2
+    assert "has committed to this table already" in out
+
+
+def test_offsets_of_hudi_kafka_connect_are_adopted_out_of_hudis_archive(
+    spark: SparkSession, fleet: MakeFleet, sink: Sink
+) -> None:
+    it = fleet(records=RECORDS, **{"record.key.fields": "id", "provenance.columns": False})
+    extra = {CONNECT: ",".join(f"{partition}={end}" for partition, end in REACHED.items())}
+    write_as_another(read_so_far(spark, it), it.table, extra, "bulk_insert")
+    [commit] = (it.table / ".hoodie" / "timeline").glob("*.commit")
+    few = {
+        "hoodie__clean__commits__retained": 1,
+        "hoodie__keep__min__commits": 2,
+        "hoodie__keep__max__commits": 3,
+    }
+    one = read_so_far(spark, it).where("id = 0")
+    for _ in range(5):
+        write_as_another(one, it.table, {}, "upsert", **few)
+    assert not commit.exists()
+    config = config_of(it)
+
+    code, out = sink("adopt", "--config", config, "--yes")
+    assert code == 0, out
+    assert f"has offsets of hudi-kafka-connect ({CONNECT})" in out
+    land_the_rest(it)
+    assert sorted(row.id for row in rows(spark, it).select("id").collect()) == list(range(RECORDS + 300))
+    assert it.audit().held
+
+
+def test_hudi_itself_understands_these_offsets_as_we_do(spark: SparkSession, tmp_path: Path) -> None:
+    text = "orders,0:120,11:80"
+    theirs = hudis(spark, "util.CheckpointUtils")
+    form = getattr(hudis(spark, "util"), "CheckpointUtils$CheckpointFormat").valueOf("SPARK_KAFKA")
+    ours = offsets_of(Left(Tool.STREAMER, "", "", text), ["orders"])
+    assert {source.partition: offset for source, offset in ours.items()} == dict(theirs.parseCheckpoint(form, text))
+    assert set(ours) == {TopicPartition("orders", 0), TopicPartition("orders", 11)}
+    for version, keys in (("V2", STREAMER_V2), ("V1", STREAMER_V1)):
+        checkpoint = hudis(spark, f"table.checkpoint.StreamerCheckpoint{version}")
+        assert getattr(checkpoint, f"STREAMER_CHECKPOINT_KEY_{version}") == keys[0]
+        assert getattr(checkpoint, f"STREAMER_CHECKPOINT_RESET_KEY_{version}") == keys[1]
+        table = tmp_path / version
+        written = dict(checkpoint(text).getCheckpointCommitMetadata(None, None))
+        write_as_another(spark.range(3), table, written, "insert")
+        left = choose(str(table), read_remains(str(table)))
+        assert (left.tool, left.key, left.text) == (Tool.STREAMER, keys[0], text)
+
+
+GENERATORS = "org.apache.hudi.keygen"
+BY_KIND = {"hoodie.datasource.write.partitionpath.field": "kind"}
+BOTH = {"hoodie.datasource.write.partitionpath.field": "kind,ms"}
+BY_TIME = {
+    "hoodie.datasource.write.partitionpath.field": "ms",
+    "hoodie.keygen.timebased.timestamp.type": "EPOCHMILLISECONDS",
+    "hoodie.keygen.timebased.output.dateformat": "yyyy-MM-dd",
+}
+
+
+def generator(name: str) -> dict[str, str]:
+    return {"hoodie.datasource.write.keygenerator.class": f"{GENERATORS}.{name}KeyGenerator"}
+
+
+TAKEN_OVER = {
+    "one key, no partitions": ("id", "", generator("Nonpartitioned")),
+    "two keys, no partitions": ("id,kind", "", generator("Nonpartitioned")),
+    "one key, one column": ("id", "kind", BY_KIND | generator("Simple")),
+    "two keys, one column": ("id,kind", "kind", BY_KIND | generator("Complex")),
+    "one key, two columns": ("id", "kind,ms", BOTH | generator("Complex")),
+    "custom": ("id", "kind", {"hoodie.datasource.write.partitionpath.field": "kind:SIMPLE"} | generator("Custom")),
+}
+
+
+@pytest.mark.parametrize("case", TAKEN_OVER)
+def test_who_made_a_table_finds_the_sinks_rows_by_their_keys(landing: MakeLanding, kafka: Any, case: str) -> None:
+    keys, columns, options = TAKEN_OVER[case]
+    it = landing(keys, columns, options)
+    produce(kafka.address, it.settings.topics[0], 10, 1)
+    it.table.ensure()
+    it.land(1, it.settings.topics[0], 0, 10)
+    assert it.read().count() == 11
+    changed = it.read().where("id = 3").selectExpr("id", "kind", "99.0d as amount", "ms")
+    write_as_another(changed, Path(it.settings.base_path), {}, "upsert", record_key=keys, **options)
+    assert [row.amount for row in it.read().where("id = 3").collect()] == [99.0]
+    assert it.read().count() == 11
+
+
+@pytest.mark.parametrize(
+    ("column", "options", "said"),
+    [
+        ("kind", BY_KIND | generator("Complex"), "key generator: COMPLEX"),
+        ("ms", BY_TIME | generator("TimestampBased"), "key generator: TIMESTAMP"),
+        (
+            "ms",
+            BY_TIME | {"hoodie.datasource.write.partitionpath.field": "ms:TIMESTAMP"} | generator("Custom"),
+            "key generator: CUSTOM",
+        ),
+        ("", {"hoodie.table.base.file.format": "ORC"}, "files: ORC"),
+    ],
+)
+def test_a_table_whose_keys_paths_or_files_are_others_is_refused(
+    landing: MakeLanding, column: str, options: Mapping[str, str], said: str
+) -> None:
+    it = landing("id", column, options)
+    with pytest.raises(TableError, match=f"the table's {said}"):
+        it.table.ensure()
+
+
+def test_nothing_is_adopted_while_a_worker_runs_or_from_a_table_without_offsets(
+    spark: SparkSession, fleet: MakeFleet, sink: Sink
+) -> None:
+    it = fleet(records=30, **{"provenance.columns": False, "record.key.fields": "id"})
+    rows_of_others = spark.range(30).selectExpr("id", "'x' as kind", "0.5d as amount")
+    write_as_another(rows_of_others, it.table, {}, "insert")
+    config = config_of(it)
+    for arguments, said in (((), "there is nothing to adopt"), (("--topic", "other"), "there is nothing to adopt")):
+        code, out = sink("adopt", "--config", config, "--yes", *arguments)
+        assert (code, len(out.splitlines())) == (2, 1)
+        assert said in out
+    it.start("w1")
+    it.wait("a member", lambda view: bool(view.members))
+    code, out = sink("adopt", "--config", config, "--yes")
+    assert code == 2
+    assert "workers are alive (w1)" in out
