@@ -37,12 +37,6 @@ IMPATIENT = 0.0
 PATIENT = 60.0
 
 
-@pytest.fixture(autouse=True)
-def heard(caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever level another test has left the sink's loggers at."""
-    caplog.set_level(logging.DEBUG, LOGGER)
-
-
 
 def always(said: Said) -> Answer:
     return lambda _: said
