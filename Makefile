@@ -22,7 +22,7 @@ help: ## this list
 demo: $(VENV)/demo.stamp ## ZooKeeper, Kafka and a fleet on this machine: kill the coordinator, audit the table (3 minutes)
 	$(BIN)/sink demo $(ARGS)
 
-test: $(VENV)/test.stamp ## unit, simulation and integration tests on real servers (25 minutes on two cores, more on a slow machine)
+test: $(VENV)/test.stamp ## unit, simulation and integration tests on real servers (26 minutes on two cores, more on a slow machine)
 	$(BIN)/python -m sink.local.packages
 	$(BIN)/python -m tests.jvm
 	$(BIN)/python -m pytest tests -n 2 --dist loadgroup --durations=40 $(ARGS)
