@@ -24,6 +24,7 @@ demo: $(VENV)/demo.stamp ## ZooKeeper, Kafka and a fleet on this machine: kill t
 
 test: $(VENV)/test.stamp ## unit, simulation and integration tests on real servers (26 minutes on two cores, more on a slow machine)
 	$(BIN)/python -m sink.local.packages
+	$(BIN)/python -m tests.registry_kit
 	$(BIN)/python -m tests.jvm
 	$(BIN)/python -m pytest tests -n 2 --dist loadgroup --durations=40 $(ARGS)
 

@@ -201,7 +201,7 @@ def decode_status(data: bytes, place: str, version: int | None = None) -> WriteS
             stats=tuple(text(stat) for stat in d["stats"]),
             failure=None if failure is None else Failure(FailureKind(failure[0]), *failure[1:]),
             seconds=seconds(d["seconds"]),
-            size=whole(d["size"]),
+            size=whole(d.get("size", 0)),
         )
 
     return from_bytes(data, place, build, version)

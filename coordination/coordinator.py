@@ -362,7 +362,10 @@ class Coordinator:
 
     def _advance_committed(self, t: Transaction) -> Operation | None:
         self._crew.wrote(t.plan)
-        self._appetite.committed(transactions.size(t), sum(piece.size for piece in t.plan))
+        memory = self._remember(t.header.number)
+        if not memory.counted:
+            memory.counted = True
+            self._appetite.committed(transactions.size(t), sum(piece.size for piece in t.plan))
         return self._end(t)
 
     def _advance_aborted(self, t: Transaction) -> Operation | None:

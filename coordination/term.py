@@ -49,3 +49,5 @@ class Memory:
     started_at: float | None = None
     unheld: bool = False
     refused: str | None = None
+    counted: bool = False
+    """Whether its commit is known to who decides how much the next batch takes on."""

@@ -170,3 +170,7 @@ def forward(upstream: str) -> Answer:
             return Said(error.code, error.read().decode())
 
     return answer
+
+
+if __name__ == "__main__":
+    print(f"registry: {registry_directory()}", flush=True)

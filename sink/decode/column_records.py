@@ -14,16 +14,15 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from sink.decode.avro_columns import SchemaMismatch
 from sink.decode.cursors import Cursors, Rows, scattered
-from sink.decode.records import TOMBSTONE, BadValue, Decoded, Decoder
+from sink.decode.records import TOMBSTONE, BadValue, Decoded, Decoder, SchemaMismatch
 from sink.decode.registry import UnknownSchema
 from sink.schema import TableSchema
 
 FIRST_MESSAGE = (0,)
 """The place of most messages in their files."""
 _MAGIC = 0
-_HEADER_BYTES = 5
+HEADER_BYTES = 5
 _MOST_INDEXES = 16
 
 
@@ -130,10 +129,10 @@ class RawDecoder:
 
 def schema_ids(cursors: Cursors, rows: Rows) -> Rows:
     """The ids of the schemas that the values name, each of which then stands behind its header."""
-    short = cursors.left(rows) < _HEADER_BYTES
+    short = cursors.left(rows) < HEADER_BYTES
     if short.any():
         cursors.fail(rows[short & ~cursors.failed[rows]], "it is too short for the header of a schema registry")
-    header = cursors.fixed(rows, _HEADER_BYTES)
+    header = cursors.fixed(rows, HEADER_BYTES)
     wrong = (header[:, 0] != _MAGIC) & ~cursors.failed[rows]
     for byte in np.unique(header[wrong, 0]).tolist():
         which = rows[wrong & (header[:, 0] == byte)]

@@ -12,12 +12,12 @@ from functools import partial
 from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
-from sink.decode.avro_columns import AvroReader, SchemaMismatch
+from sink.decode.avro_columns import AvroReader
 from sink.decode.column_records import ColumnDecoder, RawDecoder, Reader, Unframed, UnusableSchema, WireDecoder
 from sink.decode.json_records import JsonDecoder
 from sink.decode.proto_files import descriptor_set
 from sink.decode.protobuf_columns import ProtobufReader
-from sink.decode.records import Decoder
+from sink.decode.records import Decoder, SchemaMismatch
 from sink.decode.registry import RegisteredSchema, RegistryAccess, registry
 from sink.schema import TableSchema
 

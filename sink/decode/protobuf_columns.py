@@ -33,8 +33,7 @@ from google.protobuf.message import DecodeError
 from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
-from sink.decode.avro_columns import SchemaMismatch, as_map
-from sink.decode.cursors import Cursors, Rows, scattered
+from sink.decode.cursors import Cursors, Rows, as_map, scattered
 from sink.decode.protobuf_fields import (
     NUMBERS,
     WIRES,
@@ -51,6 +50,7 @@ from sink.decode.protobuf_fields import (
     in_order,
     int32,
 )
+from sink.decode.records import SchemaMismatch
 from sink.schema import arrow_type, held_type
 
 Composer = Callable[["_Lot", list[pa.Array]], pa.Array]

@@ -14,6 +14,13 @@ import pyarrow as pa
 TOMBSTONE = "the value is null (a tombstone), which an append table cannot take"
 
 
+class SchemaMismatch(Exception):
+    """A writer's schema whose records cannot go into the table: `path` has `wrote` there and `wants` here."""
+
+    def __init__(self, path: str, wrote: str, wants: str) -> None:
+        super().__init__(f"field {path!r} is written as {wrote}, and the table's column is {wants}")
+
+
 @dataclass(frozen=True, slots=True)
 class BadValue:
     """`index` counts values from the beginning of the batch."""

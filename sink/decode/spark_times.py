@@ -67,8 +67,8 @@ _DAY_SECONDS = 86_400
 _INT, _LONG = 1 << 31, 1 << 63
 # Before, a zone keeps the offset that it has there. After, its rules go on; weekdays recur every 400 years.
 _ZONES_FROM, _ZONES_TO = (int((datetime(year, 1, 1) - datetime(1970, 1, 1)).total_seconds()) for year in (2, 9998))
-_CYCLE_DAYS = 146_097
-_CYCLE = _CYCLE_DAYS * _DAY_SECONDS
+DAYS_OF_400_YEARS = 146_097
+_CYCLE = DAYS_OF_400_YEARS * _DAY_SECONDS
 _EIGHTEEN_HOURS = 18 * 3600
 # Java's `String.trim`; and Spark's `trimAll`, which takes every ISO control character off either end.
 _SPACES = "".join(map(chr, range(33)))
@@ -130,7 +130,7 @@ def _day(match: re.Match[str], text: str) -> int | None:
     year = -year if text.strip(_BLANKS).startswith("-") else year
     cycles, within = divmod(year - 1, 400)
     try:
-        return date(within + 1, month, day).toordinal() - _EPOCH_DAY + cycles * _CYCLE_DAYS
+        return date(within + 1, month, day).toordinal() - _EPOCH_DAY + cycles * DAYS_OF_400_YEARS
     except ValueError:
         return None
 

@@ -26,12 +26,12 @@ from pyspark.sql import types as T
 from coordination.errors import ConfigError, SinkError, Unavailable
 from coordination.model import LogView, TopicPartition
 from sink.config import Settings
-from sink.decode.avro_columns import AvroReader, SchemaMismatch
-from sink.decode.column_records import message_places, schema_ids
+from sink.decode.avro_columns import AvroReader
+from sink.decode.column_records import HEADER_BYTES, message_places, schema_ids
 from sink.decode.cursors import Cursors
 from sink.decode.formats import WIRE, referred
 from sink.decode.proto_files import descriptor_set
-from sink.decode.records import TOMBSTONE
+from sink.decode.records import TOMBSTONE, SchemaMismatch
 from sink.decode.registry import RegisteredSchema, Registry, UnknownSchema, registry
 from sink.kafka import DEFAULTS, AccessDenied, Log
 from sink.schema import parse_ddl
@@ -47,7 +47,6 @@ QUIET_SECONDS = 30.0
 BATCH = 1000
 MOST_BYTES = 256 * 1024**2
 """A sample ends here, whatever was asked for: it is held in memory."""
-_HEADER_BYTES = 5
 _PRIMITIVE = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 
 # librdkafka repeats on standard error what the exceptions below already say.
@@ -159,7 +158,7 @@ def _of_json(settings: Settings, topics: Sequence[str], sample: Sample) -> _Draf
     values = list(sample.values)
     if settings.value_format.endswith(WIRE):
         reasons = _headers(values)
-        values = [None if at in reasons or value is None else value[_HEADER_BYTES:] for at, value in enumerate(values)]
+        values = [None if at in reasons or value is None else value[HEADER_BYTES:] for at, value in enumerate(values)]
     found = infer_json(values, sample.where)
     bad = {each.index: reasons.get(each.index, each.reason) for each in found.bad}
     if len(bad) == len(values):

@@ -27,8 +27,8 @@ from coordination.errors import ConfigError, SinkError, Unavailable
 from coordination.keeper import Keeper
 from sink.commands.common import sink_root, zookeeper
 from sink.config import Settings
-from sink.decode.avro_columns import SchemaMismatch
 from sink.decode.column_records import FIRST_MESSAGE, UnusableSchema
+from sink.decode.records import SchemaMismatch
 from sink.decode.registry import Registry
 from sink.kafka import Log
 from sink.local.java import find_java

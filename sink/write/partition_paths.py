@@ -20,6 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T
 
+from sink.decode.spark_times import DAYS_OF_400_YEARS
+
 if TYPE_CHECKING:
     from sink.write.partition_times import PartitionTime
 
@@ -36,7 +38,6 @@ NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\[\\\]^{\x7f]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LONGEST_NAME = 255
-_DAYS_OF_400_YEARS = 146_097
 _REMEDY = "hoodie.datasource.write.partitionpath.urlencode=true, set before the table is made, escapes it"
 
 
@@ -118,7 +119,7 @@ def _texts(values: pa.Array) -> list[str | None]:
 
 def _date_text(day: int) -> str:
     """Of days since 1970, by way of a year within Python's calendar, which repeats itself every 400 years."""
-    cycles, within = divmod(day + date(1970, 1, 1).toordinal() - 1, _DAYS_OF_400_YEARS)
+    cycles, within = divmod(day + date(1970, 1, 1).toordinal() - 1, DAYS_OF_400_YEARS)
     found = date.fromordinal(within + 1)
     year = found.year + 400 * cycles
     return f"{'-' if year < 0 else '+' if year > 9999 else ''}{abs(year):04d}-{found:%m-%d}"

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T
 
+from sink.decode.spark_times import DAYS_OF_400_YEARS
 from sink.write.partition_paths import BadPartition
 
 TIME_TYPES: tuple[type[T.DataType], ...] = (T.TimestampType, T.DateType, T.LongType)
@@ -40,7 +41,6 @@ _FIELDS = {"yyyy": ("year", 4), "YYYY": ("year", 4), "MM": ("month", 2), "dd": (
 _FIELDS |= {"mm": ("minute", 2)}
 _SECONDS = {"minute": 60, "hour": 3_600, "day": 86_400, "month": 86_400, "year": 86_400}
 _DAY = 86_400
-_DAYS_OF_400_YEARS = 146_097
 _FIRST_DAY = -98_616
 """1 January 1700: no zone knew anything but its local mean time."""
 _LAST_DAY = 47_482
@@ -182,7 +182,7 @@ class PartitionTime:
 def _fields(seconds: Numbers) -> dict[str, Numbers]:
     """Of local times, in the proleptic Gregorian calendar; years begin in March here, so that a leap day ends them."""
     days, within = np.divmod(seconds, _DAY)
-    cycle, day = np.divmod(days + 719_468, _DAYS_OF_400_YEARS)
+    cycle, day = np.divmod(days + 719_468, DAYS_OF_400_YEARS)
     year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
     day -= 365 * year + year // 4 - year // 100
     month = (5 * day + 2) // 153
@@ -207,7 +207,7 @@ class _Zone:
         """One for each, or one for all."""
         first, last = int(seconds.min()), int(seconds.max())
         if first < _FIRST_DAY * _DAY or last >= _LAST_DAY * _DAY:
-            past = np.maximum(seconds - _LAST_DAY * _DAY, 0) % (_DAYS_OF_400_YEARS * _DAY)
+            past = np.maximum(seconds - _LAST_DAY * _DAY, 0) % (DAYS_OF_400_YEARS * _DAY)
             seconds = np.clip(seconds, _FIRST_DAY * _DAY, _LAST_DAY * _DAY) + past
             first, last = int(seconds.min()), int(seconds.max())
         self._learn(first // (_BLOCK_DAYS * _DAY), last // (_BLOCK_DAYS * _DAY))

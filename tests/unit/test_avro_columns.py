@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
-from sink.decode.avro_columns import AvroReader, SchemaMismatch
+from sink.decode.avro_columns import AvroReader
 from sink.decode.cursors import Cursors
+from sink.decode.records import SchemaMismatch
 from sink.schema import held_type, parse_ddl
 from sink.schema.avro import struct_of_avro
 

@@ -21,9 +21,9 @@ from protobuf_kit import UTC, Field, Maker, Proto, compared, ddl_of, judged, one
 from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
-from sink.decode.avro_columns import SchemaMismatch
 from sink.decode.cursors import Cursors
 from sink.decode.protobuf_columns import ProtobufReader
+from sink.decode.records import SchemaMismatch
 from sink.schema import held_type, parse_ddl
 
 

@@ -1,0 +1,210 @@
+"""Avro values without inner types, read as columns: numbers, texts, bytes, enums, decimals.
+
+Guarantee: that of `sink.decode.avro_columns`, of which this is a part. Raises nothing on purpose.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import types as T
+
+from sink.decode.cursors import Cursors, Rows
+from sink.schema import held_type
+
+_BITS: dict[type[T.DataType], int] = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
+_INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
+_DECIMAL_BYTES = 16
+LONG_MAX = (1 << 63) - 1
+
+
+class Node(ABC):
+    """One place in a writer's schema."""
+
+    @abstractmethod
+    def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
+        """The next value of each row, as a column of as many values."""
+
+    def skip(self, cursors: Cursors, rows: Rows) -> None:
+        """Steps over the next value of each row."""
+        self.read(cursors, rows)
+
+
+class Null(Node):
+    def __init__(self, kind: pa.DataType) -> None:
+        self._kind = kind
+
+    def read(self, cursors: Cursors, rows: Rows) -> pa.Array:  # noqa: ARG002 - takes no bytes
+        return pa.nulls(len(rows), self._kind)
+
+
+class _Boolean(Node):
+    def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
+        found = cursors.fixed(rows, 1)[:, 0]
+        wrong = found > 1
+        if wrong.any():
+            cursors.fail(rows[wrong], "a boolean that is neither 0 nor 1")
+        return pa.array(found == 1)
+
+
+class _Integer(Node):
+    """`int` and `long`, into any number that holds all of them, or into a date or a moment."""
+
+    def __init__(self, low: int, high: int, kind: pa.DataType, scale: int = 1) -> None:
+        self._low, self._high, self._kind, self._scale = low, high, kind, scale
+
+    def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
+        found = cursors.zigzags(rows)
+        wrong = (found < self._low) | (found > self._high)
+        if wrong.any():
+            cursors.fail(rows[wrong], f"a number outside {self._low}..{self._high}")
+            found = np.where(wrong, 0, found)
+        if pa.types.is_date(self._kind):
+            return pa.array(found.astype(np.int32)).cast(self._kind)
+        if pa.types.is_timestamp(self._kind):
+            return pa.array(found * self._scale).cast(self._kind)
+        return pa.array(found.astype(self._kind.to_pandas_dtype()))
+
+
+class _Float(Node):
+    def __init__(self, width: str, kind: pa.DataType) -> None:
+        self._width, self._kind = width, kind
+
+    def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
+        return pa.array(cursors.numbers(rows, self._width).astype(self._kind.to_pandas_dtype()))
+
+
+class _Text(Node):
+    def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
+        return cursors.text(rows, *span(cursors, rows))
+
+
+class _Binary(Node):
+    def __init__(self, size: int | None) -> None:
+        self._size = size
+
+    def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
+        return cursors.binary(*span(cursors, rows, self._size))
+
+
+class _Enum(Node):
+    def __init__(self, symbols: Sequence[str]) -> None:
+        self._symbols = pa.array(symbols, pa.string())
+
+    def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
+        found = cursors.zigzags(rows)
+        wrong = (found < 0) | (found >= len(self._symbols))
+        if wrong.any():
+            cursors.fail(rows[wrong], f"an enum has {len(self._symbols)} symbols, and another is given")
+            found = np.where(wrong, 0, found)
+        return self._symbols.take(pa.array(found))
+
+
+class _Decimal(Node):
+    """Two's complement, the highest byte first, with the writer's scale."""
+
+    def __init__(self, size: int | None, scale: int, kind: T.DecimalType) -> None:
+        self._size, self._kind = size, held_type(kind)
+        self._factor = 10 ** (kind.scale - scale)
+        self._most = 10**kind.precision - 1
+        self._name = kind.simpleString()
+
+    def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
+        starts, lengths = span(cursors, rows, self._size)
+        # Little-endian, extended to the width of Arrow's decimals; longer ones one by one.
+        place = np.arange(_DECIMAL_BYTES)
+        index = (starts + lengths)[:, None] - 1 - place
+        inside = place < lengths[:, None]
+        found = np.where(inside, cursors.data[np.where(inside, index, 0)], 0).astype(np.uint8)
+        negative = np.where(lengths > 0, cursors.data[np.minimum(starts, len(cursors.data) - 1)] >= 0x80, False)
+        found[negative[:, None] & ~inside] = 0xFF
+        plain = np.flatnonzero(lengths <= _DECIMAL_BYTES)
+        column = pa.Array.from_buffers(self._kind, len(rows), [None, pa.py_buffer(np.ascontiguousarray(found))])
+        if self._factor == 1 and len(plain) == len(rows):
+            try:
+                column.validate(full=True)
+                return column
+            except pa.ArrowInvalid:
+                pass
+        return self._one_by_one(cursors, rows, starts, lengths)
+
+    def _one_by_one(self, cursors: Cursors, rows: Rows, starts: Rows, lengths: Rows) -> pa.Array:
+        """Where a value may not fit the column: the rows that do not are found, and fail."""
+        numbers = [
+            int.from_bytes(value, "big", signed=True) * self._factor
+            for value in cursors.binary(starts, lengths).to_pylist()
+        ]
+        wrong = np.array([abs(number) > self._most for number in numbers], np.bool_)
+        if wrong.any():
+            cursors.fail(rows[wrong], f"a number of more digits than {self._name} holds")
+        raw = b"".join(
+            (0 if bad else number).to_bytes(_DECIMAL_BYTES, "little", signed=True)
+            for number, bad in zip(numbers, wrong.tolist(), strict=True)
+        )
+        return pa.Array.from_buffers(self._kind, len(rows), [None, pa.py_buffer(raw)])
+
+
+def simple_node(schema: Any, kind: T.DataType) -> Node | None:
+    """A node for a type without inner types; None where the column cannot hold it."""
+    name, logical = kind_of(schema), _logical(schema)
+    size = schema["size"] if name == "fixed" else None
+    if logical == "decimal" and isinstance(kind, T.DecimalType):
+        precision, scale = schema["precision"], schema.get("scale", 0)
+        widens = kind.scale >= scale and kind.precision - kind.scale >= precision - scale
+        return _Decimal(size, scale, kind) if widens else None
+    if name == "boolean" and isinstance(kind, T.BooleanType):
+        return _Boolean()
+    if name in ("int", "long"):
+        return _integer(name, logical, kind)
+    if name in ("float", "double") and isinstance(kind, (T.FloatType, T.DoubleType)):
+        narrows = name == "double" and isinstance(kind, T.FloatType)
+        return None if narrows else _Float("<f4" if name == "float" else "<f8", held_type(kind))
+    if name in ("string", "bytes") and isinstance(kind, T.StringType) and logical != "decimal":
+        return _Text()
+    if name in ("string", "bytes", "fixed") and isinstance(kind, T.BinaryType):
+        return _Binary(size)
+    if name == "enum" and isinstance(kind, T.StringType):
+        return _Enum(schema["symbols"])
+    return None
+
+
+def _integer(name: str, logical: str | None, kind: T.DataType) -> Node | None:
+    low, high = (_INT_MIN, _INT_MAX) if name == "int" else (-LONG_MAX - 1, LONG_MAX)
+    if isinstance(kind, T.DateType):
+        return _Integer(low, high, held_type(kind)) if logical == "date" else None
+    if isinstance(kind, T.TimestampType):
+        scale = {"timestamp-micros": 1, "timestamp-millis": 1000}.get(logical or "")
+        most = LONG_MAX // (scale or 1)
+        return None if scale is None else _Integer(-most, most, held_type(kind), scale)
+    if isinstance(kind, (T.FloatType, T.DoubleType)):
+        return _Integer(low, high, held_type(kind))
+    bits = _BITS.get(type(kind))
+    if bits is None or (name == "long" and bits < 64):
+        return None
+    # Avro has no 8 and 16 bit integers: its int has to do for them, and a value beyond is refused.
+    reach = 1 << (bits - 1)
+    held = pa.int64() if bits == 64 else pa.int32()
+    return _Integer(max(low, -reach), min(high, reach - 1), held)
+
+
+def kind_of(schema: Any) -> str:
+    return "union" if isinstance(schema, list) else schema if isinstance(schema, str) else str(schema["type"])
+
+
+def _logical(schema: Any) -> str | None:
+    return schema.get("logicalType") if isinstance(schema, dict) else None
+
+
+def shown(schema: Any) -> str:
+    logical = _logical(schema)
+    return f"{kind_of(schema)} ({logical})" if logical else kind_of(schema)
+
+
+def span(cursors: Cursors, rows: Rows, size: int | None = None) -> tuple[Rows, Rows]:
+    """A length and so many bytes, or `size` bytes."""
+    lengths = cursors.zigzags(rows) if size is None else np.full(len(rows), size, np.int64)
+    return cursors.spans(rows, lengths)
