@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import types as T
 
 from sink.decode.cursors import Cursors
@@ -95,7 +96,7 @@ def _key(keys: pa.BinaryArray, kind: T.DataType) -> pa.Array:
     texts = cursors.text(rows, *cursors.spans(rows, cursors.left(rows)))
     if cursors.reasons:
         raise BadRow(min(cursors.reasons), "its key is not UTF-8, and key.format is string")
-    return pa.compute.if_else(keys.is_valid(), texts, None) if keys.null_count else texts
+    return pc.if_else(keys.is_valid(), texts, None) if keys.null_count else texts
 
 
 def _copied(column: pa.Array) -> pa.Array:
