@@ -57,7 +57,7 @@ FULL: dict[str, Any] = {
     "ident": "6f0e6a3c-6f0d-4d0b-9c55-0a3a1e0b7c11",
     "color": "GREEN",
     "tags": ["a", "", "c"],
-    "counts": [("x", 1), ("y", -1)],
+    "counts": {"x": 1, "y": -1},
     "place": {"city": "Bern", "lat": 46.9},
     "note": "n",
 }
@@ -77,7 +77,7 @@ PLAIN: dict[str, Any] = {
     "ident": "",
     "color": "RED",
     "tags": [],
-    "counts": [],
+    "counts": {},
     "place": {"city": "", "lat": 0.0},
     "note": None,
 }
@@ -152,14 +152,13 @@ def json_of(row: dict[str, Any]) -> dict[str, Any]:
         "day": row["day"].isoformat(),
         "millis": text(row["millis"]),
         "micros": text(row["micros"]),
-        "counts": dict(row["counts"]),
     }
 
 
 def avro_of(row: dict[str, Any]) -> dict[str, Any]:
     """The time of day as fastavro takes it: milliseconds of a day."""
     clock = (datetime.min + timedelta(milliseconds=row["clock"])).time()
-    return {**row, "clock": clock, "counts": dict(row["counts"]), "ignored": [{"k": 1.5, "n": None}]}
+    return {**row, "clock": clock, "ignored": [{"k": 1.5, "n": None}]}
 
 
 def proto_of(kind: type[Message], row: dict[str, Any]) -> Message:
@@ -174,7 +173,7 @@ def proto_of(kind: type[Message], row: dict[str, Any]) -> Message:
     made.micros.FromDatetime(row["micros"])
     made.color = made.Color.Value(row["color"])
     made.tags.extend(row["tags"])
-    made.counts.update(dict(row["counts"]))
+    made.counts.update(row["counts"])
     made.place.city, made.place.lat = row["place"]["city"], row["place"]["lat"]
     if row["note"] is not None:
         made.note.value = row["note"]
@@ -260,7 +259,8 @@ def test_a_table_of_every_type_holds_what_was_written(
     written = engine.write(instant.name, slices_of(source, (0, 0, len(ROWS))))
     assert [result.records for result in written.results] == [len(ROWS)]
     found = rows_of(instant.data_files).sort_by("_kafka_offset")
-    assert found.select(list(FULL)).to_pylist() == ROWS
+    # A map has no order: Protobuf's serializer writes it in any. (Strict: a key that is there twice is an error.)
+    assert found.select(list(FULL)).to_pylist(maps_as_pydicts="strict") == ROWS
 
 
 @pytest.mark.parametrize("name", ["avro-confluent", "protobuf-confluent", "json-confluent"])
