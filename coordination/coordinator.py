@@ -357,7 +357,13 @@ class Coordinator:
             t, self._now.states, self._now.info, self._now.ledger.gaps, self._config.sink, self._fence
         )
         return Complete(
-            t.header.instant, t.header.number, self._now.epoch_version, t.version, transactions.stats(t), said
+            t.header.instant,
+            t.header.number,
+            self._now.epoch_version,
+            t.version,
+            transactions.stats(t),
+            said,
+            t.header.columns,
         )
 
     def _advance_committed(self, t: Transaction) -> Operation | None:

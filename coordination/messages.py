@@ -68,7 +68,8 @@ class Complete:
 
     Answer: None. Refused means proof that the instant can no longer complete as it is: a rollback of it stands
     on the timeline, or the table's checkpoint is not `checkpoint.base` while the instant is pending. The versions
-    are those of the epoch znode and of the PREPARED header, for the guard to check once more.
+    are those of the epoch znode and of the PREPARED header, for the guard to check once more. With the commit the
+    table's columns become what holds `columns` too; those that others have added meanwhile stay.
     """
 
     instant: str
@@ -77,6 +78,7 @@ class Complete:
     header_version: int
     stats: tuple[str, ...]
     checkpoint: Checkpoint
+    columns: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +90,13 @@ class RollBack:
 
 @dataclass(frozen=True, slots=True)
 class WriteSlices:
-    """Write slices under a started instant. Answer: `WriteStatus`; failed with a `Failure` says why."""
+    """Write slices under a started instant, with these columns. Answer: `WriteStatus`; failed with a `Failure` says
+    why."""
 
     number: int
     instant: str
     slices: tuple[Slice, ...]
+    columns: str = ""
 
 
 Operation = ReadKeeper | ReadTable | ReadLog | Write | Begin | FindHeld | Complete | RollBack | WriteSlices

@@ -124,9 +124,9 @@ class Header:
     """The transaction znode. Its version is the compare-and-set on which every decision rests.
 
     `base` is the number of the checkpoint that this transaction extends, `cluster` the Kafka cluster whose
-    offsets it moves. `timeout` is the write-status
-    deadline in seconds, counted by the coordinator that saw STARTED. `times` holds the wall-clock second at
-    which each phase was entered: for people, never for decisions.
+    offsets it moves. `timeout` is the write-status deadline in seconds, counted by the coordinator that saw STARTED.
+    `columns` are those that every participant writes, opaque here; empty in a header of a build that knew none. `times`
+    holds the wall-clock second at which each phase was entered: for people, never for decisions.
     """
 
     number: int
@@ -141,6 +141,7 @@ class Header:
     instant: str | None = None
     reason: str = ""
     times: Mapping[str, float] = field(default_factory=dict)
+    columns: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,8 +275,13 @@ class PartitionLog:
 
 @dataclass(frozen=True, slots=True)
 class LogView:
+    """`columns` are what the table's become with all that these partitions hold: looked up after their ends, so that no
+    record of them is newer. `misfit` says why they cannot become it."""
+
     cluster: str
     partitions: Mapping[TopicPartition, PartitionLog]
+    columns: str = ""
+    misfit: str = ""
 
 
 @dataclass(frozen=True, slots=True)

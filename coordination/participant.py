@@ -146,7 +146,7 @@ class Participant:
             if (status := self._written.get(header.number)) is not None:
                 return self._report(assigned, status)
             assert header.instant is not None
-            return WriteSlices(header.number, header.instant, assigned.slices)
+            return WriteSlices(header.number, header.instant, assigned.slices, header.columns)
         return None
 
     def _report(self, assigned: Assignment, status: WriteStatus) -> Operation:

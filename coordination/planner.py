@@ -71,6 +71,7 @@ class OpenBatch:
     slices: tuple[Slice, ...]
     changed: States
     cluster: str
+    columns: str
 
 
 Step = Nothing | HaltFor | SkipGaps | Record | Divide | OpenBatch
@@ -104,6 +105,7 @@ def new_header(
         timeout=config.timeout * 2.0 ** min(attempt - 1, 3),
         plan_digest=plan_digest(plan),
         cluster=step.cluster if step else "",
+        columns=step.columns if step else "",
         times={Phase.PLANNED.value: wall},
     )
 
@@ -135,7 +137,7 @@ def next_step(
     if wanted or _must_publish(survey.states, table, config):
         changed = {**survey.found, **planning.extended(survey.states, ranges)}
         slices = planning.slices_of({**survey.states, **changed}, number)
-        return OpenBatch(number, 1, slices, changed, log.cluster)
+        return _open(number, 1, slices, changed, log)
     return Record(survey.found) if survey.found else Nothing()
 
 
@@ -158,4 +160,11 @@ def _re_form(states: States, batch: int, view: KeeperView, log: LogView, config:
         divided = planning.divided(states, batch, rest)
         if divided:
             return Divide(batch, rest, divided, sum(piece.size for piece in planning.slices_of(states, batch)))
-    return OpenBatch(batch, attempt, planning.slices_of(states, batch), {}, log.cluster)
+    return _open(batch, attempt, planning.slices_of(states, batch), {}, log)
+
+
+def _open(batch: int, attempt: int, slices: tuple[Slice, ...], changed: States, log: LogView) -> Step:
+    """Nothing is written that the table's columns cannot hold; a checkpoint alone needs none."""
+    if slices and log.misfit:
+        return HaltFor(Halt(log.misfit))
+    return OpenBatch(batch, attempt, slices, changed, log.cluster, log.columns)

@@ -29,6 +29,7 @@ from coordination.offsets import DataLossPolicy, OffsetReset
 from coordination.participant import Participant
 from coordination.slicing import Limits
 from coordination.term import CoordinatorConfig
+from sink.columns import Columns
 from sink.config import Settings
 from sink.config.values import flag
 from sink.kafka import Log
@@ -263,8 +264,9 @@ class Incarnation:
             LOG.info("coordinator.resigned", reason=reason)
             resigned.set()
 
+        columns = Columns(self._with.settings, self._with.table)
         performer = CoordinatorPerformer(
-            self._with.keeper, self._with.table, self._with.log, lock_path, self._with.observer.metrics
+            self._with.keeper, self._with.table, self._with.log, columns, lock_path, self._with.observer.metrics
         )
         machine = Coordinator(coordinator_config(self._with.settings, self._member.incarnation, lock_path))
         actor = Actor("coordinator", machine, performer, self._with.coordinating, self._with.observer.note, resign)

@@ -58,6 +58,7 @@ from coordination.model import (
     WriteStatus,
 )
 from coordination.tree import EPOCH, Check, header_path
+from sink.columns import Columns
 from sink.failpoints import Failpoints
 from sink.kafka import Log
 from sink.metrics import Metrics
@@ -180,10 +181,13 @@ class Actor:
 class CoordinatorPerformer:
     """A coordinator's requests on ZooKeeper, the table and the log."""
 
-    def __init__(self, keeper: Keeper, table: Table, log: Log, lock_path: str, metrics: Metrics) -> None:
+    def __init__(
+        self, keeper: Keeper, table: Table, log: Log, columns: Columns, lock_path: str, metrics: Metrics
+    ) -> None:
         self._keeper = keeper
         self._table = table
         self._log = log
+        self._columns = columns
         self._lock_path = lock_path
         self._metrics = metrics
         self._states: Mapping[TopicPartition, PartitionState] = {}
@@ -219,7 +223,8 @@ class CoordinatorPerformer:
             case messages.ReadTable(instants):
                 return self._table.view(instants)
             case messages.ReadLog(topics):
-                seen = self._log.view(topics)
+                # The columns after the log's ends: a record was written after its schema was registered.
+                seen = self._columns.of(self._log.view(topics))
                 self._metrics.lag(self._states, seen)
                 return seen
             case messages.FindHeld(stats=stats):
@@ -257,13 +262,15 @@ class CoordinatorPerformer:
             self._failpoints.at("Complete.guarded")
 
         try:
-            outcome = self._table.complete(operation.instant, operation.stats, operation.checkpoint, guard)
+            outcome = self._table.complete(
+                operation.instant, operation.stats, operation.checkpoint, guard, operation.columns
+            )
         except Disproved as error:
             return Refused(str(error))
         except NotLeader as error:
             return Refused(str(error), fenced=True)
-        except (Conflict, Unavailable) as error:
-            return Failed(str(error))
+        except (Conflict, Unavailable, TableError) as error:
+            return Failed(str(error), invalid=isinstance(error, TableError))
         except (SinkError, Py4JError, OSError) as error:
             return Unknown(said(error))
         return _COMPLETE_OUTCOMES[outcome](outcome.value)
@@ -314,7 +321,7 @@ class ParticipantPerformer:
     def _write_slices(self, operation: messages.WriteSlices) -> Outcome:
         started = time.monotonic()
         try:
-            written = self._engine.write(operation.instant, operation.slices)
+            written = self._engine.write(operation.instant, operation.slices, operation.columns)
         except BadRecord as error:
             return _failed(FailureKind.BAD_RECORD, error)
         except DataLoss as error:

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
 from types import FrameType
+from typing import TypeVar
 
 import sdnotify
 import structlog
@@ -58,6 +59,7 @@ REQUEST_SECONDS = 900.0
 session, and nobody else may act."""
 PAUSED_SECONDS = 3.0
 ALIVE_SECONDS = 5.0
+_Done = TypeVar("_Done")
 
 
 class Worker:
@@ -80,7 +82,9 @@ class Worker:
 
     def run(self) -> int:
         settings = self._settings
-        schema = table_schema(settings)
+        schema = self._until_stopped("the schema registry", lambda: table_schema(settings))
+        if schema is None:
+            return 0
         require_usable(settings, schema)
         session = Session(settings, self._session_changed)
         session.start()
@@ -194,14 +198,14 @@ class Worker:
             kill_process_tree(EXIT_JVM_SILENT)
         self._notifier.notify("WATCHDOG=1")
 
-    def _until_stopped(self, what: str, action: Callable[[], None]) -> None:
+    def _until_stopped(self, what: str, action: Callable[[], _Done]) -> _Done | None:
         while not self._stop.is_set():
             try:
-                action()
-                return
+                return action()
             except Unavailable as error:
                 LOG.warning("worker.waits", waiting_for=what, reason=str(error))
                 self._stop.wait(2.0)
+        return None
 
     def _session_changed(self, state: str) -> None:
         if self._keeper is not None:

@@ -71,7 +71,8 @@ class Fleet:
 
     def start(self, name: str, failpoint: str = "", **settings: object) -> WorkerProcess:
         config = self.directory / f"{name}.yaml"
-        config.write_text(yaml.safe_dump({**self._defaults(), "worker.id": name, **self.settings, **settings}))
+        given = {**self._defaults(), "worker.id": name, **self.settings, **settings}
+        config.write_text(yaml.safe_dump({key: value for key, value in given.items() if value is not None}))
         environment = {VARIABLE: failpoint, DIRECTORY: str(self.points), **self.environment}
         worker = WorkerProcess(config, self.directory / f"{name}.log", environment, name)
         worker.start()

@@ -26,7 +26,7 @@ from sink.config.files import (
     resolve,
     variable_name,
 )
-from sink.config.model import RAW_COLUMNS, Settings, aliases, schema_problem
+from sink.config.model import COLUMNS, RAW_COLUMNS, Settings, aliases, schema_problem
 from sink.config.redaction import HIDDEN, Properties, looks_secret, redact_text
 from sink.config.rules import FOREIGN, IMPLIED, canonical, refusals
 from sink.config.spelling import mistaken_for
@@ -34,8 +34,6 @@ from sink.config.spelling import mistaken_for
 __all__ = ["Settings", "load"]
 
 PASS_THROUGH = ("kafka", "spark", "hoodie")
-COLUMNS = ("schema.ddl", "schema.file")
-"""Settings of which one describes the columns."""
 
 
 def load(path: Path, environ: Mapping[str, str] = os.environ, columns: bool = True) -> Settings:
@@ -111,7 +109,7 @@ def _build(
         problems += _translate(error, entries, path, mentioned)
         raw = RAW_COLUMNS.get(entries["value.format"].text.strip().lower(), "") if "value.format" in entries else ""
         if columns and any(detail["loc"] for detail in error.errors(include_url=False)) and (
-            wrong := schema_problem("schema.ddl" in mentioned, "schema.file" in mentioned, raw)
+            wrong := schema_problem([name for name in COLUMNS if name in mentioned], raw)
         ):
             problems.append(Problem(str(path), wrong))
         return None
@@ -147,7 +145,7 @@ def _schema_problems(entries: Mapping[str, Entry], directory: Path) -> Iterator[
     # Imported here: it pulls in PySpark and Arrow, which a command that loads no settings can do without.
     from sink.schema import parse_ddl
 
-    for name in COLUMNS:
+    for name in ("schema.ddl", "schema.file"):
         entry = entries.get(name)
         if entry is None or not entry.text.strip():
             continue

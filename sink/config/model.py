@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 import socket
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -54,6 +54,7 @@ from sink.config.values import (
 SINCE = "0.1"
 
 Choice = BeforeValidator(lambda value: text(value).lower())
+Capitals = BeforeValidator(lambda value: text(value).upper())
 
 
 def setting(name: str, meaning: str, *, also: tuple[str, ...] = (), fleet: bool = False, **rest: Any) -> Any:
@@ -165,6 +166,20 @@ class Settings(BaseModel):
         "schema.file",
         "File that holds the columns, as DDL or as an Avro schema; relative to the configuration file.",
         default=None,
+    )
+    schema_subject: Text | None = setting(
+        "schema.subject",
+        "Subject of the schema registry whose newest schema, Avro or Protobuf, has the columns: the table follows it.",
+        default=None,
+        fleet=True,
+    )
+    schema_compatibility: Annotated[Literal["NONE", "BACKWARD", "FORWARD", "FULL"], Capitals] = setting(
+        "schema.compatibility",
+        "How the table follows its records' columns. `BACKWARD`: nullable columns are added, and types widen that can."
+        " `FULL`: columns are added, no type changes. `FORWARD`: the table stays as it is. Anything else halts the"
+        " sink, with both schemas. `NONE`: what cannot change stays, and a record that does not fit is a bad record.",
+        default="BACKWARD",
+        fleet=True,
     )
     value_format: Annotated[ValueFormatName, Choice] = setting(
         "value.format",
@@ -446,7 +461,8 @@ class Settings(BaseModel):
     def _one_schema(self, info: ValidationInfo) -> Settings:
         raw = RAW_COLUMNS.get(self.value_format, "")
         needed = (info.context or {}).get("columns", True)
-        if needed and (wrong := schema_problem(bool(self.schema_ddl), self.schema_file is not None, raw)):
+        given = [name for name in COLUMNS if getattr(self, name.replace(".", "_")) is not None]
+        if needed and (wrong := schema_problem(given, raw)):
             raise ValueError(wrong)
         content = self.schema_file.read_text() if self.schema_file else self.schema_ddl or raw
         object.__setattr__(self, "_schema_text", content.strip())
@@ -468,6 +484,11 @@ class Settings(BaseModel):
         own = self.value_format == "avro" and self.schema_text.startswith("{")
         if self.value_schema_file is None and plain and not own:
             raise ValueError(f"value.format={self.value_format} needs the schema of the values: set value.schema.file")
+        if self.schema_subject is not None and self.value_format not in ("avro-confluent", "protobuf-confluent"):
+            raise ValueError(
+                f"schema.subject is for value.format=avro-confluent and protobuf-confluent, not {self.value_format}:"
+                " set schema.ddl, or schema.file"
+            )
         if (self.value_message is not None) != (self.value_format == "protobuf"):
             raise ValueError("value.message goes with value.format=protobuf, and with it alone; set both or none")
         return self
@@ -552,12 +573,16 @@ RAW_COLUMNS = {"string": "value STRING", "bytes": "value BINARY"}
 """What a table of undecoded values has, unless schema.ddl says otherwise."""
 
 
-def schema_problem(ddl: bool, file: bool, raw: str) -> str | None:
-    """`raw`: the columns where neither is needed."""
-    if ddl != file or (raw and not ddl):
+COLUMNS = ("schema.ddl", "schema.file", "schema.subject")
+"""One of them says what the columns are."""
+
+
+def schema_problem(given: Collection[str], raw: str) -> str | None:
+    """`given`: those that are set. `raw`: the columns where none is needed."""
+    if len(given) == 1 or (raw and not given):
         return None
-    found = "both are" if ddl else "neither is"
-    return f"one of schema.ddl and schema.file describes the records, but {found} set; set one"
+    found = f"{' and '.join(given)} are" if given else "none is"
+    return f"one of {', '.join(COLUMNS[:-1])} and {COLUMNS[-1]} describes the records, but {found} set; set one"
 
 
 def _shown(value: Any) -> Any:

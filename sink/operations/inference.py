@@ -9,7 +9,6 @@ registry raises.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections import Counter
@@ -20,25 +19,22 @@ from typing import Any
 import confluent_kafka as ck
 import numpy as np
 import pyarrow as pa
-from fastavro.schema import parse_schema
 from pyspark.sql import types as T
 
 from coordination.errors import ConfigError, SinkError, Unavailable
 from coordination.model import LogView, TopicPartition
 from sink.config import Settings
-from sink.decode.avro_columns import AvroReader
 from sink.decode.column_records import HEADER_BYTES, message_places, schema_ids
 from sink.decode.cursors import Cursors
-from sink.decode.formats import WIRE, referred
-from sink.decode.proto_files import descriptor_set
-from sink.decode.records import TOMBSTONE, SchemaMismatch
-from sink.decode.registry import RegisteredSchema, Registry, UnknownSchema, registry
+from sink.decode.formats import WIRE
+from sink.decode.records import TOMBSTONE
+from sink.decode.registry import Registry, UnknownSchema, registry
 from sink.kafka import DEFAULTS, AccessDenied, Log
 from sink.schema import parse_ddl
-from sink.schema.avro import struct_of_avro
 from sink.schema.ddl import to_ddl
 from sink.schema.inference import infer_json, nameable
 from sink.schema.protobuf import columns_of_message
+from sink.schema.registered import Registered, columns_of_avro, columns_of_registered, nullable
 from sink.write.shape import registry_access, value_format
 
 GROUP = "sink-infer"
@@ -47,7 +43,6 @@ QUIET_SECONDS = 30.0
 BATCH = 1000
 MOST_BYTES = 256 * 1024**2
 """A sample ends here, whatever was asked for: it is held in memory."""
-_PRIMITIVE = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 
 # librdkafka repeats on standard error what the exceptions below already say.
 _QUIET = logging.getLogger("sink.infer.librdkafka")
@@ -204,58 +199,6 @@ def _of_avro(settings: Settings, topics: Sequence[str], sample: Sample) -> _Draf
     return _of_registry(settings, topics, sample)
 
 
-def columns_of_avro(text: str, references: Sequence[str], remarks: list[str]) -> T.StructType:
-    """Fields that can be columns; the remarks tell what is left out. Raises ConfigError for what is no record."""
-    try:
-        AvroReader(text, T.StructType([]), references)
-    except SchemaMismatch as error:
-        raise ConfigError(f"{error}; its values cannot be columns") from None
-    named: dict[str, Any] = {}
-    for each in references:
-        parse_schema(json.loads(each), named)
-    # Types that are named and used again are written out where they are used, as `struct_of_avro` needs them.
-    whole: Any = parse_schema(json.loads(text), named, expand=True)
-    fields = _fitting(whole, "", remarks)
-    return _struct_of(fields) if fields else T.StructType([])
-
-
-def _struct_of(fields: list[dict[str, Any]]) -> T.StructType:
-    return struct_of_avro(json.dumps({"type": "record", "name": "record", "fields": fields}))
-
-
-def _fitting(record: Mapping[str, Any], path: str, remarks: list[str]) -> list[dict[str, Any]]:
-    """The fields of a record that can be columns, without what cannot be one in them."""
-    kept = []
-    for each in record["fields"]:
-        name, inner = each["name"], f"{path}{each['name']}"
-        try:
-            found = {"name": name, "type": _without_misfits(each["type"], inner, remarks)}
-            _struct_of([found])
-        except ConfigError as error:
-            remarks.append(f"left out: {inner}: {str(error).removeprefix('schema: ').removeprefix(f'{name}: ')}")
-        else:
-            kept.append(found)
-    return kept
-
-
-def _without_misfits(kind: Any, path: str, remarks: list[str]) -> Any:
-    if isinstance(kind, list):
-        return [_without_misfits(branch, path, remarks) for branch in kind] if len(kind) <= 2 else kind
-    if isinstance(kind, str) and kind not in _PRIMITIVE:
-        raise ConfigError(f"{kind} contains itself, which no column can")
-    if not isinstance(kind, dict):
-        return kind
-    if kind["type"] == "array":
-        return {**kind, "items": _without_misfits(kind["items"], f"{path}[]", remarks)}
-    if kind["type"] == "map":
-        return {**kind, "values": _without_misfits(kind["values"], f"{path}{{}}", remarks)}
-    if kind["type"] == "record":
-        return {**kind, "fields": _fitting(kind, f"{path}.", remarks)}
-    if isinstance(kind["type"], (dict, list)):
-        return {**kind, "type": _without_misfits(kind["type"], path, remarks)}
-    return kind
-
-
 # Protobuf
 
 
@@ -269,14 +212,6 @@ def _of_protobuf(settings: Settings, topics: Sequence[str], sample: Sample) -> _
 
 
 # A registry's
-
-
-@dataclass(frozen=True, slots=True)
-class _Named:
-    """A schema of the registry, and of Protobuf the message in it."""
-
-    schema: RegisteredSchema
-    place: tuple[int, ...] = (0,)
 
 
 def _of_registry(settings: Settings, topics: Sequence[str], sample: Sample) -> _Draft:
@@ -295,18 +230,18 @@ def _of_registry(settings: Settings, topics: Sequence[str], sample: Sample) -> _
     else:
         # Ids rise; of one schema's messages the one that most records are.
         schema_id, place = max(named, key=lambda each: (each[0], named[each]))
-        newest = _Named(asked.schema(schema_id), place)
-    origin, columns = _columns_of(newest, kind, remarks)
+        newest = Registered(asked.schema(schema_id), place)
+    origin, columns = columns_of_registered(newest, kind, remarks)
     for schema_id, place in sorted(set(named) - {(newest.schema.id, newest.place)}, reverse=True):
         try:
-            other, more = _columns_of(_Named(asked.schema(schema_id), place), kind, [])
+            other, more = columns_of_registered(Registered(asked.schema(schema_id), place), kind, [])
         except (ConfigError, UnknownSchema) as error:
             remarks.append(f"schema id {schema_id} ({named[schema_id, place]:,} records) cannot be used: {error}")
             continue
         lost = [name for name in more.names if name not in columns.names]
         said = f"has also {', '.join(lost)}, of which no column is made" if lost else "has no other fields"
         remarks.append(f"{other} ({named[schema_id, place]:,} records) {said}")
-    return _Draft(_nullable(columns), origin, remarks)
+    return _Draft(nullable(columns), origin, remarks)
 
 
 def _named(values: Sequence[bytes | None], places: bool) -> Counter[tuple[int, tuple[int, ...]]]:
@@ -319,7 +254,7 @@ def _named(values: Sequence[bytes | None], places: bool) -> Counter[tuple[int, t
     return Counter((int(i), known[c]) for i, c in zip(ids[good], codes[good].tolist(), strict=True))
 
 
-def _latest(asked: Registry, topics: Sequence[str], sample: Sample, places: bool) -> _Named:
+def _latest(asked: Registry, topics: Sequence[str], sample: Sample, places: bool) -> Registered:
     """For topics without a record that names a schema."""
     if sample.values:
         reasons = _headers(sample.values, places)
@@ -331,32 +266,9 @@ def _latest(asked: Registry, topics: Sequence[str], sample: Sample, places: bool
     if len(topics) > 1:
         _require_records(topics, sample)
     try:
-        return _Named(asked.latest(f"{topics[0]}-value"))
+        return Registered(asked.latest(f"{topics[0]}-value"))
     except UnknownSchema as error:
         raise ConfigError(f"{topics[0]} has no record to infer columns from, and the {error}") from None
-
-
-def _columns_of(named: _Named, kind: str, remarks: list[str]) -> tuple[str, T.StructType]:
-    schema = named.schema
-    where = f"schema id {schema.id}"
-    if schema.kind != kind:
-        raise ConfigError(f"{where} is one of {schema.kind}, and value.format says {kind}; correct value.format")
-    if kind == "AVRO":
-        try:
-            return where, columns_of_avro(schema.text, referred(schema), remarks)
-        except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from None
-    name, columns, said = columns_of_message(descriptor_set(schema), named.place)
-    remarks += said
-    return f"{name} of {where}", columns
-
-
-def _nullable(kind: Any) -> Any:
-    if isinstance(kind, T.StructType):
-        return T.StructType([T.StructField(each.name, _nullable(each.dataType)) for each in kind.fields])
-    if isinstance(kind, T.ArrayType):
-        return T.ArrayType(_nullable(kind.elementType))
-    return T.MapType(kind.keyType, _nullable(kind.valueType)) if isinstance(kind, T.MapType) else kind
 
 
 # The sample

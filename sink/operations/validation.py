@@ -249,7 +249,7 @@ def _table(settings: Settings, schema: TableSchema | None) -> Iterator[Finding]:
     )
     wrong = list(misfits(settings, found.properties))
     if schema is not None and found.schema is not None:
-        wrong += filter(None, [columns_misfit(json.dumps(found.schema), schema)])
+        wrong += filter(None, [columns_misfit(json.dumps(found.schema), schema, settings)])
     for sentence in wrong:
         yield Finding("table", f"{settings.base_path}: {sentence}", wrong=True)
 

@@ -6,8 +6,9 @@ Voided by a table whose columns were changed behind the sink. Raises ConfigError
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from pyspark.sql import types as T
 from coordination.errors import ConfigError
 from sink.schema.avro import AVRO_NAME, avro_schema, struct_of_avro
 from sink.schema.ddl import parse_struct
+from sink.schema.held import held, held_struct
 
 RESERVED_PREFIXES = ("_hoodie_", "_kafka_")
 META_COLUMNS = (
@@ -68,10 +70,8 @@ class TableSchema:
     @cached_property
     def spark(self) -> T.StructType:
         """The whole table as Spark reads it back. Avro has no 8 and 16 bit integers: they are read as int."""
-        widened = _widen(self.values)
-        assert isinstance(widened, T.StructType)
         generated = [T.StructField(name, T.StringType()) for name in self.generated]
-        return T.StructType(widened.fields + self.added.fields + generated)
+        return T.StructType(held_struct(self.values).fields + self.added.fields + generated)
 
     @cached_property
     def added(self) -> T.StructType:
@@ -81,9 +81,18 @@ class TableSchema:
         return T.StructType([*(PROVENANCE.fields if self.provenance else []), *key, *headers])
 
     @cached_property
+    def columns(self) -> str:
+        """The value columns as a text that `with_columns` takes: of DDL it would lose which elements may be null."""
+        return str(self.values.json())
+
+    def with_columns(self, text: str) -> TableSchema:
+        """The same table with these value columns; with none, as it is."""
+        return replace(self, values=T.StructType.fromJson(json.loads(text))) if text else self
+
+    @cached_property
     def fields(self) -> pa.Schema:
         """The value columns in the types the table holds."""
-        return arrow_schema(_widen(self.values))
+        return arrow_schema(held_struct(self.values))
 
     @cached_property
     def declared(self) -> pa.Schema:
@@ -160,23 +169,11 @@ def arrow_type(kind: T.DataType) -> pa.DataType:
 
 def held_type(kind: T.DataType) -> pa.DataType:
     """The type in which the table holds what is declared so."""
-    return arrow_type(_widen(kind))
+    return arrow_type(held(kind))
 
 
 def _arrow_field(field: T.StructField) -> pa.Field:
     return pa.field(field.name, arrow_type(field.dataType), field.nullable)
-
-
-def _widen(kind: T.DataType) -> T.DataType:
-    if isinstance(kind, (T.ByteType, T.ShortType)):
-        return T.IntegerType()
-    if isinstance(kind, T.ArrayType):
-        return T.ArrayType(_widen(kind.elementType), kind.containsNull)
-    if isinstance(kind, T.MapType):
-        return T.MapType(kind.keyType, _widen(kind.valueType), kind.valueContainsNull)
-    if isinstance(kind, T.StructType):
-        return T.StructType([T.StructField(f.name, _widen(f.dataType), f.nullable) for f in kind.fields])
-    return kind
 
 
 def _check_names(kind: T.DataType, path: str) -> None:

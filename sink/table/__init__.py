@@ -20,12 +20,14 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from coordination.codec import encode_checkpoint
-from coordination.errors import Conflict, OutcomeUnknown, Unavailable
+from coordination.errors import ConfigError, Conflict, OutcomeUnknown, TableError, Unavailable
 from coordination.model import Checkpoint, InstantState, TableView
 from sink.config import Settings
 from sink.java_errors import causes, message
 from sink.schema import TableSchema
-from sink.table.creation import create_or_verify
+from sink.schema.avro import avro_schema
+from sink.schema.evolution import Compatibility, Misfit, evolved
+from sink.table.creation import columns_of_table, create_or_verify
 from sink.table.gateway import Hudi
 from sink.table.options import commit_options
 from sink.table.services import run_services, sweep
@@ -64,16 +66,20 @@ class Table:
         avro = schema.avro(settings.table_name)
         self._hudi = Hudi(spark, settings.base_path, avro, commit_options(settings))
         self._timeline = Timeline(self._hudi, settings.name)
+        self.columns = schema.spark
+        """The table's, without Hudi's own, when they were last looked at."""
 
     def ensure(self) -> None:
         """Creates the table, or verifies that the one at the base path is as configured. Any number at a
         time.
         """
         with self._reading():
-            create_or_verify(self._hudi, self._settings, self._schema, self._locks)
+            self.columns = create_or_verify(self._hudi, self._settings, self._schema, self._locks)
 
     def view(self, instants: Collection[str] = ()) -> TableView:
-        return self._timeline.view(instants)
+        view = self._timeline.view(instants)
+        self._look_at_columns()
+        return view
 
     def begin(self, number: int, epoch: int) -> str:
         """A pending instant that carries this sink's name and the transaction's number from its first file
@@ -94,10 +100,15 @@ class Table:
         )
 
     def complete(
-        self, instant: str, stats: Sequence[str], checkpoint: Checkpoint, guard: Callable[[TableView], None]
+        self,
+        instant: str,
+        stats: Sequence[str],
+        checkpoint: Checkpoint,
+        guard: Callable[[TableView], None],
+        columns: str = "",
     ) -> TableOutcome:
         """Completes the instant with all stats and the checkpoint. `guard` raises to refuse; the instant
-        stays pending.
+        stays pending. The table's columns become what holds `columns` too, in which the stats' files were written.
         """
         with self._reading():
             parsed = self._hudi.write_stats(stats)
@@ -110,10 +121,11 @@ class Table:
                 return settled
             with self._reading():
                 self._hudi.beat(instant)
+            avro = self._columns_with(columns)
             guard(view)
             try:
                 with self._unobstructed():
-                    self._hudi.commit_stats(instant, parsed, extra)
+                    self._hudi.commit_stats(instant, parsed, extra, avro)
             except (Py4JError, OSError) as error:
                 return self._outcome(instant, error)
         return TableOutcome.COMPLETED
@@ -152,6 +164,27 @@ class Table:
         """For a coordinator that was deposed: its instants are now another's to keep alive."""
         with self._reading():
             self._hudi.stop_beating()
+
+    def _look_at_columns(self) -> None:
+        with self._reading():
+            found = self._hudi.table_schema(self._timeline.meta)
+        if found is not None:
+            try:
+                self.columns = columns_of_table(found)
+            except ConfigError as error:
+                raise TableError(
+                    f"{self._settings.base_path}: the table has columns that the sink cannot write: {error}"
+                ) from error
+
+    def _columns_with(self, columns: str) -> str:
+        """As Avro, what the table's columns become. Under the lock: nobody else changes them meanwhile."""
+        self._look_at_columns()
+        try:
+            wanted = self._schema.with_columns(columns).spark if columns else self.columns
+            self.columns = evolved(self.columns, wanted, Compatibility.BACKWARD)
+        except Misfit as error:
+            raise TableError(f"{self._settings.base_path}: the table was changed by others: {error}") from error
+        return avro_schema(self.columns, self._settings.table_name)
 
     def _roll_back(self, instant: str) -> None:
         state = self._timeline.state(instant)

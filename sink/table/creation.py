@@ -7,7 +7,6 @@ under the table lock. Raises TableError; what py4j raises passes through.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 
@@ -17,6 +16,7 @@ from coordination.errors import ConfigError, TableError
 from sink.config import Settings
 from sink.schema import META_COLUMNS, TableSchema
 from sink.schema.avro import struct_of_avro
+from sink.schema.evolution import Compatibility, Misfit, evolved
 from sink.table.gateway import TABLE_VERSION, Hudi
 from sink.table.options import (
     key_generator,
@@ -33,7 +33,8 @@ PARQUET = "PARQUET"
 Locks = Callable[[], AbstractContextManager[None]]
 
 
-def create_or_verify(hudi: Hudi, settings: Settings, schema: TableSchema, locks: Locks) -> None:
+def create_or_verify(hudi: Hudi, settings: Settings, schema: TableSchema, locks: Locks) -> T.StructType:
+    """The table's columns, without Hudi's own."""
     require_usable(settings, schema)
     if not _is_table(hudi):
         with locks():
@@ -41,7 +42,7 @@ def create_or_verify(hudi: Hudi, settings: Settings, schema: TableSchema, locks:
             if not _is_table(hudi):
                 _refuse_anything_else(hudi)
                 _create(hudi, settings, schema)
-    _verify(hudi, settings, schema)
+    return _verify(hudi, settings, schema)
 
 
 def _is_table(hudi: Hudi) -> bool:
@@ -87,13 +88,15 @@ def _create(hudi: Hudi, settings: Settings, schema: TableSchema) -> None:
     hudi.init_table()
 
 
-def _verify(hudi: Hudi, settings: Settings, schema: TableSchema) -> None:
+def _verify(hudi: Hudi, settings: Settings, schema: TableSchema) -> T.StructType:
     meta = hudi.meta_client()
     wrong = next(misfits(settings, hudi.json(meta.getTableConfig().getProps())), None)
-    if wrong is None and (found := hudi.table_schema(meta)) is not None:
-        wrong = columns_misfit(json.dumps(json.loads(found)), schema)
+    found = hudi.table_schema(meta)
+    if wrong is None and found is not None:
+        wrong = columns_misfit(found, schema, settings)
     if wrong is not None:
         raise TableError(f"{hudi.base_path}: {wrong}")
+    return schema.spark if found is None else columns_of_table(found)
 
 
 def misfits(settings: Settings, has: Mapping[str, str]) -> Iterator[str]:
@@ -181,32 +184,31 @@ def _partition_fields(has: Mapping[str, str]) -> str:
     )
 
 
-def columns_misfit(avro: str, schema: TableSchema) -> str | None:
-    """How a table's columns, as Avro in JSON, differ from the schema."""
+def columns_misfit(avro: str, schema: TableSchema, settings: Settings) -> str | None:
+    """Why a table's columns, as Avro in JSON, cannot become what the schema asks for."""
     try:
-        struct = struct_of_avro(avro)
+        has = columns_of_table(avro)
     except ConfigError as error:
         return f"the table has columns that the sink cannot write: {error}"
-    has = {field.name: field.dataType for field in struct.fields if field.name not in META_COLUMNS}
-    wants = {field.name: field.dataType for field in schema.spark.fields}
-    differences = [
-        _difference(name, has, wants) for name in {**wants, **has} if _plain(has.get(name)) != _plain(wants.get(name))
-    ]
-    if not differences:
+    if settings.schema_subject is not None:
+        # The columns are looked up for each transaction, which is not made with any that do not fit.
         return None
+    try:
+        evolved(has, schema.spark, Compatibility(settings.schema_compatibility))
+    except Misfit as error:
+        return f"{error}\ncorrect schema.ddl or schema.file, or change the table with Spark SQL"
+    # Whoever writes columns down means them: one that is missing is as likely a name that was misspelt.
+    known = {name.lower() for name in schema.spark.names}
+    unnamed = [field for field in has.fields if field.name.lower() not in known]
+    if not unnamed:
+        return None
+    shown = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in unnamed)
     return (
-        f"the table's columns do not fit the schema: {'; '.join(differences)}; correct schema.ddl or schema.file,"
-        " or change the table with Spark SQL"
+        f"the table's columns do not fit the schema: {shown} {'is' if len(unnamed) == 1 else 'are'} in the table, not"
+        " in the schema; correct schema.ddl or schema.file, or change the table with Spark SQL"
     )
 
 
-def _plain(kind: T.DataType | None) -> str | None:
-    return None if kind is None else kind.simpleString()
-
-
-def _difference(name: str, has: Mapping[str, T.DataType], wants: Mapping[str, T.DataType]) -> str:
-    if name not in has:
-        return f"{name} {wants[name].simpleString()} is not in the table"
-    if name not in wants:
-        return f"{name} {has[name].simpleString()} is in the table, not in the schema"
-    return f"{name} is {has[name].simpleString()} in the table, {wants[name].simpleString()} in the schema"
+def columns_of_table(avro: str) -> T.StructType:
+    """Without Hudi's own. Raises ConfigError."""
+    return T.StructType([field for field in struct_of_avro(avro).fields if field.name not in META_COLUMNS])

@@ -168,7 +168,10 @@ class Hudi:
         kinds = factory.constructCollectionType(self.jvm.java.lang.Class.forName("java.util.ArrayList"), kind)
         return self.mapper.readValue(f"[{','.join(stats)}]", kinds)
 
-    def commit_stats(self, instant: str, stats: Any, extra: Mapping[str, str]) -> None:
+    def commit_stats(self, instant: str, stats: Any, extra: Mapping[str, str], avro: str = "") -> None:
+        """`avro`: what the commit says the table's schema is, by default that of this object."""
+        # The client reads it from the very configuration that it was made with.
+        self.config.setSchema(avro or self._avro)
         self.client.setOperationType(self.bulk_insert)
         self.client.commitStats(instant, stats, self.option(self.java_map(extra)), COMMIT)
 

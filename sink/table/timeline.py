@@ -88,6 +88,11 @@ class Timeline:
         self._archived: tuple[Checkpoint, Instant] | None = None
         self._archive_read: set[Instant] = set()
 
+    @property
+    def meta(self) -> Any:
+        """Hudi's meta client, with the active timeline as it was last read."""
+        return self._meta
+
     def view(self, instants: Collection[str], now: Snapshot | None = None) -> TableView:
         now = now or self.snapshot()
         states = {instant: self._state(now, instant) for instant in instants}

@@ -49,11 +49,12 @@ class ArrowEngine:
         self._shape.format.decoder(self._schema)
         open_storage(self._settings.base_path, access_of(self._settings.spark))
 
-    def write(self, instant: str, slices: Sequence[Slice]) -> Written:
+    def write(self, instant: str, slices: Sequence[Slice], columns: str = "") -> Written:
         context = self._spark.sparkContext
         context.setJobGroup(instant, f"{self._settings.name}: {len(slices)} slices under {instant}", True)
         try:
-            reports = self._run(self._batches.session(slices), instant, tuple(slices))
+            task = self._task(instant, tuple(slices), columns)
+            reports = self._run(self._batches.session(slices), task)
         except (Py4JJavaError, PySparkException) as error:
             self._batches.failed(slices, error)
             lost = data_loss(error, slices)
@@ -65,14 +66,14 @@ class ArrowEngine:
     def cancel(self, instant: str) -> None:
         self._spark.sparkContext.cancelJobGroup(instant)
 
-    def _run(self, session: SparkSession, instant: str, slices: tuple[Slice, ...]) -> list[Row]:
-        frame = read_slices(session, self._settings, slices)
-        columns = columns_needed(self._schema)
-        if len({each.topic for each in slices}) > 1:
+    def _run(self, session: SparkSession, task: WriteTask) -> list[Row]:
+        frame = read_slices(session, self._settings, task.slices)
+        columns = columns_needed(task.shape.schema)
+        if len({each.topic for each in task.slices}) > 1:
             columns.append("topic")
-        return frame.select(*columns).mapInArrow(partial(run, self._task(instant, slices)), REPORT).collect()
+        return frame.select(*columns).mapInArrow(partial(run, task), REPORT).collect()
 
-    def _task(self, instant: str, slices: tuple[Slice, ...]) -> WriteTask:
+    def _task(self, instant: str, slices: tuple[Slice, ...], columns: str) -> WriteTask:
         settings = self._settings
         partitioned = bool(partition_columns(settings))
         buffer = _SORT_BUFFER_BYTES if partitioned else min(_BUFFER_BYTES, max(1 << 20, settings.file_max_bytes))
@@ -82,7 +83,7 @@ class ArrowEngine:
             table=settings.table_name,
             instant=instant,
             slices=slices,
-            shape=self._shape,
+            shape=self._shape.with_columns(columns),
             meta_fields=populate_meta_fields(settings),
             codec=arrow_codec(settings),
             limits=Limits(settings.file_max_bytes, settings.open_files_max, buffer),

@@ -32,8 +32,9 @@ class Engine(Protocol):
         """Refuses, with ConfigError, settings that this engine cannot serve."""
         ...
 
-    def write(self, instant: str, slices: Sequence[Slice]) -> Written:
-        """Writes the slices' files. The Spark job runs in the job group named by the instant."""
+    def write(self, instant: str, slices: Sequence[Slice], columns: str = "") -> Written:
+        """Writes the slices' files, with the columns that `TableSchema.columns` names, by default those it was made
+        with. The Spark job runs in the job group named by the instant."""
         ...
 
     def cancel(self, instant: str) -> None:

@@ -7,7 +7,7 @@ rows that wait to be written would otherwise hold the whole batch in memory, the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +38,10 @@ class RowShape:
     format: ValueFormat
     keys: RecordKeys
     paths: PartitionPaths
+
+    def with_columns(self, columns: str) -> RowShape:
+        """As `TableSchema.with_columns`."""
+        return replace(self, schema=self.schema.with_columns(columns))
 
 
 def columns_needed(schema: TableSchema) -> list[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple, NoReturn
 
 import numpy as np
@@ -59,8 +59,7 @@ class RowEngine:
         self._settings = settings
         self._schema = schema
         self._shape = row_shape(settings, schema)
-        avro = schema.avro(settings.table_name)
-        self._hudi = Hudi(spark, settings.base_path, avro, commit_options(settings))
+        self._hudi = lru_cache(2)(partial(_hudi, spark, settings))
         self._batches = BatchSizes(spark, settings)
 
     def check(self) -> None:
@@ -68,16 +67,17 @@ class RowEngine:
         require_usable(self._settings, self._schema, "hudi")
         self._shape.format.decoder(self._schema)
 
-    def write(self, instant: str, slices: Sequence[Slice]) -> Written:
+    def write(self, instant: str, slices: Sequence[Slice], columns: str = "") -> Written:
         context = self._spark.sparkContext
         context.setJobGroup(instant, f"{self._settings.name}: {len(slices)} slices under {instant}", True)
         counts = context.accumulator({}, _MergedCounts())
-        task = DecodeTask(tuple(slices), self._shape)
+        task = DecodeTask(tuple(slices), self._shape.with_columns(columns))
+        schema = task.shape.schema
         try:
             frame = read_slices(self._batches.session(slices), self._settings, slices)
-            frame = frame.select("topic", *columns_needed(self._schema))
-            rows = frame.mapInArrow(partial(decode, task, counts), self._schema.spark)
-            stats = self._hudi.bulk_insert_rows(rows._jdf, instant)
+            frame = frame.select("topic", *columns_needed(schema))
+            rows = frame.mapInArrow(partial(decode, task, counts), schema.spark)
+            stats = self._hudi(schema.avro(self._settings.table_name)).bulk_insert_rows(rows._jdf, instant)
         except (Py4JJavaError, PySparkException) as error:
             named = _named(error, slices)
             if named is None:
@@ -92,6 +92,9 @@ class RowEngine:
 
     def cancel(self, instant: str) -> None:
         self._spark.sparkContext.cancelJobGroup(instant)
+
+def _hudi(spark: SparkSession, settings: Settings, avro: str) -> Hudi:
+    return Hudi(spark, settings.base_path, avro, commit_options(settings))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What the settings say of the rows: columns, format of the values, record keys, table partitions.
 
-Reads the file of value.schema.file. Raises ConfigError.
+Reads the file of value.schema.file, and asks the registry for the columns of schema.subject. Raises ConfigError.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from dataclasses import replace
 
 from pyspark.sql import types as T
 
+from coordination.errors import ConfigError
 from sink.config import Settings
-from sink.decode.formats import ValueFormat
+from sink.decode.formats import WIRE, ValueFormat
 from sink.decode.proto_files import descriptor_set_of_file
-from sink.decode.registry import RegistryAccess
+from sink.decode.registry import RegistryAccess, registry
 from sink.schema import TableSchema, parse_ddl
+from sink.schema.inference import nameable
+from sink.schema.registered import Registered, columns_of_registered, nullable
 from sink.table.options import partition_columns, partition_paths, partition_time
 from sink.write.record_columns import RowShape
 from sink.write.record_keys import DEFAULT_KEY, RecordKeys
@@ -22,11 +25,29 @@ _KEYS: dict[str, T.StringType | T.BinaryType] = {"string": T.StringType(), "byte
 
 
 def table_schema(settings: Settings, place: str = "schema") -> TableSchema:
-    """`place` is what an error names as the text's origin."""
-    schema = parse_ddl(settings.schema_text, settings.provenance, place)
+    """`place` is what an error names as the text's origin. Those of schema.subject are as the registry has them now:
+    raises what it raises."""
+    if settings.schema_subject is None:
+        schema = parse_ddl(settings.schema_text, settings.provenance, place)
+    else:
+        schema = TableSchema(newest_columns(settings, settings.schema_subject), settings.provenance)
     time = partition_time(settings)
     generated = () if time is None else (time.name,)
     return replace(schema, key=_KEYS.get(settings.key_format), headers=settings.headers, generated=generated)
+
+
+def newest_columns(settings: Settings, subject: str) -> T.StructType:
+    """Nullable throughout: a column that is NOT NULL would halt the sink once records have its field no more."""
+    access = registry_access(settings)
+    assert access is not None
+    newest = Registered(registry(access).latest(subject))
+    kind = settings.value_format.removesuffix(WIRE).upper()
+    remarks: list[str] = []
+    origin, found = columns_of_registered(newest, kind, remarks)
+    columns = nameable(found, remarks)
+    if not columns.fields:
+        raise ConfigError(f"schema.subject {subject}: {origin} has no field that can be a column")
+    return nullable(columns)
 
 
 def row_shape(settings: Settings, schema: TableSchema) -> RowShape:

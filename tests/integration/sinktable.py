@@ -38,7 +38,7 @@ def make_settings(place: Path, kafka: str, topic: str, ddl: str, **more: str) ->
     return load(file, {})
 
 
-def produce(kafka: str, topic: str, values: Sequence[bytes | None], partition: int = 0) -> None:
+def produce(kafka: str, topic: str, values: Sequence[bytes | str | None], partition: int = 0) -> None:
     producer = Producer({"bootstrap.servers": kafka, "linger.ms": 20, "message.max.bytes": 20_000_000})
     for number, value in enumerate(values):
         producer.produce(

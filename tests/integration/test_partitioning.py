@@ -16,20 +16,16 @@ import psutil
 import pyarrow as pa
 import pytest
 from hudi import HudiTableBuilder
-from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from coordination.errors import ConfigError, TableError
-from sink.config import Settings
 from sink.table import Table, TableOutcome
 from sink.table.lock import TableLocks
-from sink.write.arrow_engine import ArrowEngine
-from sink.write.engine import Written
 from sink.write.partition_times import PRESETS, PartitionTime
-from sink.write.row_engine import RowEngine
 from sink.write.shape import table_schema
 from sink.write.slice_files import METAFILE
+from tests.integration.landing_kit import Landing
 from tests.integration.sinktable import make_settings, produce, slices_of, stats_of
 from tests.integration.table_kit import allow, checkpoint, connected
 from tests.processes import family, peak_megabytes
@@ -53,30 +49,6 @@ def event(number: int) -> dict[str, Any]:
         "day_of": f"{at:%Y-%m-%d}",
         "ms": second * 1000 - 1,
     }
-
-
-class Landing:
-    """A table of its own in a session, with its engine."""
-
-    def __init__(self, spark: SparkSession, given: Settings, client: KazooClient) -> None:
-        self.spark = spark
-        self.settings = given
-        self.schema = table_schema(given)
-        self.table = Table(spark, given, self.schema, TableLocks(client, given))
-        self.table.ensure()
-        self.engine = (ArrowEngine if given.engine == "arrow" else RowEngine)(spark, given, self.schema)
-
-    def land(self, number: int, topic: str, start: int, end: int) -> Written:
-        instant = self.table.begin(number, 1)
-        written = self.engine.write(instant, slices_of(topic, (0, start, end)))
-        assert sum(result.records for result in written.results) == end - start
-        outcome = self.table.complete(instant, written.stats, checkpoint(number), allow)
-        assert outcome is TableOutcome.COMPLETED
-        return written
-
-    def read(self, metadata: bool = True) -> Any:
-        reader = self.spark.read.format("hudi").option("hoodie.metadata.enable", str(metadata).lower())
-        return reader.load(self.settings.base_path)
 
 
 MakeLanding = Callable[..., Landing]

@@ -21,6 +21,7 @@ from coordination.keeper import Keeper
 from coordination.messages import Begin, Complete, Done, FindHeld, Operation, Outcome, ReadTable, Request, RollBack
 from coordination.model import InstantState, Slice, TableView
 from coordination.tree import Create
+from sink.columns import Columns
 from sink.kafka import Log
 from sink.metrics import Metrics
 from sink.runtime import CoordinatorPerformer
@@ -57,7 +58,9 @@ class Real:
         self._keeper = Keeper(client, f"/sink/{SINK}", lambda: None)
         self._keeper.bootstrap("digest")
         self._keeper.write((Create(LOCK),))
-        self._performer = CoordinatorPerformer(self._keeper, driver.table, cast(Log, None), LOCK, Metrics(SINK))
+        self._performer = CoordinatorPerformer(
+            self._keeper, driver.table, cast(Log, None), cast(Columns, None), LOCK, Metrics(SINK)
+        )
 
     def perform(self, operation: Operation) -> Outcome:
         outcome = self._performer.perform(Request(1, operation))

@@ -8,6 +8,7 @@ stop before and after every request, and its last requests still arrive.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from coordination import tree
@@ -31,7 +32,7 @@ from coordination.messages import (
     Write,
     WriteSlices,
 )
-from coordination.model import Failure, FailureKind, SliceResult, WriteStatus
+from coordination.model import Failure, FailureKind, LogView, SliceResult, WriteStatus
 from coordination.participant import Participant
 from tests.simulation.invariants import Violation
 from tests.simulation.table import stat_of
@@ -139,7 +140,7 @@ class Effects:
             case ReadTable(instants=instants):
                 then(Done(world.table.view(instants)))
             case ReadLog(topics=topics):
-                then(Done(world.log.view(topics)))
+                self._look_up_columns(world.log.view(topics), then)
             case Write():
                 then(self._write(machine, op))
             case Begin(number=number, epoch=epoch):
@@ -154,6 +155,14 @@ class Effects:
                 self._complete(self._process.locks[id_of(machine)], op, then)
             case _:
                 raise AssertionError(op)
+
+    def _look_up_columns(self, seen: LogView, then: Callable[[Outcome], None]) -> None:
+        """The registry is asked when the log's ends are known, and producers go on meanwhile."""
+        world = self._world
+        if world.profile.evolutions:
+            world.after(self._gap(), lambda: then(Done(replace(seen, columns=str(world.log.schema)))))
+        else:
+            then(Done(seen))
 
     def _epoch(self) -> int | None:
         seen = self._world.tree()
@@ -254,7 +263,9 @@ class Effects:
             if "table" in self._process.cut or self._process.poisoned or (broken and not pieces) or (full and results):
                 self._answer(machine, request, Failed("storage refused", None))
                 return
-            world.table.write_file(op.instant, piece)
+            if int(op.columns or 0) < world.log.newest_schema(piece):
+                raise Violation("every column of a record is written", f"{piece} with the columns {op.columns!r}")
+            world.table.write_file(op.instant, piece, op.columns)
             results.append(SliceResult(piece, *world.log.read(piece)))
             world.after(rng.random() * pace, step)
 

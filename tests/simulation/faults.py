@@ -70,6 +70,8 @@ class Profile:
     """How many offsets a worker can write at once before its memory is full; 0: any number."""
     flush_bytes: int | None
     allow_empty: bool
+    evolutions: float
+    """Producers register a schema with more columns, and use it at once."""
     small_multis: bool
     """Whether ZooKeeper's limits are set so low that plans, statuses and shards need several multis."""
 
@@ -137,6 +139,7 @@ def draw(rng: Random) -> Profile:
         capacity=later.randint(2 * slice_records, 200) if later.random() < 0.1 else 0,
         flush_bytes=None,
         allow_empty=False,
+        evolutions=0.0,
     )
     if drawn.twins:
         # Workers that keep failing are left out by their id: who shares it is left out too, and so neither is.
@@ -150,4 +153,5 @@ def draw(rng: Random) -> Profile:
         drawn,
         flush_bytes=later.choice((5_000, 50_000)) if later.random() < 0.2 else None,
         allow_empty=later.random() < 0.05,
+        evolutions=later.random() * harsh if later.random() < 0.3 else 0.0,
     )

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from coordination.errors import Corrupt
+from coordination.messages import Complete
 from coordination.model import (
     NO_TRANSACTION,
     Checkpoint,
@@ -317,7 +318,8 @@ class Invariants:
 
     # The table
 
-    def completing(self, instant: SimInstant, stats: Collection[str], checkpoint: Checkpoint) -> None:
+    def completing(self, instant: SimInstant, op: Complete) -> None:
+        stats, checkpoint = op.stats, op.checkpoint
         if instant.checkpoint is not None:
             again = (tuple(stats), checkpoint.number, checkpoint.ends, checkpoint.gaps)
             first = instant.checkpoint
@@ -338,6 +340,8 @@ class Invariants:
             raise Violation("all files of a commit are there", f"{instant.name}: {sorted(missing)}")
         if len(set(stats)) != len(stats):
             raise Violation("one instant, one content", f"{instant.name}")
+        if instant.columns - {op.columns}:
+            raise Violation("a commit names the columns of its files", f"{instant.name}: {op.columns!r}")
         for stat in stats:
             piece = slice_of(stat)
             self.origin.setdefault(piece.source, piece.start)

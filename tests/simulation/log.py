@@ -1,4 +1,6 @@
-"""A Kafka log in memory: partitions grow, have holes, lose their oldest records, are added or recreated."""
+"""A Kafka log in memory: partitions grow, have holes, lose their oldest records, are added or recreated. With it the
+registry of its records' schemas.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,17 @@ class _Partition:
     start: int = 0
     end: int = 0
     holes: set[int] = field(default_factory=set)
+    schemas: list[tuple[int, int]] = field(default_factory=list)
+    """The offset from which on records are of a schema, and its number; both rise."""
 
 
 class SimLog:
-    """`holes` are offsets that never become records: transaction markers, aborted or compacted records."""
+    """`holes` are offsets that never become records: transaction markers, aborted or compacted records. `schema` is the
+    number of the newest schema; what comes later has what was there before."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
+        self.schema = 0
         self.ids: dict[str, str] = {}
         self.partitions: dict[TopicPartition, _Partition] = {}
 
@@ -32,6 +38,8 @@ class SimLog:
         for offset in range(partition.end, partition.end + offsets):
             if rng.random() < hole:
                 partition.holes.add(offset)
+        if self.schema and (not partition.schemas or partition.schemas[-1][1] != self.schema):
+            partition.schemas.append((partition.end, self.schema))
         partition.end += offsets
 
     def delete_before(self, source: TopicPartition, offset: int) -> None:
@@ -43,6 +51,7 @@ class SimLog:
         partition = self.partitions[source]
         partition.end = end
         partition.holes = {offset for offset in partition.holes if offset < end}
+        partition.schemas = [(offset, schema) for offset, schema in partition.schemas if offset < end]
 
     def recreate(self, topic: str) -> None:
         self.ids[topic] = f"{self.ids[topic][:-1]}2"
@@ -68,6 +77,11 @@ class SimLog:
             and partition.start <= piece.start
             and piece.end <= partition.end
         )
+
+    def newest_schema(self, piece: Slice) -> int:
+        """Of the records of a slice."""
+        schemas = self.partitions[piece.source].schemas
+        return max((schema for offset, schema in schemas if offset < piece.end), default=0)
 
     def read(self, piece: Slice) -> tuple[int, int]:
         """Records of a slice and their digest."""

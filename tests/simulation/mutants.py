@@ -24,8 +24,8 @@ from coordination import (
     writes,
 )
 from coordination.coordinator import _ADVANCE, Coordinator
-from coordination.messages import Answered, Complete, Done, RollBack, Unknown, Write
-from coordination.model import PartitionState, Phase, SliceResult, TopicPartition, WriteStatus
+from coordination.messages import Answered, Complete, Done, RollBack, Unknown, Write, WriteSlices
+from coordination.model import LogView, PartitionState, Phase, SliceResult, TopicPartition, WriteStatus
 from coordination.offsets import LostPrefix, OffsetReset
 from coordination.participant import Participant
 from coordination.patience import Backoff
@@ -541,6 +541,30 @@ def _file_left_out(patch: Patch) -> None:
     patch(Coordinator, "_next", next_)
 
 
+def _columns_before_the_log(patch: Patch) -> None:
+    def look_up(self: Effects, seen: LogView, then: Callable[[Any], None]) -> None:
+        world, columns = self._world, str(self._world.log.schema)
+        topics = tuple({source.topic for source in seen.partitions})
+        world.after(self._gap(), lambda: then(Done(replace(world.log.view(topics), columns=columns))))
+
+    patch(Effects, "_look_up_columns", look_up)
+
+
+def _operations_without_columns(kind: type[Any]) -> Callable[[Patch], None]:
+    owner = Coordinator if kind is Complete else Participant
+
+    def apply(patch: Patch) -> None:
+        usual = owner._next
+
+        def next_(self: Any) -> Any:
+            op = usual(self)
+            return replace(op, columns="") if isinstance(op, kind) else op
+
+        patch(owner, "_next", next_)
+
+    return apply
+
+
 def _truncation_ignored(patch: Patch) -> None:
     usual = offsets.reconcile
 
@@ -671,6 +695,7 @@ TOO_MUCH = {"capacity": 150, "flush_size": 1000, "workers": 1}
 LONG = {"busy": 200.0, "crashes": 0.0, "expiries": 0.0, "capacity": 0, "partitions": 2}
 ADDED = {"reset": OffsetReset.LATEST, "new_partitions": 0.5}
 GAPS = {"data_loss": 0.2, "policy": offsets.DataLossPolicy.SKIP}
+EVOLVING = {"evolutions": 1.0}
 
 CAUGHT: tuple[Mutant, ...] = (
     Mutant(
@@ -720,6 +745,9 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("leave orphans pending", _without(Coordinator._abort_orphans), faults=DEATHS),
     Mutant("leave plans that never counted", _without(Coordinator._tidy), faults={**DEATHS, "small_multis": True}),
     Mutant("complete with a file left out", _file_left_out),
+    Mutant("look up the columns before the log's ends", _columns_before_the_log, faults=EVOLVING),
+    Mutant("write other columns than the transaction's", _operations_without_columns(WriteSlices), faults=EVOLVING),
+    Mutant("commit without the columns of the files", _operations_without_columns(Complete), faults=EVOLVING),
     Mutant("report a status without a fence", _status_without_a_fence, faults=DEATHS),
     Mutant("join beside another configuration", _any_configuration_may_join, faults=MIXED),
     Mutant("forget nothing", _nothing_forgotten, faults=LONG),

@@ -28,13 +28,15 @@ class SimInstant:
     state: InstantState = InstantState.PENDING
     files: set[str] = field(default_factory=set)
     strays: set[str] = field(default_factory=set)
+    columns: set[str] = field(default_factory=set)
+    """Those that its files were written with."""
     stats: tuple[str, ...] = ()
     checkpoint: Checkpoint | None = None
     completions: int = 0
 
 
 class TableWatcher(Protocol):
-    def completing(self, instant: SimInstant, stats: Collection[str], checkpoint: Checkpoint) -> None: ...
+    def completing(self, instant: SimInstant, op: Complete) -> None: ...
 
     def rolling_back(self, instant: SimInstant) -> None: ...
 
@@ -88,8 +90,9 @@ class SimTable:
             return None
         return name
 
-    def write_file(self, name: str, piece: Slice) -> None:
+    def write_file(self, name: str, piece: Slice, columns: str = "") -> None:
         instant = self.instants[name]
+        instant.columns.add(columns)
         pending = instant.state is InstantState.PENDING
         (instant.files if pending else instant.strays).add(stat_of(piece))
 
@@ -118,7 +121,7 @@ class SimTable:
             return Refused(f"instant {op.instant} was rolled back meanwhile")
         if instant.state is InstantState.ABSENT:
             return Failed(f"instant {op.instant} is gone")
-        self._watcher.completing(instant, op.stats, op.checkpoint)
+        self._watcher.completing(instant, op)
         instant.completions += 1
         if instant.completions > 1:
             return Done()

@@ -232,6 +232,7 @@ class World:
             (profile.recreations, self._recreate),
             (profile.truncations, self._truncate),
             (profile.table_restores, self._restore_table),
+            (profile.evolutions, self._evolve),
         ):
             self._every(rate, what)
 
@@ -270,6 +271,10 @@ class World:
             self.profile.hole,
         )
         self.after(self.rng.random() * 0.8, self._grow)
+
+    def _evolve(self) -> None:
+        self.count("evolutions")
+        self.log.schema += 1
 
     def _foreign_rollback(self) -> None:
         """Somebody's clean-up of failed writes: meant for instants of silent owners, but clocks differ."""

@@ -248,7 +248,7 @@ hdfs.url: hdfs://namenode
         "line 11: 'flush.sise' is not a setting; did you mean flush.size?",
         "environment variable SINK_LOG_LEVEL: log.level ('loud') is not one of its values; use debug, info",
         "kafka.topic.names is missing; set it",
-        "one of schema.ddl and schema.file describes the records, but neither is set",
+        "one of schema.ddl, schema.file and schema.subject describes the records, but none is set",
         "for 13 reasons",
     ):
         assert said in message, said
@@ -312,7 +312,7 @@ def test_a_mistake_is_named_with_its_remedy(refused, extra, said):
 
 def test_both_kinds_of_schema_at_once_are_refused(write, refused):
     write("id BIGINT", "a.ddl")
-    assert "but both are set" in refused("schema.file: a.ddl\n")
+    assert "schema.ddl and schema.file are set; set one" in refused("schema.file: a.ddl\n")
 
 
 def test_a_schema_file_lies_beside_the_configuration(write, loaded, tmp_path):

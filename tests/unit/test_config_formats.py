@@ -70,8 +70,8 @@ def test_each_format_has_columns_and_a_decoder(loaded: Load, given: dict[str, st
         ({"value.message": "a.B", **DDL}, "value.message goes with value.format=protobuf"),
         ({"value.schema.file": "r.avsc", **DDL}, "value.format=json has no use for value.schema.file"),
         ({"value.format": "avro", "value.schema.file": "none.avsc", **DDL}, "which cannot be read"),
-        ({}, "neither is set; set one"),
-        ({"value.format": "string", "schema.ddl": "a INT", "schema.file": "r.avsc"}, "both are set; set one"),
+        ({}, "none is set; set one"),
+        ({"value.format": "string", "schema.ddl": "a INT", "schema.file": "r.avsc"}, "schema.file are set; set one"),
         ({"value.format": "avro-confluent", "schema.registry.url": "ftp://x", **DDL}, "like http://registry-1:8081"),
         (
             {"value.format": "avro-confluent", "schema.registry.url": "http://me:secret@x", **DDL},

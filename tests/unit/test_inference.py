@@ -24,11 +24,12 @@ from sink import cli
 from sink.config import load
 from sink.decode.json_records import JsonDecoder
 from sink.decode.protobuf_columns import ProtobufReader
-from sink.operations.inference import Span, columns_of_avro, spans
+from sink.operations.inference import Span, spans
 from sink.schema import parse_ddl
 from sink.schema.ddl import parse_struct, to_ddl
 from sink.schema.inference import DEEPEST, MAP_KEYS, Inferred, infer_json, nameable
 from sink.schema.protobuf import columns_of_message
+from sink.schema.registered import columns_of_avro
 
 
 def inferred(*documents: object) -> Inferred:

@@ -29,7 +29,8 @@ class Blocking:
 
     def check(self) -> None: ...
 
-    def write(self, instant: str, slices: Sequence[Slice]) -> Written:
+    def write(self, instant: str, slices: Sequence[Slice], columns: str = "") -> Written:
+        assert columns == "those"
         self.writing.set()
         assert self.cancelled.wait(30)
         raise OSError(f"{len(slices)} slices of {instant} were cancelled")
@@ -64,7 +65,7 @@ def test_a_write_ends_when_it_is_cancelled_by_its_request_or_altogether(
 ) -> None:
     engine = Blocking()
     performer = ParticipantPerformer(cast(Any, None), engine, "w1:1", Metrics("orders"))
-    written = pool.submit(performer.perform, Request(7, WriteSlices(1, "i1", SLICES)))
+    written = pool.submit(performer.perform, Request(7, WriteSlices(1, "i1", SLICES, "those")))
     assert engine.writing.wait(30)
     performer.cancel(request_id)
     assert engine.cancelled.is_set() is ends

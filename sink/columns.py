@@ -1,0 +1,48 @@
+"""Which columns the next transaction writes: the table's, with what is new in the records of the log.
+
+Guarantee: no record of the log that was looked at before is of a newer schema than the registry's that is looked up
+after it, so that nothing of it is left out. Voided by producers that register a schema under another subject. Raises
+what the registry raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pyspark.sql import types as T
+
+from coordination.model import LogView, PartitionLog, TopicPartition
+from sink.config import Settings
+from sink.schema import TableSchema
+from sink.schema.evolution import Compatibility, Misfit, evolved
+from sink.table import Table
+from sink.write.shape import table_schema
+
+REMEDY = (
+    "change the table with Spark SQL, register a schema that fits, or choose another schema.compatibility; then clear"
+    " the halt with `sink reset`"
+)
+
+
+class Columns:
+    def __init__(self, settings: Settings, table: Table) -> None:
+        self._settings = settings
+        self._table = table
+        self._compatibility = Compatibility(settings.schema_compatibility)
+        self._seen: Mapping[TopicPartition, PartitionLog] = {}
+        self._schema: TableSchema | None = None
+
+    def of(self, seen: LogView) -> LogView:
+        """The view with the columns for what it has, or with why there are none."""
+        if self._schema is None or (self._settings.schema_subject and seen.partitions != self._seen):
+            # What was there before is in the columns already; without anything new the registry need not answer.
+            self._schema = table_schema(self._settings)
+            self._seen = seen.partitions
+        own = {*self._schema.added.names, *self._schema.generated}
+        table = T.StructType([field for field in self._table.columns.fields if field.name not in own])
+        try:
+            columns = evolved(table, self._schema.values, self._compatibility)
+        except Misfit as error:
+            return replace(seen, misfit=f"{self._settings.base_path}: {error}\n{REMEDY}")
+        return replace(seen, columns=str(columns.json()))

@@ -1,0 +1,146 @@
+"""What a table's columns become when records have others: pure.
+
+Guarantee: every file that was written with the table's columns before is read rightly with those after, by Spark,
+hudi-rs and DuckDB; no column is ever lost. So few changes are safe: a nullable column or field more, a column that may
+be null by now, and of the widenings those that lose nothing: INT to BIGINT or DOUBLE, FLOAT to DOUBLE, DECIMAL to one
+of more digits before the point. Within arrays, maps and structs no type widens: Spark 3.5 cannot read the older files
+then. Raises Misfit.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from pyspark.sql import types as T
+
+from coordination.errors import ConfigError
+from sink.schema.ddl import to_ddl
+from sink.schema.held import held
+
+_SHOWN = 60
+
+
+class Compatibility(Enum):
+    """The names are those of schema registries and of Kafka Connect's sinks."""
+
+    NONE = "NONE"
+    """What cannot be changed safely stays as it is in the table: a record that does not fit it is a bad record."""
+    BACKWARD = "BACKWARD"
+    """The table's columns become what holds the records' too; what the records no longer have stays, and is null."""
+    FORWARD = "FORWARD"
+    """The table's columns stay as they are: what is new in records is left out, what they no longer have is null."""
+    FULL = "FULL"
+    """As BACKWARD, but no type changes: what was written before can be read with the columns of today, and the other
+    way round."""
+
+
+class Misfit(ConfigError):
+    """Columns that cannot become the table's."""
+
+
+def evolved(table: T.StructType, wanted: T.StructType, compatibility: Compatibility) -> T.StructType:
+    """The table's columns with what is new in `wanted` behind them.
+
+    Types are as declared in `wanted` where the table holds them so: a TINYINT of it is an INT there.
+    """
+    reasons: list[str] = []
+    found = _struct(table, wanted, compatibility, "", reasons)
+    if reasons:
+        raise Misfit(
+            f"the records' columns cannot become the table's with schema.compatibility={compatibility.value}:"
+            f" {'; '.join(reasons)}\n{_side_by_side(table, wanted)}"
+        )
+    return found
+
+
+def _side_by_side(table: T.StructType, wanted: T.StructType) -> str:
+    """A line for each column; of many columns only for those that differ."""
+    has, wants = _texts(table), _texts(wanted)
+    rows = [(name, has.get(name, "-"), wants.get(name, "-")) for name in {**has, **wants}]
+    if len(rows) > _SHOWN:
+        rows = [row for row in rows if row[1] != row[2]]
+    rows = [("column", "in the table", "in the records"), *rows]
+    wide = [max(len(row[at]) for row in rows) for at in range(2)]
+    return "\n".join(
+        f"{' ' if is_ == wants or name == 'column' else '!'} {name:{wide[0]}}  {is_:{wide[1]}}  {wants}"
+        for name, is_, wants in rows
+    )
+
+
+def _texts(struct: T.StructType) -> dict[str, str]:
+    return {field.name: to_ddl(T.StructType([field])).partition(" ")[2] for field in struct.fields}
+
+
+def _struct(
+    table: T.StructType, wanted: T.StructType, compatibility: Compatibility, path: str, reasons: list[str]
+) -> T.StructType:
+    known = {field.name.lower(): field.name for field in table.fields}
+    others = {field.name: field for field in wanted.fields}
+    fields = []
+    for field in table.fields:
+        other = others.get(field.name)
+        if other is not None:
+            fields.append(_field(field, other, compatibility, f"{path}{field.name}", reasons))
+            continue
+        if not field.nullable and compatibility is not Compatibility.NONE:
+            reasons.append(f"{path}{field.name} is NOT NULL in the table, and the records do not have it")
+        fields.append(field)
+    for field in wanted.fields if compatibility is not Compatibility.FORWARD else ():
+        if (name := known.get(field.name.lower())) is not None:
+            if name != field.name:
+                # Spark does not tell such names apart; records' fields are found by theirs.
+                reasons.append(f"{path}{field.name} is spelt {path}{name} in the table")
+            continue
+        if not field.nullable and compatibility is not Compatibility.NONE:
+            reasons.append(f"{path}{field.name} is new and NOT NULL, and the table's rows have nothing for it")
+        fields.append(T.StructField(field.name, field.dataType, True))
+    return T.StructType(fields)
+
+
+def _field(
+    table: T.StructField, wanted: T.StructField, compatibility: Compatibility, path: str, reasons: list[str]
+) -> T.StructField:
+    kind = _type(table.dataType, wanted.dataType, compatibility, path, reasons)
+    nullable = table.nullable or (wanted.nullable and compatibility is not Compatibility.FORWARD)
+    if wanted.nullable and not nullable:
+        reasons.append(f"{path} is NOT NULL in the table, and may be null in records")
+    return T.StructField(table.name, kind, nullable)
+
+
+def _type(
+    table: T.DataType, wanted: T.DataType, compatibility: Compatibility, path: str, reasons: list[str]
+) -> T.DataType:
+    if isinstance(table, T.StructType) and isinstance(wanted, T.StructType):
+        return _struct(table, wanted, compatibility, f"{path}.", reasons)
+    if isinstance(table, T.ArrayType) and isinstance(wanted, T.ArrayType):
+        inner = _type(table.elementType, wanted.elementType, compatibility, f"{path}[]", reasons)
+        return T.ArrayType(inner, table.containsNull or wanted.containsNull)
+    if isinstance(table, T.MapType) and isinstance(wanted, T.MapType):
+        inner = _type(table.valueType, wanted.valueType, compatibility, f"{path}{{}}", reasons)
+        return T.MapType(table.keyType, inner, table.valueContainsNull or wanted.valueContainsNull)
+    if held(wanted) == table:
+        return wanted
+    inside = "." in path or path.endswith(("[]", "{}"))
+    if compatibility in (Compatibility.BACKWARD, Compatibility.NONE) and not inside and widens(table, wanted):
+        return wanted
+    if compatibility is not Compatibility.FULL and widens(wanted, table):
+        return table
+    if compatibility is not Compatibility.NONE:
+        also = " (within another type, where none can widen)" if inside and widens(table, wanted) else ""
+        reasons.append(
+            f"{path} is {table.simpleString().upper()} in the table, {wanted.simpleString().upper()} in the"
+            f" records{also}"
+        )
+    return table
+
+
+def widens(narrow: T.DataType, wide: T.DataType) -> bool:
+    """Whether every value of the one is a value of the other, and readers know it."""
+    if isinstance(held(narrow), T.IntegerType):
+        return isinstance(wide, (T.LongType, T.DoubleType))
+    if isinstance(narrow, T.FloatType):
+        return isinstance(wide, T.DoubleType)
+    if isinstance(narrow, T.DecimalType) and isinstance(wide, T.DecimalType):
+        return narrow.scale == wide.scale and narrow.precision <= wide.precision
+    return False
+

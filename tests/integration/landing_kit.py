@@ -1,0 +1,49 @@
+"""A table with its engine in the session of the test: transactions without a fleet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kazoo.client import KazooClient
+from pyspark.sql import SparkSession
+
+from coordination.model import LogView
+from sink.columns import Columns
+from sink.config import Settings
+from sink.table import Table, TableOutcome
+from sink.table.lock import TableLocks
+from sink.write.arrow_engine import ArrowEngine
+from sink.write.engine import Written
+from sink.write.row_engine import RowEngine
+from sink.write.shape import table_schema
+from tests.integration.sinktable import slices_of
+from tests.integration.table_kit import allow, checkpoint
+
+
+class Landing:
+    """A table of its own in a session, with its engine."""
+
+    def __init__(self, spark: SparkSession, given: Settings, client: KazooClient) -> None:
+        self.spark = spark
+        self.settings = given
+        self.schema = table_schema(given)
+        self.table = Table(spark, given, self.schema, TableLocks(client, given))
+        self.table.ensure()
+        self.engine = (ArrowEngine if given.engine == "arrow" else RowEngine)(spark, given, self.schema)
+
+    def land(self, number: int, topic: str, start: int, end: int) -> Written:
+        instant = self.table.begin(number, 1)
+        columns = self.columns().columns
+        written = self.engine.write(instant, slices_of(topic, (0, start, end)), columns)
+        assert sum(result.records for result in written.results) == end - start
+        outcome = self.table.complete(instant, written.stats, checkpoint(number), allow, columns)
+        assert outcome is TableOutcome.COMPLETED
+        return written
+
+    def columns(self) -> LogView:
+        """What a coordinator would learn of the next transaction's."""
+        return Columns(self.settings, self.table).of(LogView("cluster", {}))
+
+    def read(self, metadata: bool = True) -> Any:
+        reader = self.spark.read.format("hudi").option("hoodie.metadata.enable", str(metadata).lower())
+        return reader.load(self.settings.base_path)

@@ -1,0 +1,150 @@
+"""What a table's columns become."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import types as T
+
+from sink.schema.ddl import parse_struct, to_ddl
+from sink.schema.evolution import Compatibility, Misfit, evolved, widens
+from sink.schema.held import held_struct
+
+BACKWARD, FORWARD, FULL, NONE = (
+    Compatibility.BACKWARD,
+    Compatibility.FORWARD,
+    Compatibility.FULL,
+    Compatibility.NONE,
+)
+
+
+def become(table: str, records: str, compatibility: Compatibility = BACKWARD) -> str:
+    return to_ddl(evolved(parse_struct(table), parse_struct(records), compatibility)).replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("table", "records", "expected"),
+    [
+        ("a INT", "b STRING, a INT", "a INT, b STRING"),
+        ("a INT, b STRING", "a INT", "a INT, b STRING"),
+        ("a INT NOT NULL", "a INT", "a INT"),
+        ("a INT", "a INT NOT NULL", "a INT"),
+        ("a INT", "a BIGINT", "a BIGINT"),
+        ("a INT", "a DOUBLE", "a DOUBLE"),
+        ("a BIGINT", "a INT", "a BIGINT"),
+        ("a FLOAT", "a DOUBLE", "a DOUBLE"),
+        ("a DECIMAL(9,2)", "a DECIMAL(18,2)", "a DECIMAL(18,2)"),
+        ("a DECIMAL(18,2)", "a DECIMAL(9,2)", "a DECIMAL(18,2)"),
+        # The table holds small integers as INT; records must still be small.
+        ("a INT", "a TINYINT", "a TINYINT"),
+        ("a BIGINT", "a TINYINT", "a BIGINT"),
+        ("a STRUCT<x: INT>", "a STRUCT<y: INT, x: INT>", "a STRUCT<x: INT, y: INT>"),
+        ("a ARRAY<STRUCT<x: INT>>", "a ARRAY<STRUCT<y: INT>>", "a ARRAY<STRUCT<x: INT, y: INT>>"),
+        ("a MAP<STRING, STRUCT<x: INT>>", "a MAP<STRING, STRUCT<y: INT>>", "a MAP<STRING, STRUCT<x: INT, y: INT>>"),
+        ("a STRUCT<x: BIGINT>", "a STRUCT<x: INT>", "a STRUCT<x: BIGINT>"),
+    ],
+)
+def test_backward_keeps_all_that_is_there_and_adds_what_is_new(table: str, records: str, expected: str) -> None:
+    assert become(table, records) == expected
+
+
+@pytest.mark.parametrize(
+    ("table", "records", "said"),
+    [
+        ("a INT", "a STRING", "a is INT in the table, STRING in the records"),
+        ("a BIGINT", "a DOUBLE", "a is BIGINT in the table, DOUBLE in the records"),
+        ("a DECIMAL(9,2)", "a DECIMAL(18,3)", r"a is DECIMAL\(9,2\) in the table, DECIMAL\(18,3\) in the records"),
+        ("a INT", "a INT, b INT NOT NULL", "b is new and NOT NULL"),
+        ("a INT, b INT NOT NULL", "a INT", "b is NOT NULL in the table, and the records do not have it"),
+        ("a INT", "A INT", "A is spelt a in the table"),
+        ("a STRUCT<x: INT>", "a STRUCT<x: BIGINT>", r"a\.x is INT in the table, BIGINT .*where none can widen"),
+        ("a ARRAY<INT>", "a ARRAY<BIGINT>", r"a\[\] is INT in the table"),
+        ("a MAP<STRING, FLOAT>", "a MAP<STRING, DOUBLE>", r"a\{\} is FLOAT in the table"),
+        ("a ARRAY<INT>", "a INT", "a is ARRAY<INT> in the table, INT in the records"),
+    ],
+)
+def test_what_is_not_safe_is_refused_by_name(table: str, records: str, said: str) -> None:
+    with pytest.raises(Misfit, match=said):
+        become(table, records)
+
+
+def test_forward_keeps_the_table_as_it_is() -> None:
+    assert become("a BIGINT, b STRING", "a INT, c INT", FORWARD) == "a BIGINT, b STRING"
+    with pytest.raises(Misfit, match="a is INT in the table, BIGINT in the records"):
+        become("a INT", "a BIGINT", FORWARD)
+    with pytest.raises(Misfit, match="a is NOT NULL in the table, and may be null in records"):
+        become("a INT NOT NULL", "a INT", FORWARD)
+
+
+def test_full_adds_columns_and_changes_no_type() -> None:
+    assert become("a INT", "b INT", FULL) == "a INT, b INT"
+    for table, records in (("a INT", "a BIGINT"), ("a BIGINT", "a INT")):
+        with pytest.raises(Misfit, match=r"schema\.compatibility=FULL"):
+            become(table, records, FULL)
+
+
+def test_none_leaves_to_each_record_what_the_table_cannot_follow() -> None:
+    table = "a INT, s STRUCT<x: INT>, n INT NOT NULL, w INT"
+    records = "a STRING, s STRUCT<x: STRING, y: INT>, w BIGINT, more INT NOT NULL"
+    assert become(table, records, NONE) == "a INT, s STRUCT<x: INT, y: INT>, n INT NOT NULL, w BIGINT, more INT"
+
+
+def test_both_sides_stand_beside_each_other() -> None:
+    with pytest.raises(Misfit) as caught:
+        become("id BIGINT, a INT NOT NULL, gone DATE", "id BIGINT, a STRING, more ARRAY<INT>")
+    assert str(caught.value).splitlines()[1:] == [
+        "  column  in the table  in the records",
+        "  id      BIGINT        BIGINT",
+        "! a       INT NOT NULL  STRING",
+        "! gone    DATE          -",
+        "! more    -             ARRAY<INT>",
+    ]
+    many = ", ".join(f"c{n} INT" for n in range(200))
+    with pytest.raises(Misfit) as caught:
+        become(f"{many}, a INT", f"{many}, a STRING")
+    assert [line.split()[:2] for line in str(caught.value).splitlines()[1:]] == [["column", "in"], ["!", "a"]]
+
+
+def structs_of(kind: st.SearchStrategy[T.DataType]) -> st.SearchStrategy[T.StructType]:
+    fields = st.dictionaries(st.sampled_from("abcd"), st.tuples(kind, st.booleans()), min_size=1, max_size=4)
+    return fields.map(lambda found: T.StructType([T.StructField(n, *rest) for n, rest in found.items()]))
+
+
+leaves = st.sampled_from(
+    [T.ByteType(), T.IntegerType(), T.LongType(), T.FloatType(), T.DoubleType(), T.StringType()]
+)
+kinds = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.builds(T.ArrayType, inner, st.booleans()),
+        st.builds(lambda value, null: T.MapType(T.StringType(), value, null), inner, st.booleans()),
+        structs_of(inner),
+    ),
+    max_leaves=6,
+)
+structs = structs_of(kinds)
+
+
+@given(structs.map(held_struct), structs, st.sampled_from(Compatibility))
+def test_no_column_is_lost_and_what_became_of_a_table_does_not_change_again(
+    table: T.StructType, records: T.StructType, compatibility: Compatibility
+) -> None:
+    try:
+        found = evolved(table, records, compatibility)
+    except Misfit:
+        assert compatibility is not NONE
+        return
+    held = held_struct(found)
+    assert [field.name for field in found.fields[: len(table.fields)]] == table.names
+    for field in table.fields:
+        assert held[field.name].nullable or not field.nullable
+        now = held[field.name].dataType
+        if not isinstance(now, (T.ArrayType, T.MapType, T.StructType)):
+            assert now == field.dataType or (widens(field.dataType, now) and compatibility in (BACKWARD, NONE))
+    if compatibility is FORWARD:
+        assert held == table
+    elif compatibility is not NONE:
+        # Whoever comes later with the same records finds nothing left to do; older records still fit.
+        assert evolved(held, records, compatibility) == found
+        assert held_struct(evolved(held, table, BACKWARD)) == held
