@@ -27,6 +27,7 @@ from coordination.model import (
     PartitionCheckpoint,
     PartitionState,
     Phase,
+    SetAside,
     Slice,
     SliceResult,
     TopicPartition,
@@ -185,6 +186,7 @@ def encode_status(s: WriteStatus) -> bytes:
             "stats": list(s.stats),
             "seconds": s.seconds,
             "size": s.size,
+            "errors": [[e.path, e.records, e.topic, e.partition, e.offset, e.reason] for e in s.errors],
             "failure": None
             if failure is None
             else [failure.kind.value, failure.reason, failure.topic, failure.partition, failure.offset],
@@ -204,6 +206,10 @@ def decode_status(data: bytes, place: str, version: int | None = None) -> WriteS
             failure=None if failure is None else Failure(FailureKind(failure[0]), *failure[1:]),
             seconds=seconds(d["seconds"]),
             size=whole(d.get("size", 0)),
+            errors=tuple(
+                SetAside(text(path), whole(records), text(topic), whole(partition), whole(offset), text(reason))
+                for path, records, topic, partition, offset, reason in d.get("errors", ())
+            ),
         )
 
     return from_bytes(data, place, build, version)
@@ -301,6 +307,7 @@ def decode_checkpoint(encoded: str, place: str = "checkpoint") -> Checkpoint:
 
 
 def _results(results: Iterable[SliceResult]) -> list[Any]:
+    """Without bad records a result is written as it was before there could be any."""
     return [
         [
             r.slice.topic,
@@ -310,6 +317,7 @@ def _results(results: Iterable[SliceResult]) -> list[Any]:
             r.slice.generation,
             r.records,
             f"{r.digest:016x}",
+            *([r.errors] if r.errors else []),
         ]
         for r in results
     ]
@@ -321,8 +329,9 @@ def _decode_results(rows: Any, topics: Mapping[str, str]) -> tuple[SliceResult, 
             Slice(text(t), whole(p), whole(start), whole(end), topics[t], whole(generation)),
             whole(records),
             int(digest, 16),
+            *map(whole, errors),
         )
-        for t, p, start, end, generation, records, digest in rows
+        for t, p, start, end, generation, records, digest, *errors in rows
     )
 
 

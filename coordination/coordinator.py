@@ -322,6 +322,8 @@ class Coordinator:
                 self._crew.blame(verdict.blamed, self._at)
                 return self._abort(t, verdict.reason, verdict.failure)
             case transactions.Complete():
+                if (too_bad := self._config.errors.exceeded(t.statuses.values())) is not None:
+                    return self._abort(t, too_bad.reason, too_bad)
                 if not memory.unheld:
                     return FindHeld(t.header.number, transactions.stats(t))
                 if t is not self._open()[0]:
@@ -364,6 +366,8 @@ class Coordinator:
             transactions.stats(t),
             said,
             t.header.columns,
+            errors=transactions.errors(t),
+            attempt=t.header.attempt,
         )
 
     def _advance_committed(self, t: Transaction) -> Operation | None:
@@ -540,8 +544,14 @@ class Coordinator:
         return self._sent(writes.enter(t, header, halt))
 
     def _end(self, t: Transaction) -> Operation:
-        records = sum(result.records for result in transactions.results(t))
-        self._note("transaction.ended", transaction=t.header.number, outcome=t.header.phase.value, records=records)
+        results = transactions.results(t)
+        self._note(
+            "transaction.ended",
+            transaction=t.header.number,
+            outcome=t.header.phase.value,
+            records=sum(result.records for result in results),
+            errors=sum(result.errors for result in results),
+        )
         return self._sent(writes.end(self._now, t, self._wall))
 
     def _send(self, draft: writes.Draft | None) -> Operation | None:

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from coordination.model import Checkpoint, Failure, Slice
+from coordination.model import Checkpoint, Failure, SetAside, Slice
 from coordination.reading import Share
 from coordination.tree import Op
 
@@ -70,6 +70,9 @@ class Complete:
     on the timeline, or the table's checkpoint is not `checkpoint.base` while the instant is pending. The versions
     are those of the epoch znode and of the PREPARED header, for the guard to check once more. With the commit the
     table's columns become what holds `columns` too; those that others have added meanwhile stay.
+
+    The bad records that `errors` names are in the errors table before the instant is completed. `attempt` is above 1
+    where an earlier attempt at the same ranges may have published others.
     """
 
     instant: str
@@ -79,6 +82,8 @@ class Complete:
     stats: tuple[str, ...]
     checkpoint: Checkpoint
     columns: str = ""
+    errors: tuple[SetAside, ...] = ()
+    attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True)

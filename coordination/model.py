@@ -175,11 +175,30 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class SliceResult:
-    """Evidence of one written slice. `digest` is unsigned 64 bit: the wrapped sum of record hashes."""
+    """Evidence of one written slice. `digest` is unsigned 64 bit: the wrapped sum of the hashes of all its records.
+
+    `records` are in the table, `errors` are bad ones, for the errors table.
+    """
 
     slice: Slice
     records: int
     digest: int
+    errors: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Bad records that one participant kept for the errors table: `path` holds them, relative to the table.
+
+    The first of them is named, so that a sink that halts for too many of them can say where to look.
+    """
+
+    path: str
+    records: int
+    topic: str
+    partition: int
+    offset: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +213,7 @@ class WriteStatus:
     seconds: float = 0.0
     size: int = 0
     """Bytes of the values that were read."""
+    errors: tuple[SetAside, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from coordination.offsets import DataLossPolicy, OffsetReset
 from coordination.slicing import Limits
+from coordination.tolerance import NO_ERRORS, ErrorLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +16,8 @@ class CoordinatorConfig:
     `lock_path` is this term's contender znode, relative to the sink's root. A batch that has failed
     `divide_after` times is divided. `republish_after` is how many commits by others may follow our checkpoint
     before it is published again, ahead of archiving. `flush_bytes` bounds a transaction by what its records are
-    estimated to weigh; with `allow_empty` one is made at every interval, with or without records.
+    estimated to weigh; with `allow_empty` one is made at every interval, with or without records. A transaction with
+    more bad records than `errors` allows halts the sink.
     """
 
     sink: str
@@ -34,6 +36,7 @@ class CoordinatorConfig:
     republish_after: int = 20
     flush_bytes: int | None = None
     allow_empty: bool = False
+    errors: ErrorLimits = NO_ERRORS
 
     @property
     def poll(self) -> float:

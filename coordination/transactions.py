@@ -17,6 +17,7 @@ from coordination.model import (
     PartitionCheckpoint,
     PartitionState,
     Phase,
+    SetAside,
     SliceResult,
     TopicPartition,
 )
@@ -54,12 +55,20 @@ def _is_written(transaction: Transaction) -> bool:
     return {r.slice for status in transaction.statuses.values() for r in status.results} == set(transaction.plan)
 
 
+def _is_set_aside(transaction: Transaction) -> bool:
+    """Whether every bad record that was counted was kept for the errors table."""
+    counted = sum(result.errors for status in transaction.statuses.values() for result in status.results)
+    return counted == sum(each.records for each in errors(transaction))
+
+
 def damage(transaction: Transaction, states: Mapping[TopicPartition, PartitionState]) -> str | None:
     """What its znodes have lost since it was planned and written, if somebody took something away."""
     if not is_whole(transaction):
         return "its plan is not the one that its header names"
     if not _is_written(transaction):
         return "its write statuses do not make up its plan"
+    if not _is_set_aside(transaction):
+        return "its write statuses do not name all its bad records"
     if not _is_recorded(transaction, states):
         return "its ranges are not those on record"
     return None
@@ -90,6 +99,8 @@ def progress(transaction: Transaction, members: Collection[str], waited: float) 
     if not missing:
         if not _is_written(transaction):
             return MustAbort("the slices that were written are not the slices that were planned")
+        if not _is_set_aside(transaction):
+            return MustAbort("bad records were counted that nobody has set aside")
         return Complete()
     gone = [incarnation for incarnation in missing if incarnation not in members]
     if gone:
@@ -117,6 +128,13 @@ def size(transaction: Transaction) -> int:
 def stats(transaction: Transaction) -> tuple[str, ...]:
     return tuple(
         stat for incarnation in sorted(transaction.statuses) for stat in transaction.statuses[incarnation].stats
+    )
+
+
+def errors(transaction: Transaction) -> tuple[SetAside, ...]:
+    """Where the bad records are that were set aside for it."""
+    return tuple(
+        each for incarnation in sorted(transaction.statuses) for each in transaction.statuses[incarnation].errors
     )
 
 

@@ -195,9 +195,14 @@ class Effects:
         return Done()
 
     def _complete(self, lock: str, op: Complete, then: Callable[[Outcome], None]) -> None:
-        """Look at the timeline, then ask ZooKeeper, then create. Time passes in between; the table lock, which keeps
-        others out for as long as a session lives, is not there at all."""
+        """Publish bad records, look at the timeline, then ask ZooKeeper, then create. Time passes in between; the table
+        lock, which keeps others out for as long as a session lives, is not there at all."""
         world = self._world
+        if op.errors:
+            world.table.publish(op)
+            world.count("publications")
+            world.after(self._gap(), lambda: self._complete(lock, replace(op, errors=()), then))
+            return
         if (refusal := world.table.refusal(op)) is not None:
             then(refusal)
             return
@@ -251,7 +256,9 @@ class Effects:
             if not pieces:
                 stats = tuple(stat_of(r.slice) for r in results)
                 size = 100 * sum(r.records for r in results)
-                status = WriteStatus(op.number, self._process.incarnation, tuple(results), stats, size=size)
+                by = self._process.incarnation
+                errors = world.table.set_aside(op.instant, by, [r.slice for r in results], world.log)
+                status = WriteStatus(op.number, by, tuple(results), stats, size=size, errors=errors)
                 self._answer(machine, request, Done(status))
                 return
             piece = pieces.pop(0)

@@ -7,6 +7,8 @@ from random import Random
 
 from coordination.offsets import DataLossPolicy, OffsetReset
 
+NO_LIMIT = 10**9
+
 
 @dataclass(frozen=True)
 class Profile:
@@ -72,6 +74,10 @@ class Profile:
     allow_empty: bool
     evolutions: float
     """Producers register a schema with more columns, and use it at once."""
+    bad: float
+    """Share of records that are bad: which ones, their coordinates say."""
+    errors_max: int
+    """How many of them a transaction may have."""
     small_multis: bool
     """Whether ZooKeeper's limits are set so low that plans, statuses and shards need several multis."""
 
@@ -140,6 +146,8 @@ def draw(rng: Random) -> Profile:
         flush_bytes=None,
         allow_empty=False,
         evolutions=0.0,
+        bad=0.0,
+        errors_max=NO_LIMIT,
     )
     if drawn.twins:
         # Workers that keep failing are left out by their id: who shares it is left out too, and so neither is.
@@ -154,4 +162,6 @@ def draw(rng: Random) -> Profile:
         flush_bytes=later.choice((5_000, 50_000)) if later.random() < 0.2 else None,
         allow_empty=later.random() < 0.05,
         evolutions=later.random() * harsh if later.random() < 0.3 else 0.0,
+        bad=later.choice((0.02, 0.2)) if later.random() < 0.3 else 0.0,
+        errors_max=later.randint(5, 40) if later.random() < 0.1 else NO_LIMIT,
     )

@@ -184,6 +184,9 @@ class Invariants:
             written = [r.slice for s in t.statuses.values() for r in s.results]
             if len({self._configs.get(incarnation) for incarnation in t.statuses}) > 1:
                 raise Violation("a transaction is written with one configuration", f"{header.number}")
+            bad = sum(r.errors for s in t.statuses.values() for r in s.results)
+            if bad > self._profile.errors_max:
+                raise Violation("PREPARED only with few bad records", f"{header.number}: {bad}")
             if header.epoch != self._epoch:
                 raise Violation("only a transaction of this epoch is PREPARED", f"{header.number}")
             # What is taken away just before has to be found out when it is completed.
@@ -342,11 +345,19 @@ class Invariants:
             raise Violation("one instant, one content", f"{instant.name}")
         if instant.columns - {op.columns}:
             raise Violation("a commit names the columns of its files", f"{instant.name}: {op.columns!r}")
+        if self.table is not None:
+            self._has_errors(checkpoint, self.table)
         for stat in stats:
             piece = slice_of(stat)
             self.origin.setdefault(piece.source, piece.start)
             self._show(piece.source, piece.start, piece.end)
         self._is_the_truth(checkpoint)
+
+    def _has_errors(self, checkpoint: Checkpoint, table: SimTable) -> None:
+        """With the commit each record of its slices is in the table or in the errors table."""
+        for result in checkpoint.results:
+            if result.errors != sum(piece == result.slice for piece, _ in table.errors):
+                raise Violation("bad records are published before they are committed", f"{result}")
 
     def _show(self, source: TopicPartition, start: int, end: int) -> None:
         shown = self.visible.setdefault(source, [])

@@ -21,11 +21,12 @@ class _Partition:
 
 class SimLog:
     """`holes` are offsets that never become records: transaction markers, aborted or compacted records. `schema` is the
-    number of the newest schema; what comes later has what was there before."""
+    number of the newest schema; what comes later has what was there before. So many of the records are `bad`."""
 
-    def __init__(self, cluster: str) -> None:
+    def __init__(self, cluster: str, bad: float = 0.0) -> None:
         self._cluster = cluster
         self.schema = 0
+        self._bad = bad
         self.ids: dict[str, str] = {}
         self.partitions: dict[TopicPartition, _Partition] = {}
 
@@ -83,8 +84,18 @@ class SimLog:
         schemas = self.partitions[piece.source].schemas
         return max((schema for offset, schema in schemas if offset < piece.end), default=0)
 
-    def read(self, piece: Slice) -> tuple[int, int]:
-        """Records of a slice and their digest."""
+    def read(self, piece: Slice) -> tuple[int, int, int]:
+        """Good records of a slice, the digest of all, and how many are bad."""
+        offsets = self._records(piece)
+        bad = len(self.bad(piece))
+        return len(offsets) - bad, sum(offset * 0x9E3779B97F4A7C15 + 1 for offset in offsets) % 2**64, bad
+
+    def bad(self, piece: Slice) -> list[int]:
+        """Offsets of the slice's bad records, the same whoever asks."""
+        if not self._bad:
+            return []
+        return [o for o in self._records(piece) if hash((piece.partition, o)) % 1009 < self._bad * 1009]
+
+    def _records(self, piece: Slice) -> list[int]:
         holes = self.partitions[piece.source].holes
-        offsets = [offset for offset in range(piece.start, piece.end) if offset not in holes]
-        return len(offsets), sum(offset * 0x9E3779B97F4A7C15 + 1 for offset in offsets) % 2**64
+        return [offset for offset in range(piece.start, piece.end) if offset not in holes]

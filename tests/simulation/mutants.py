@@ -29,6 +29,7 @@ from coordination.model import LogView, PartitionState, Phase, SliceResult, Topi
 from coordination.offsets import LostPrefix, OffsetReset
 from coordination.participant import Participant
 from coordination.patience import Backoff
+from coordination.tolerance import ErrorLimits
 from coordination.tree import Check, Create, Delete, Set
 from tests.simulation.effects import Effects
 from tests.simulation.faults import Profile
@@ -109,6 +110,20 @@ def _versions_ignored(prefix: str) -> Callable[[Patch], None]:
         patch(Coordinator, "_next", next_)
 
     return apply
+
+
+def _bad_records_not_published(patch: Patch) -> None:
+    usual = Coordinator._next
+
+    def next_(self: Coordinator) -> Any:
+        op = usual(self)
+        return replace(op, errors=()) if isinstance(op, Complete) else op
+
+    patch(Coordinator, "_next", next_)
+
+
+def _any_number_may_be_bad(patch: Patch) -> None:
+    patch(ErrorLimits, "exceeded", lambda *_: None)
 
 
 def _complete_without_prepared(patch: Patch) -> None:
@@ -687,6 +702,7 @@ POISON = {"poisoned": True, "workers": 2}
 WIPES = {"wipes": 0.08}
 MIXED = {"mixed": True, "workers": 3, "crashes": 0.3}
 TWO = {"in_flight": 2}
+BAD = {"bad": 0.2}
 HANDS = {"tampering": 0.5, "busy": 40.0}
 LOSSES = {"data_loss": 0.2, "policy": offsets.DataLossPolicy.FAIL}
 OLDER = {"table_restores": 0.05, "tampering": 0.0, "busy": 40.0}
@@ -763,6 +779,8 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("several writers where one has to write", _several_writers, faults={"single_writer": True, "workers": 3}),
     Mutant("never publish the checkpoint again", _never_published_again, faults={"foreign_commits": 1.0}),
     Mutant("PREPARED before the predecessor is COMMITTED", _next_prepared_too_early, 200, faults=TWO),
+    Mutant("complete without publishing bad records", _bad_records_not_published, faults=BAD),
+    Mutant("let any number of records be bad", _any_number_may_be_bad, faults={**BAD, "errors_max": 10}),
     Mutant("leave the configuration unsaid", _without(Coordinator._stamp_config), faults=MIXED),
 )
 

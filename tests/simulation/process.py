@@ -23,6 +23,7 @@ from coordination.participant import Participant
 from coordination.reading import Reader, ShareReader, TreeReader
 from coordination.slicing import Limits
 from coordination.term import CoordinatorConfig
+from coordination.tolerance import ErrorLimits
 from coordination.tree import KeeperView
 from tests.simulation.effects import Effects, Machine, id_of
 from tests.simulation.invariants import Violation
@@ -315,6 +316,7 @@ class Process:
             republish_after=REPUBLISH_AFTER,
             flush_bytes=profile.flush_bytes,
             allow_empty=profile.allow_empty,
+            errors=ErrorLimits(profile.errors_max, 1.0),
         )
         self.coordinator = Coordinator(config)
         self.world.machines.append(self.coordinator)

@@ -14,7 +14,8 @@ from typing import Protocol
 
 from coordination.codec import decode_checkpoint, encode_checkpoint
 from coordination.messages import Complete, Done, Failed, Outcome, Refused
-from coordination.model import Checkpoint, InstantState, Slice, TableView
+from coordination.model import Checkpoint, InstantState, SetAside, Slice, TableView
+from tests.simulation.log import SimLog
 
 
 @dataclass
@@ -77,6 +78,9 @@ class SimTable:
         self.newest: Checkpoint | None = None
         self.commits: list[SimInstant] = []
         self.held: set[str] = set()
+        self.aside: dict[str, frozenset[tuple[Slice, int]]] = {}
+        self.errors: set[tuple[Slice, int]] = set()
+        """What the errors table has."""
         self._moments = 0
         self._others: list[int] = []
         self._newest_clock = 0.0
@@ -89,6 +93,21 @@ class SimTable:
             self.instants[name].state = InstantState.ROLLED_BACK
             return None
         return name
+
+    def set_aside(self, name: str, by: str, pieces: Collection[Slice], log: SimLog) -> tuple[SetAside, ...]:
+        """What one participant keeps for the errors table."""
+        found = [(piece, offset) for piece in sorted(pieces) for offset in log.bad(piece)]
+        if not found:
+            return ()
+        path = f"{name}/{by}/{len(self.aside)}"
+        self.aside[path] = frozenset(found)
+        piece, offset = found[0]
+        return (SetAside(path, len(found), piece.topic, piece.partition, offset, "bad"),)
+
+    def publish(self, op: Complete) -> None:
+        """By key: another time changes nothing."""
+        for each in op.errors:
+            self.errors |= self.aside[each.path]
 
     def write_file(self, name: str, piece: Slice, columns: str = "") -> None:
         instant = self.instants[name]

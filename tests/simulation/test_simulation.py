@@ -18,7 +18,7 @@ from random import Random
 import pytest
 
 from coordination.offsets import DataLossPolicy, OffsetReset
-from tests.simulation.faults import Profile, draw
+from tests.simulation.faults import NO_LIMIT, Profile, draw
 from tests.simulation.run import described, rarely_collect, simulate, too_little
 from tests.simulation.world import World
 
@@ -86,6 +86,7 @@ def calm(seed: int, **changes: object) -> Profile:
         "reset": OffsetReset.EARLIEST,
         "write_seconds": 0.2,
         "capacity": 0,
+        "errors_max": NO_LIMIT,
         **changes,
     }
     return replace(draw(Random(seed)), **settings)  # type: ignore[arg-type]

@@ -64,7 +64,7 @@ class World:
         self._names = itertools.count(1)
         self._trace: deque[tuple[float, tuple[Any, ...]]] = deque(maxlen=trace)
         self._digest = 0
-        self.log = SimLog("cluster-1")
+        self.log = SimLog("cluster-1", self.profile.bad)
         self.invariants = Invariants(self.profile, self.log)
         self.keeper = SimKeeper(self._keeper_changed)
         self.table = SimTable(self.invariants)
@@ -402,7 +402,9 @@ class World:
             or (self.counts["log prefixes deleted"] and self.profile.policy is DataLossPolicy.FAIL)
         )
         if self.invariants.halts:
-            if not excused:
+            if "records are bad" in self.invariants.halts[0]:
+                self.count("halts for bad records")
+            elif not excused:
                 raise Violation("the sink halts only for a cause", self.invariants.halts[0])
             self.count("halts")
             return

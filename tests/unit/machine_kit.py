@@ -45,6 +45,7 @@ from coordination.participant import Participant
 from coordination.reading import Share, ShareReader
 from coordination.slicing import Limits
 from coordination.term import CoordinatorConfig
+from coordination.tolerance import NO_ERRORS, ErrorLimits
 from coordination.tree import Check, Op, Transaction
 from tests.simulation.keeper import SimKeeper
 from tests.simulation.log import SimLog
@@ -204,7 +205,7 @@ def written(keeper: SimKeeper, ops: tuple[Op, ...]) -> Outcome:
     return Done()
 
 
-def new_term(place: Place, worker: str = "a:1", in_flight: int = 1) -> Driver:
+def new_term(place: Place, worker: str = "a:1", in_flight: int = 1, errors: ErrorLimits = NO_ERRORS) -> Driver:
     """A coordinator at the head of the queue; whoever was there before has lost its lock."""
     for path, _ in place.view.contenders:
         place.keeper.remove(path)
@@ -220,6 +221,7 @@ def new_term(place: Place, worker: str = "a:1", in_flight: int = 1) -> Driver:
         interval=1.0,
         timeout=5.0,
         in_flight=in_flight,
+        errors=errors,
     )
     driver = Driver(place, Coordinator(config))
     driver.tick()

@@ -24,6 +24,7 @@ from coordination.model import (
     PartitionState,
     Phase,
     Plan,
+    SetAside,
     Slice,
     SliceResult,
     TopicPartition,
@@ -170,7 +171,14 @@ SOUND: dict[str, bytes] = {
     tree.header_path(2): codec.encode_header(Header(2, 2, 1, 3, 1, Phase.STARTED, 5.0, "d", "c", "i", "", {"A": 1.0})),
     f"{tree.plan_path(2, 'w:1')}/0000": codec.to_bytes({"slices": codec.encode_slices((A_SLICE,))}),
     tree.status_path(2, "w:1"): codec.encode_status(
-        WriteStatus(2, "w:1", (SliceResult(A_SLICE, 5, 1),), ("x",), Failure(FailureKind.RETRYABLE, "r", "t", 0, 1))
+        WriteStatus(
+            2,
+            "w:1",
+            (SliceResult(A_SLICE, 5, 1, 2),),
+            ("x",),
+            Failure(FailureKind.RETRYABLE, "r", "t", 0, 1),
+            errors=(SetAside("p", 2, "t", 0, 1, "r"),),
+        )
     ),
 }
 NUMBERS = (True, -1, 0, 1.5, float("inf"), float("nan"), 10**400)
@@ -220,7 +228,7 @@ def test_a_tree_with_any_value_at_any_depth_replaced_is_read_or_corrupt(path: st
 def test_a_checkpoint_with_any_value_at_any_depth_replaced_is_read_or_corrupt() -> None:
     ends = {TopicPartition("t", 0): PartitionCheckpoint(5, 0)}
     said = Checkpoint(
-        "s", "k", "c", 1, 1, 0, "d", {"t": "id"}, ends, (SliceResult(A_SLICE, 5, 1),), (Gap("t", 0, 1, 2),)
+        "s", "k", "c", 1, 1, 0, "d", {"t": "id"}, ends, (SliceResult(A_SLICE, 5, 1, 2),), (Gap("t", 0, 1, 2),)
     )
     document = json.loads(codec.encode_checkpoint(said))
     corrupt = 0

@@ -1,0 +1,116 @@
+"""How many bad records a transaction may have, and what becomes of one that has more."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from coordination import codec
+from coordination.messages import Complete
+from coordination.model import FailureKind, SetAside, Slice, SliceResult, WriteStatus
+from coordination.tolerance import NO_ERRORS, ErrorLimits
+from tests.unit.machine_kit import Place, new_term
+
+
+def status(records: int, errors: int, incarnation: str = "w:1", first: int = 0) -> WriteStatus:
+    piece = Slice("t", 0, first, first + records + errors, "id", 0)
+    aside = (SetAside(".hoodie/x", errors, "t", 0, first + 3, "no number"),) if errors else ()
+    return WriteStatus(1, incarnation, (SliceResult(piece, records, 1, errors),), errors=aside)
+
+
+@pytest.mark.parametrize(
+    ("records", "errors", "limits", "exceeded"),
+    [
+        (990, 10, ErrorLimits(10, 0.5), False),
+        (989, 11, ErrorLimits(10, 0.5), True),
+        (50, 50, ErrorLimits(1000, 0.5), False),
+        (49, 51, ErrorLimits(1000, 0.5), True),
+        (0, 99, ErrorLimits(1000, 0.5), False),
+        (0, 100, ErrorLimits(1000, 1.0), False),
+        (1000, 0, NO_ERRORS, False),
+        (1000, 1, NO_ERRORS, True),
+    ],
+)
+def test_limits_are_those_of_the_whole_transaction(
+    records: int, errors: int, limits: ErrorLimits, exceeded: bool
+) -> None:
+    whole = limits.exceeded([status(records, errors)])
+    half, more = errors // 2, errors - errors // 2
+    parts = limits.exceeded([status(records, half), status(0, more, "w:2", first=5000)] if errors else [])
+    assert (whole is not None, parts is not None) == (exceeded, exceeded)
+
+
+def test_too_many_name_the_first_bad_record_the_counts_and_the_setting() -> None:
+    said = ErrorLimits(10, 0.5).exceeded([status(0, 30, "w:2", first=5000), status(1000, 20)])
+    assert said is not None
+    assert (said.kind, said.topic, said.partition, said.offset) == (FailureKind.BAD_RECORD, "t", 0, 3)
+    assert said.reason == (
+        "50 of 1,050 records are bad, more than errors.max.per.transaction=10 allows;"
+        " the first: t-0 offset 3: no number"
+    )
+
+
+def test_what_an_older_build_wrote_has_no_bad_records_and_without_any_it_can_read_what_we_write() -> None:
+    document = json.loads(codec.encode_status(status(5, 0)))
+    assert len(document["results"][0]) == 7
+    del document["errors"]
+    assert codec.decode_status(json.dumps(document).encode(), "x") == status(5, 0)
+    assert codec.decode_status(codec.encode_status(status(5, 2)), "x") == status(5, 2)
+
+
+def bad_place(errors: int) -> Place:
+    class Bad(Place):
+        def written(self, header, incarnation, slices):
+            said = super().written(header, incarnation, slices)
+            results = tuple(SliceResult(r.slice, r.records - errors, r.digest, errors) for r in said.results)
+            aside = tuple(
+                SetAside(f"p{r.slice.start}", errors, r.slice.topic, r.slice.partition, r.slice.start, "no number")
+                for r in results
+                if errors
+            )
+            self.table.aside |= {each.path: frozenset() for each in aside}
+            return WriteStatus(said.number, said.incarnation, results, said.stats, errors=aside)
+
+    return Bad()
+
+
+def started(place: Place, limits: ErrorLimits):
+    term = new_term(place, errors=limits)
+    term.until("STARTED")
+    term.answer(term.perform(term.asked))
+    place.report()
+    term.changed()
+    return term
+
+
+def test_a_transaction_with_few_bad_records_is_completed_with_where_they_are() -> None:
+    complete = started(bad_place(2), ErrorLimits(10, 0.5)).until(Complete)
+    assert [each.records for each in complete.errors] == [2, 2]
+    assert sum(result.errors for result in complete.checkpoint.results) == 4
+    assert complete.attempt == 1
+
+
+def test_one_with_too_many_is_aborted_and_halts_the_sink() -> None:
+    place = bad_place(8)
+    term = started(place, ErrorLimits(10, 0.5))
+    term.until("ABORTED")
+    term.answer(term.perform(term.asked))
+    halt = place.view.halt
+    assert halt is not None
+    assert (halt.topic, halt.partition, halt.offset) == ("orders", 0, 0)
+    assert "16 of 50 records are bad, more than errors.max.per.transaction=10 allows" in halt.reason
+
+
+def test_bad_records_that_nobody_has_set_aside_cost_the_attempt() -> None:
+    place = bad_place(2)
+    usual = place.written
+    place.written = lambda *given: codec.decode_status(without_errors(usual(*given)), "x")  # type: ignore[method-assign]
+    term = started(place, ErrorLimits(10, 0.5))
+    term.until("ABORTED")
+    assert term.notes("transaction.aborted")[0]["reason"] == "bad records were counted that nobody has set aside"
+
+
+def without_errors(status: WriteStatus) -> bytes:
+    document = json.loads(codec.encode_status(status))
+    return json.dumps({**document, "errors": []}).encode()
