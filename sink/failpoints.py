@@ -2,8 +2,10 @@
 
 `SINK_FAILPOINTS` is a comma-separated list of `<point>=<action>`, `SINK_FAILPOINTS_DIR` a directory in which each
 point leaves a file when it fires; a point fires once for all processes that share the directory. Points are
-`<request>.before` and `<request>.after`, for instance `Complete.before`, or `Write:PREPARED.after`; and
-`Complete.guarded`, inside the table lock, behind the checks and right before the commit. Actions: `kill`
+`<request>.before` and `<request>.after`, for instance `Complete.before`, or `Write:PREPARED.after`;
+`Complete.published`, when the bad records are in the errors table, and
+`Complete.guarded`, inside the table lock, behind the checks and right before the commit; of a replay of bad records
+`Replay.written` and `Replay.committed`, before they are marked. Actions: `kill`
 (SIGKILL this process), `stop` (SIGSTOP it), `stop-jvm` (SIGSTOP its JVM), `wait` (until `<point>.go` appears).
 """
 

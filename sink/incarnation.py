@@ -29,9 +29,11 @@ from coordination.offsets import DataLossPolicy, OffsetReset
 from coordination.participant import Participant
 from coordination.slicing import Limits
 from coordination.term import CoordinatorConfig
+from coordination.tolerance import NO_ERRORS, ErrorLimits
 from sink.columns import Columns
 from sink.config import Settings
 from sink.config.values import flag
+from sink.errors.table import ErrorsTable
 from sink.kafka import Log
 from sink.observer import Observer
 from sink.runtime import Actor, CoordinatorPerformer, ParticipantPerformer
@@ -52,6 +54,7 @@ class Resources:
     keeper: Keeper
     root: str
     table: Table
+    errors: ErrorsTable
     engine: Engine
     log: Log
     coordinating: Executor
@@ -266,7 +269,13 @@ class Incarnation:
 
         columns = Columns(self._with.settings, self._with.table)
         performer = CoordinatorPerformer(
-            self._with.keeper, self._with.table, self._with.log, columns, lock_path, self._with.observer.metrics
+            self._with.keeper,
+            self._with.table,
+            self._with.errors,
+            self._with.log,
+            columns,
+            lock_path,
+            self._with.observer.metrics,
         )
         machine = Coordinator(coordinator_config(self._with.settings, self._member.incarnation, lock_path))
         actor = Actor("coordinator", machine, performer, self._with.coordinating, self._with.observer.note, resign)
@@ -305,4 +314,5 @@ def coordinator_config(settings: Settings, incarnation: str, lock_path: str) -> 
         on_data_loss=DataLossPolicy(settings.on_data_loss),
         flush_bytes=settings.flush_bytes,
         allow_empty=flag(settings.hudi.get("hoodie.allow.empty.commit", "false")),
+        errors=ErrorLimits(settings.errors_max, settings.errors_ratio) if settings.tolerant else NO_ERRORS,
     )

@@ -45,6 +45,9 @@ class Metrics:
         self._records = Counter(
             "sink_records", "Records committed by this coordinator", by_sink, registry=registry
         ).labels(sink)
+        self._errors = Counter(
+            "sink_errors", "Bad records that this coordinator's commits left aside", by_sink, registry=registry
+        ).labels(sink)
         self._bytes = Counter(
             "sink_bytes", "Bytes of data files written by this participant", by_sink, registry=registry
         ).labels(sink)
@@ -100,7 +103,7 @@ class Metrics:
             case "transaction.aborted":
                 self._enter(fields["transaction"], Phase.ABORTED)
             case "transaction.ended":
-                self._end(fields["transaction"], fields["outcome"], fields["records"])
+                self._end(fields["transaction"], fields["outcome"], fields["records"], fields["errors"])
 
     def coordinating(self, now: bool) -> None:
         """Whether this worker is the coordinator. Transactions of an earlier term are no longer its own."""
@@ -136,8 +139,9 @@ class Metrics:
             phase, since = self._entered.pop(number)
             self._seconds.labels(self._sink, phase.value).observe(self._clock() - since)
 
-    def _end(self, number: int, outcome: str, records: int) -> None:
+    def _end(self, number: int, outcome: str, records: int, errors: int) -> None:
         self._leave(number)
         self._outcomes.labels(self._sink, outcome).inc()
         if outcome == Phase.COMMITTED.value:
             self._records.inc(records)
+            self._errors.inc(errors)

@@ -52,6 +52,7 @@ from coordination.model import (
     NO_TRANSACTION,
     Failure,
     FailureKind,
+    InstantState,
     PartitionState,
     TableView,
     TopicPartition,
@@ -59,6 +60,7 @@ from coordination.model import (
 )
 from coordination.tree import EPOCH, Check, header_path
 from sink.columns import Columns
+from sink.errors.table import ErrorsTable, SetAsideGone
 from sink.failpoints import Failpoints
 from sink.kafka import Log
 from sink.metrics import Metrics
@@ -182,10 +184,18 @@ class CoordinatorPerformer:
     """A coordinator's requests on ZooKeeper, the table and the log."""
 
     def __init__(
-        self, keeper: Keeper, table: Table, log: Log, columns: Columns, lock_path: str, metrics: Metrics
+        self,
+        keeper: Keeper,
+        table: Table,
+        errors: ErrorsTable,
+        log: Log,
+        columns: Columns,
+        lock_path: str,
+        metrics: Metrics,
     ) -> None:
         self._keeper = keeper
         self._table = table
+        self._errors = errors
         self._log = log
         self._columns = columns
         self._lock_path = lock_path
@@ -243,7 +253,10 @@ class CoordinatorPerformer:
             return Unknown(said(error))
 
     def _complete(self, operation: messages.Complete) -> Outcome:
-        """The three checks run inside the table lock, right before the commit; see DESIGN 3.2, step 5."""
+        """The three checks run inside the table lock, right before the commit; see DESIGN 3.2, step 5.
+
+        Bad records are published before: whoever dies in between leaves them to be published again, by their keys.
+        """
 
         def guard(view: TableView) -> None:
             newest = view.checkpoint.number if view.checkpoint else NO_TRANSACTION
@@ -251,17 +264,13 @@ class CoordinatorPerformer:
                 raise Disproved(
                     f"the table's checkpoint is transaction {newest}, this one extends {operation.checkpoint.base}"
                 )
-            # Last, for it is the one that time can undo: a linearizable reading of lock, epoch and header.
-            self._keeper.write(
-                (
-                    Check(self._lock_path, 0),
-                    Check(EPOCH, operation.epoch_version),
-                    Check(header_path(operation.number), operation.header_version),
-                )
-            )
+            # Last, for it is the one that time can undo.
+            self._fence(operation)
             self._failpoints.at("Complete.guarded")
 
         try:
+            if (unpublished := self._publish(operation)) is not None:
+                return unpublished
             outcome = self._table.complete(
                 operation.instant, operation.stats, operation.checkpoint, guard, operation.columns
             )
@@ -274,6 +283,36 @@ class CoordinatorPerformer:
         except (SinkError, Py4JError, OSError) as error:
             return Unknown(said(error))
         return _COMPLETE_OUTCOMES[outcome](outcome.value)
+
+    def _publish(self, operation: messages.Complete) -> Outcome | None:
+        """None when the errors table has the bad records, tolerated now or only when they were found. Whatever fails:
+        the table was not touched.
+        """
+        if not operation.errors and operation.attempt == 1:
+            return None
+        try:
+            self._errors.publish(operation, lambda: self._fence(operation))
+        except SetAsideGone as error:
+            # They are removed when the instant is completed, or rolled back: then there is nothing to publish.
+            state = self._table.view((operation.instant,)).instants[operation.instant]
+            if state is InstantState.PENDING:
+                return Failed(str(error), invalid=True)
+            completed = state is InstantState.COMPLETED
+            return Done() if completed else Failed(f"instant {operation.instant} is {state.value}")
+        except TableError as error:
+            return Failed(str(error), invalid=True)
+        self._failpoints.at("Complete.published")
+        return None
+
+    def _fence(self, operation: messages.Complete) -> None:
+        """A linearizable reading of lock, epoch and header; raises when any of them is another by now."""
+        self._keeper.write(
+            (
+                Check(self._lock_path, 0),
+                Check(EPOCH, operation.epoch_version),
+                Check(header_path(operation.number), operation.header_version),
+            )
+        )
 
 
 _COMPLETE_OUTCOMES: Mapping[TableOutcome, Callable[[str], Outcome]] = {
@@ -338,6 +377,7 @@ class ParticipantPerformer:
                 written.stats,
                 seconds=seconds,
                 size=written.size,
+                errors=written.errors,
             )
         )
 

@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 from coordination.errors import Corrupt, SinkError, Unavailable
 from coordination.keeper import Keeper
 from sink.config import Settings, load
+from sink.errors.table import ErrorsTable
 from sink.guardian import EXIT_JVM_SILENT, Guardian, kill_process_tree
 from sink.incarnation import Incarnation, Resources, new_member
 from sink.kafka import Log
@@ -98,15 +99,27 @@ class Worker:
         table = Table(spark, settings, schema, TableLocks(client, settings))
         engine = ENGINES[settings.engine](spark, settings, schema)
         engine.check()
+        errors = ErrorsTable(spark, settings, client)
         root = f"{settings.zookeeper_root}/{settings.name}"
         self._keeper = Keeper(client, root, self._tree_changed)
         observer = Observer(settings, table)
         with ThreadPoolExecutor(1, "coordinating") as coordinating, ThreadPoolExecutor(1, "participating") as writing:
             resources = Resources(
-                settings, client, self._keeper, root, table, engine, Log(settings), coordinating, writing, observer
+                settings,
+                client,
+                self._keeper,
+                root,
+                table,
+                errors,
+                engine,
+                Log(settings),
+                coordinating,
+                writing,
+                observer,
             )
             warming = writing.submit(warm_up, spark)
             self._until_stopped("the table", table.ensure)
+            self._until_stopped("the errors table", errors.verify)
             self._warmed(warming, spark)
             rehearsal = Rehearsal(spark, settings, schema)
             while not self._stop.is_set():

@@ -40,10 +40,12 @@ from sink.config.values import (
     Flag,
     Name,
     Servers,
+    Share,
     SizeBytes,
     Text,
     TimeFormat,
     TimeZone,
+    TopicName,
     TopicNames,
     Urls,
     ValueFormatName,
@@ -346,10 +348,41 @@ class Settings(BaseModel):
         default="fail",
         fleet=True,
     )
-    errors_tolerance: Annotated[Literal["none"], Choice] = setting(
+    errors_tolerance: Annotated[Literal["none", "all"], Choice] = setting(
         "errors.tolerance",
-        "What to do with a record that cannot be decoded: `none` halts the sink and names it.",
+        "What to do with a record that cannot be decoded, or has no place in the table: `none` halts the sink and names"
+        " it; `all` puts it into the errors table, exactly once, and goes on.",
         default="none",
+        fleet=True,
+    )
+    errors_max: Count = setting(
+        "errors.max.per.transaction",
+        "A transaction with more bad records halts the sink, and nothing of it lands.",
+        default=1000,
+        ge=1,
+        le=100_000,
+        fleet=True,
+    )
+    errors_ratio: Share = setting(
+        "errors.max.ratio",
+        "A transaction of at least 100 records of which a greater share is bad halts the sink; 1 for no such limit.",
+        default=0.5,
+        ge=0.0,
+        le=1.0,
+        fleet=True,
+    )
+    errors_base_path: BasePath = setting(
+        "errors.table.base.path",
+        "Where the errors table is, which is made with the first bad record. Its name is that of the table with"
+        " `_errors` behind it. Default: the table's base path with `_errors` behind it.",
+        default_factory=lambda data: f"{data.get('base_path', '')}_errors",
+        fleet=True,
+    )
+    errors_topic: TopicName | None = setting(
+        "errors.deadletter.topic",
+        "Kafka topic that gets a copy of each bad record, at least once, with Kafka Connect's headers"
+        " (`__connect.errors.*`). It has to exist. Default: none.",
+        default=None,
         fleet=True,
     )
     engine: Annotated[Literal["arrow", "hudi"], Choice] = setting(
@@ -415,13 +448,6 @@ class Settings(BaseModel):
     )
 
     _schema_text: str = PrivateAttr(default="")
-
-    @field_validator("errors_tolerance", mode="before")
-    @classmethod
-    def _no_errors_table_yet(cls, value: Any) -> Any:
-        if str(value).strip().lower() == "all":
-            raise ValueError("cannot be `all` yet: there is no errors table to keep bad records in; use none")
-        return value
 
     @field_validator(
         "schema_file",
@@ -515,6 +541,20 @@ class Settings(BaseModel):
             raise ValueError(f"{name} is for tables that are partitioned by time: set partition.time.field too")
         return self
 
+    @model_validator(mode="after")
+    def _a_place_for_errors(self) -> Settings:
+        rest = sorted(self.model_fields_set & {"errors_max", "errors_ratio", "errors_base_path", "errors_topic"})
+        if self.errors_tolerance == "none" and rest:
+            name = type(self).model_fields[rest[0]].alias
+            raise ValueError(f"{name} is for sinks that tolerate bad records: set errors.tolerance=all too")
+        if f"{self.errors_base_path}/".startswith(f"{self.base_path}/"):
+            raise ValueError("errors.table.base.path is inside the table; name a place beside target.base.path")
+        if f"{self.base_path}/".startswith(f"{self.errors_base_path}/"):
+            raise ValueError("target.base.path is inside errors.table.base.path; name a place beside it")
+        if self.errors_topic in self.topics:
+            raise ValueError("errors.deadletter.topic is one of kafka.topic.names; bad records would come round again")
+        return self
+
     @field_serializer("kafka", "spark", "hudi")
     def _without_secrets(self, value: Properties) -> dict[str, str]:
         return value.shown()
@@ -533,6 +573,15 @@ class Settings(BaseModel):
     def schema_text(self) -> str:
         """The columns as written: DDL, or an Avro schema as JSON."""
         return self._schema_text
+
+    @property
+    def tolerant(self) -> bool:
+        """Whether bad records go into the errors table."""
+        return self.errors_tolerance == "all"
+
+    @property
+    def errors_table_name(self) -> str:
+        return f"{self.table_name}_errors"
 
     @property
     def kafka_java(self) -> Properties:

@@ -17,6 +17,7 @@ _SIZE = {"": 1, "b": 1, "k": 1024, "kb": 1000, "kib": 1024, "m": 1024**2, "mb": 
 _SIZE |= {"g": 1024**3, "gb": 1000**3, "gib": 1024**3}
 _NUMBER = re.compile(r"[+-]?\d+(_\d+)*\Z", re.ASCII)
 _MEASURE = re.compile(r"(\d+(?:_\d+)*(?:\.\d+)?)\s*([A-Za-z]*)\Z", re.ASCII)
+_SHARE = re.compile(r"\d{1,3}(\.\d{1,12})?\Z", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*\Z")
@@ -104,6 +105,20 @@ def topic_names(value: Any) -> tuple[str, ...]:
                 f"names {topic!r}, which cannot be a Kafka topic; list topics separated by commas"
             )
     return found
+
+
+def topic_name(value: Any) -> str:
+    found = topic_names(value)
+    if len(found) != 1:
+        raise ValueError("names several topics; name one")
+    return found[0]
+
+
+def share(value: Any) -> float:
+    found = text(value)
+    if not _SHARE.match(found):
+        raise ValueError("is not a share; write a number from 0 to 1, like 0.5")
+    return float(found)
 
 
 def columns(value: Any) -> tuple[str, ...]:
@@ -234,6 +249,8 @@ DurationMs = Annotated[int, BeforeValidator(duration_ms)]
 SizeBytes = Annotated[int, BeforeValidator(size_bytes)]
 Flag = Annotated[bool, BeforeValidator(flag)]
 Name = Annotated[str, BeforeValidator(name)]
+TopicName = Annotated[str, BeforeValidator(topic_name)]
+Share = Annotated[float, BeforeValidator(share)]
 TopicNames = Annotated[tuple[str, ...], BeforeValidator(topic_names)]
 Columns = Annotated[tuple[str, ...], BeforeValidator(columns)]
 Urls = Annotated[tuple[str, ...], BeforeValidator(urls)]

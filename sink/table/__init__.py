@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
 
@@ -106,14 +106,16 @@ class Table:
         checkpoint: Checkpoint,
         guard: Callable[[TableView], None],
         columns: str = "",
+        more: Mapping[str, str] | None = None,
     ) -> TableOutcome:
-        """Completes the instant with all stats and the checkpoint. `guard` raises to refuse; the instant
-        stays pending. The table's columns become what holds `columns` too, in which the stats' files were written.
+        """Completes the instant with all stats and the checkpoint, and what `more` its metadata shall have. `guard`
+        raises to refuse; the instant stays pending. The table's columns become what holds `columns` too, in which the
+        stats' files were written.
         """
         with self._reading():
             parsed = self._hudi.write_stats(stats)
             self._hudi.save_partition_metafiles(instant, sorted({json.loads(stat)["partitionPath"] for stat in stats}))
-        extra = {CHECKPOINT_KEY + self._settings.name: encode_checkpoint(checkpoint)}
+        extra = {CHECKPOINT_KEY + self._settings.name: encode_checkpoint(checkpoint), **(more or {})}
         with self._locks():
             now = self._timeline.snapshot()
             view = self._timeline.view((instant,), now)

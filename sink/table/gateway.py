@@ -31,8 +31,8 @@ class Hudi:
     def __init__(self, spark: SparkSession, base_path: str, avro_schema: str, options: Mapping[str, str]) -> None:
         self.base_path = base_path
         self._spark = spark
+        self.options = options
         self._avro = avro_schema
-        self._options = options
         self._client: Any = None
 
     @property
@@ -54,11 +54,11 @@ class Hudi:
 
     @cached_property
     def config(self) -> Any:
-        name, options = self._options["hoodie.table.name"], self.java_map(self._options)
+        name, options = self.options["hoodie.table.name"], self.java_map(self.options)
         config = self.java.DataSourceUtils.createHoodieConfig(self._avro, self.base_path, name, options)
         # The builder bends some settings to fit others: the policy NEVER becomes LAZY where writers are many.
-        for key in (key for key in BENT if key in self._options):
-            config.setValue(key, self._options[key])
+        for key in (key for key in BENT if key in self.options):
+            config.setValue(key, self.options[key])
         return config
 
     @cached_property
@@ -179,7 +179,7 @@ class Hudi:
         """Writes a Java DataFrame under the instant with Hudi's row writer; one write stat per file."""
         meta = self.meta_client()
         table = self.java.table.HoodieSparkTable.create(self.config, self.engine_context, meta)
-        partitioned = bool(self._options["hoodie.datasource.write.partitionpath.field"])
+        partitioned = bool(self.options["hoodie.datasource.write.partitionpath.field"])
         partitioner = self.java.execution.bulkinsert.BulkInsertInternalPartitionerWithRowsFactory.get(
             self.config, partitioned
         )

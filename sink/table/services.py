@@ -18,6 +18,7 @@ from sink.schema import TableSchema
 from sink.table.gateway import Hudi
 from sink.table.options import service_options
 from sink.table.timeline import Timeline
+from sink.write.bad_records import ASIDE
 
 TEMP = ".hoodie/.temp"
 _MARKER = ".marker."
@@ -35,8 +36,10 @@ def run_services(spark: SparkSession, settings: Settings, schema: TableSchema) -
 
 def sweep(hudi: Hudi, timeline: Timeline) -> None:
     """Removes files of instants whose rollback is complete: those the rollback removed and a late task made
-    again, and those that a late task has marked since.
+    again, and those that a late task has marked since. And bad records that were set aside for what is over.
     """
+    # Before the timeline: what is set aside belongs to an instant that was begun before.
+    aside = hudi.names(ASIDE)
     now = timeline.snapshot()
     storage = hudi.storage()
     for path in timeline.removed_files(now):
@@ -48,6 +51,9 @@ def sweep(hudi: Hudi, timeline: Timeline) -> None:
             for path in _marked(hudi, directory):
                 storage.deleteFile(hudi.path(path))
             storage.deleteDirectory(hudi.path(directory))
+    for instant in aside:
+        if not any(not each.done for each in now.of(instant)):
+            storage.deleteDirectory(hudi.path(f"{ASIDE}/{instant}"))
 
 
 def _marked(hudi: Hudi, directory: str) -> Iterator[str]:

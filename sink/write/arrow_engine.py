@@ -8,18 +8,21 @@ ConfigError.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from coordination.errors import BadRecord, SinkError
-from coordination.model import Slice, SliceResult
+from coordination.model import SetAside, Slice, SliceResult
 from sink.config import Settings
 from sink.schema import TableSchema
 from sink.table.options import arrow_codec, partition_columns, populate_meta_fields
 from sink.table.usable import require_usable
+from sink.write.bad_offsets import BadOffset
+from sink.write.bad_records import Found, set_aside, tolerated
 from sink.write.batch_sizes import BatchSizes, Held
 from sink.write.engine import DIGEST_MASK, Written
 from sink.write.record_columns import columns_needed
@@ -49,25 +52,32 @@ class ArrowEngine:
         self._shape.format.decoder(self._schema)
         open_storage(self._settings.base_path, access_of(self._settings.spark))
 
-    def write(self, instant: str, slices: Sequence[Slice], columns: str = "") -> Written:
+    def write(
+        self, instant: str, slices: Sequence[Slice], columns: str = "", records: DataFrame | None = None
+    ) -> Written:
         context = self._spark.sparkContext
         context.setJobGroup(instant, f"{self._settings.name}: {len(slices)} slices under {instant}", True)
         try:
-            task = self._task(instant, tuple(slices), columns)
-            reports = self._run(self._batches.session(slices), task)
+            if records is None:
+                records = read_slices(self._batches.session(slices), self._settings, slices)
+            reports = self._run(records, self._task(instant, tuple(slices), columns))
         except (Py4JJavaError, PySparkException) as error:
             self._batches.failed(slices, error)
             lost = data_loss(error, slices)
             if lost is None:
                 raise
             raise lost from error
-        return self._collect(reports, tuple(slices))
+        written = self._collect(reports, tuple(slices))
+        found = {slices[each["slice"]]: [BadOffset(*bad) for bad in each["bad"]] for each in reports if each["bad"]}
+        return replace(written, errors=self._keep(instant, slices, found)) if found else written
+
+    def _keep(self, instant: str, slices: Sequence[Slice], found: Found) -> tuple[SetAside, ...]:
+        return set_aside(self._batches.session(slices), self._settings, instant, found)
 
     def cancel(self, instant: str) -> None:
         self._spark.sparkContext.cancelJobGroup(instant)
 
-    def _run(self, session: SparkSession, task: WriteTask) -> list[Row]:
-        frame = read_slices(session, self._settings, task.slices)
+    def _run(self, frame: DataFrame, task: WriteTask) -> list[Row]:
         columns = columns_needed(task.shape.schema)
         if len({each.topic for each in task.slices}) > 1:
             columns.append("topic")
@@ -87,6 +97,7 @@ class ArrowEngine:
             meta_fields=populate_meta_fields(settings),
             codec=arrow_codec(settings),
             limits=Limits(settings.file_max_bytes, settings.open_files_max, buffer),
+            tolerated=tolerated(settings),
             access=access_of(settings.spark),
         )
 
@@ -102,14 +113,15 @@ class ArrowEngine:
                 f"{len(slices)} slices were to be written, {len(reports)} tasks reported; none can be trusted"
             )
         self._batches.learn(
-            Held(slices[index].source, report["records"], report["bytes"], report["largest"])
+            Held(slices[index].source, report["records"] + len(report["bad"]), report["bytes"], report["largest"])
             for index, report in found.items()
         )
         results = []
         for index, each in enumerate(slices):
             mine = found.get(index)
             digest = mine["digest"] & DIGEST_MASK if mine else 0
-            results.append(SliceResult(each, mine["records"] if mine else 0, digest))
+            counts = (mine["records"], digest, len(mine["bad"])) if mine else (0, digest)
+            results.append(SliceResult(each, *counts))
         stats = tuple(stat for report in reports for stat in report["stats"])
         return Written(tuple(results), stats, sum(report["bytes"] for report in reports))
 

@@ -10,6 +10,7 @@ list. Raises BadPartition.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
@@ -42,11 +43,12 @@ _REMEDY = "hoodie.datasource.write.partitionpath.urlencode=true, set before the 
 
 
 class BadPartition(Exception):
-    """Values that cannot be a directory, first met in `row`."""
+    """Values that cannot be a directory: why, by row; the first one's reason is the error's text."""
 
-    def __init__(self, row: int, reason: str) -> None:
-        super().__init__(reason)
-        self.row = row
+    def __init__(self, reasons: Mapping[int, str]) -> None:
+        self.row = min(reasons)
+        self.reasons = reasons
+        super().__init__(reasons[self.row])
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class PartitionPaths:
         paths = [self._path(names, int(code)) for code in present]
         refused = {code: reason for code, path in enumerate(paths) if (reason := _refusal(path))}
         if refused:
-            raise BadPartition(*min((int(np.argmax(codes == code)), reason) for code, reason in refused.items()))
+            raise BadPartition({row: refused[code] for row, code in enumerate(codes.tolist()) if code in refused})
         # Two combinations may share a path: null and the empty text do.
         distinct = {path: number for number, path in enumerate(sorted(set(paths)))}
         renumber = np.array([distinct[path] for path in paths], np.int64)

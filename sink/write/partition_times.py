@@ -175,8 +175,9 @@ class PartitionTime:
 
     def _refuse_the_impossible(self, times: pa.Array, seconds: Numbers, scale: int) -> None:
         if scale == 1 and (seconds.min() < -_LAST_SECOND or seconds.max() > _LAST_SECOND):
-            row = next(at for at, each in enumerate(times.to_pylist()) if each is not None and abs(each) > _LAST_SECOND)
-            raise BadPartition(row, f"{self.field} is {times[row].as_py()}, which is no time in seconds since 1970")
+            said = "{} is {}, which is no time in seconds since 1970".format
+            found = {row: each for row, each in enumerate(times.to_pylist()) if each and abs(each) > _LAST_SECOND}
+            raise BadPartition({row: said(self.field, each) for row, each in found.items()})
 
 
 def _fields(seconds: Numbers) -> dict[str, Numbers]:

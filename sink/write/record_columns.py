@@ -1,12 +1,13 @@
 """A batch of records as rows of the table: the value decoded, and what else a record has beside it.
 
 Guarantee: the columns of the table's schema in its order, for both engines alike. A record that cannot be one, for its
-value, its key, its record key or its place in the table, is the first that `BadRow` names. Copies what is kept, for
-rows that wait to be written would otherwise hold the whole batch in memory, the values' bytes too.
+value, its key, its record key or its place in the table, is bad, and what is said of it depends on it alone. Copies
+what is kept, for rows that wait to be written would otherwise hold the whole batch in memory, the values' bytes too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,14 +21,36 @@ from sink.schema import HEADERS, KEY, TableSchema, arrow_type
 from sink.write.partition_paths import BadPartition, Groups, PartitionPaths
 from sink.write.record_keys import RecordKeys
 
+_NOWHERE = Groups((), np.zeros(0, np.int64))
 
-class BadRow(Exception):
-    """The first row of a batch that cannot go into the table."""
 
-    def __init__(self, row: int, reason: str) -> None:
-        super().__init__(reason)
-        self.row = row
-        self.reason = reason
+class _BadRows(Exception):
+    """Rows that cannot go into the table, each for the first of the stages that it does not get through."""
+
+    def __init__(self, kind: str, reasons: Mapping[int, str]) -> None:
+        super().__init__(f"{len(reasons)} rows")
+        self.kind = kind
+        self.reasons = reasons
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class BadRow:
+    """`row` counts from the beginning of the batch; `kind` is what was bad: value, key, partition or record key."""
+
+    row: int
+    kind: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sifted:
+    """`records` are those of a batch that are good, `rows` what they are in the table, and where they go."""
+
+    records: pa.RecordBatch
+    rows: pa.RecordBatch | None
+    groups: Groups
+    bad: tuple[BadRow, ...]
+    """By rising row."""
 
 
 @dataclass(frozen=True)
@@ -57,22 +80,37 @@ class Rows:
         self._shape = shape
         self._decoder = shape.format.decoder(shape.schema)
 
-    def of(self, batch: pa.RecordBatch, topic: str) -> tuple[pa.RecordBatch, Groups]:
-        """The rows of a batch of one topic, with a dictionary for its name, and the table partitions they go to."""
+    def sift(self, batch: pa.RecordBatch, topic: str) -> Sifted:
+        """The rows of a batch of one topic, with a dictionary for its name, and the table partitions they go to.
+
+        What is bad is taken out, stage by stage, and the rest is done again.
+        """
+        places = np.arange(batch.num_rows)
+        bad: list[BadRow] = []
+        while batch.num_rows:
+            try:
+                return Sifted(batch, *self._of(batch, topic), tuple(sorted(bad)))
+            except _BadRows as error:
+                bad += (BadRow(int(places[row]), error.kind, reason) for row, reason in error.reasons.items())
+                good = np.ones(batch.num_rows, np.bool_)
+                good[list(error.reasons)] = False
+                batch, places = batch.filter(pa.array(good)), places[good]
+        return Sifted(batch, None, _NOWHERE, tuple(sorted(bad)))
+
+    def _of(self, batch: pa.RecordBatch, topic: str) -> tuple[pa.RecordBatch, Groups]:
         decoded = self._decoder.decode(batch.column("value"))
         if decoded.bad:
-            raise BadRow(decoded.bad[0].index, decoded.bad[0].reason)
+            raise _BadRows("value", {each.index: each.reason for each in decoded.bad})
         added = self._added(batch, topic)
         fields = [*decoded.rows.schema, *(pa.field(name, column.type) for name, column in added.items())]
         rows = pa.RecordBatch.from_arrays([*decoded.rows.columns, *added.values()], schema=pa.schema(fields))
         try:
             rows = self._shape.paths.complete(rows)
-            no_key = self._shape.keys.first_bad(rows)
-            if no_key is not None:
-                raise BadRow(*no_key)
+            if no_key := self._shape.keys.bad(rows):
+                raise _BadRows("record key", no_key)
             return rows, self._shape.paths.group(rows)
         except BadPartition as error:
-            raise BadRow(error.row, str(error)) from None
+            raise _BadRows("partition", error.reasons) from None
 
     def _added(self, batch: pa.RecordBatch, topic: str) -> dict[str, pa.Array]:
         schema = self._shape.schema
@@ -99,7 +137,8 @@ def _key(keys: pa.BinaryArray, kind: T.DataType) -> pa.Array:
     rows = np.arange(len(keys))
     texts = cursors.text(rows, *cursors.spans(rows, cursors.left(rows)))
     if cursors.reasons:
-        raise BadRow(min(cursors.reasons), "its key is not UTF-8, and key.format is string")
+        said = "its key is not UTF-8, and key.format is string"
+        raise _BadRows("key", dict.fromkeys(cursors.reasons, said))
     return pc.if_else(keys.is_valid(), texts, None) if keys.null_count else texts
 
 

@@ -47,21 +47,23 @@ class RecordKeys:
             parts.append(pc.binary_join_element_wise(pa.scalar(f"{name}:"), text, pa.scalar("")))
         return pc.binary_join_element_wise(*parts, pa.scalar(","))
 
-    def first_bad(self, rows: pa.RecordBatch) -> tuple[int, str] | None:
-        """The first row that has no key, and why."""
-        found: list[tuple[int, str]] = []
+    def bad(self, rows: pa.RecordBatch) -> dict[int, str]:
+        """The rows that have no key, and why."""
+        found: dict[int, str] = {}
+
+        def note(which: pa.Array, reason: str) -> None:
+            for row in pc.indices_nonzero(which).to_pylist():
+                found.setdefault(row, reason)
+
         for name in self.fields:
             column = rows.column(name)
             if column.null_count:
-                found.append((pc.index(column.is_null(), True).as_py(), f"record key column {name!r} is null"))
+                note(column.is_null(), f"record key column {name!r} is null")
             if not self.named and pa.types.is_string(column.type):
-                empty = pc.index(column, "").as_py()
-                if empty >= 0:
-                    found.append((empty, f"record key column {name!r} is empty"))
+                note(pc.equal(column, ""), f"record key column {name!r} is empty")
         if self.named and self.fields and all(pa.types.is_string(rows.column(name).type) for name in self.fields):
             blank = pc.equal(rows.column(self.fields[0]), "")
             for name in self.fields[1:]:
                 blank = pc.and_(blank, pc.equal(rows.column(name), ""))
-            if (first := pc.index(blank, True).as_py()) >= 0:
-                found.append((first, f"record key columns {', '.join(self.fields)} are all empty"))
-        return min(found, default=None)
+            note(blank, f"record key columns {', '.join(self.fields)} are all empty")
+        return found

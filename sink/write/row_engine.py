@@ -21,7 +21,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark import AccumulatorParam
 from pyspark.accumulators import Accumulator
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from coordination.errors import BadRecord, SinkError
 from coordination.model import Slice, SliceResult
@@ -31,9 +31,11 @@ from sink.schema import TableSchema
 from sink.table.gateway import Hudi
 from sink.table.options import commit_options
 from sink.table.usable import require_usable
+from sink.write.bad_offsets import BadOffset, bad_offsets, too_many
+from sink.write.bad_records import set_aside, tolerated
 from sink.write.batch_sizes import BatchSizes, Held
 from sink.write.engine import DIGEST_MASK, Written
-from sink.write.record_columns import BadRow, Rows, RowShape, columns_needed
+from sink.write.record_columns import Rows, RowShape, columns_needed
 from sink.write.shape import row_shape
 from sink.write.source import data_loss, read_slices
 
@@ -41,12 +43,13 @@ _BAD = "sink-bad-record:"
 
 
 class Count(NamedTuple):
-    """What a slice held: records, their digest, bytes of their values, bytes of the largest."""
+    """What a slice held: good records, the digest of all, bytes of their values, bytes of the largest, bad ones."""
 
     records: int
     digest: int
     size: int
     largest: int
+    bad: tuple[BadOffset, ...] = ()
 
 
 Counts = dict[int, Count]
@@ -67,15 +70,18 @@ class RowEngine:
         require_usable(self._settings, self._schema, "hudi")
         self._shape.format.decoder(self._schema)
 
-    def write(self, instant: str, slices: Sequence[Slice], columns: str = "") -> Written:
+    def write(
+        self, instant: str, slices: Sequence[Slice], columns: str = "", records: DataFrame | None = None
+    ) -> Written:
         context = self._spark.sparkContext
         context.setJobGroup(instant, f"{self._settings.name}: {len(slices)} slices under {instant}", True)
         counts = context.accumulator({}, _MergedCounts())
-        task = DecodeTask(tuple(slices), self._shape.with_columns(columns))
+        task = DecodeTask(tuple(slices), self._shape.with_columns(columns), tolerated(self._settings))
         schema = task.shape.schema
         try:
-            frame = read_slices(self._batches.session(slices), self._settings, slices)
-            frame = frame.select("topic", *columns_needed(schema))
+            if records is None:
+                records = read_slices(self._batches.session(slices), self._settings, slices)
+            frame = records.select("topic", *columns_needed(schema))
             rows = frame.mapInArrow(partial(decode, task, counts), schema.spark)
             stats = self._hudi(schema.avro(self._settings.table_name)).bulk_insert_rows(rows._jdf, instant)
         except (Py4JJavaError, PySparkException) as error:
@@ -84,11 +90,13 @@ class RowEngine:
                 self._batches.failed(slices, error)
             raise named or error from error
         self._batches.learn(
-            Held(slices[index].source, count.records, count.size, count.largest)
+            Held(slices[index].source, count.records + len(count.bad), count.size, count.largest)
             for index, count in counts.value.items()
         )
         size = sum(count.size for count in counts.value.values())
-        return Written(_results(slices, counts.value), tuple(stats), size)
+        found = {slices[index]: count.bad for index, count in counts.value.items() if count.bad}
+        errors = set_aside(self._batches.session(slices), self._settings, instant, found) if found else ()
+        return Written(_results(slices, counts.value), tuple(stats), size, errors)
 
     def cancel(self, instant: str) -> None:
         self._spark.sparkContext.cancelJobGroup(instant)
@@ -103,6 +111,8 @@ class DecodeTask:
 
     slices: tuple[Slice, ...]
     shape: RowShape
+    tolerated: int
+    """Most bad records of a slice."""
 
 
 class _MergedCounts(AccumulatorParam[Counts]):
@@ -118,37 +128,39 @@ class _MergedCounts(AccumulatorParam[Counts]):
 def decode(
     task: DecodeTask, counts: Accumulator[Counts], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`: rows of the table out; fails with the first bad record's coordinates."""
+    """For `mapInArrow`: rows of the table out; fails with the first bad record's coordinates when too many are bad."""
     rows = Rows(task.shape)
     index, records, digest, size, largest = -1, 0, 0, 0, 0
+    bad: list[BadOffset] = []
     for batch in batches:
         if not batch.num_rows:
             continue
         if index < 0:
             index = _slice_of(task.slices, batch)
-        yield _plain(rows, task.shape.schema, batch)
-        records += batch.num_rows
+        sifted = rows.sift(batch, task.slices[index].topic)
+        bad += bad_offsets(batch, sifted.bad)
+        if len(bad) > task.tolerated:
+            _fail(task.slices[index], bad[0], task.tolerated)
+        if sifted.rows is not None:
+            yield _plain(sifted.rows, task.shape.schema)
+        records += sifted.records.num_rows
         digest += int(batch.column("digest").to_numpy().view(np.uint64).sum(dtype=np.uint64))
         sizes = pc.binary_length(batch.column("value"))
         size += pc.sum(sizes).as_py() or 0
         largest = max(largest, pc.max(sizes).as_py() or 0)
     if index >= 0:
-        counts.add({index: Count(records, digest & DIGEST_MASK, size, largest)})
+        counts.add({index: Count(records, digest & DIGEST_MASK, size, largest, tuple(bad))})
 
 
-def _plain(rows: Rows, schema: TableSchema, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _plain(rows: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
     """As the JVM takes them: without dictionaries."""
-    try:
-        found, _ = rows.of(batch, batch.column("topic")[0].as_py())
-    except BadRow as error:
-        _fail(batch, error.row, error.reason)
-    columns = [column.cast(field.type) for column, field in zip(found.columns, schema.arrow, strict=True)]
+    columns = [column.cast(field.type) for column, field in zip(rows.columns, schema.arrow, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema.arrow)
 
 
-def _fail(batch: pa.RecordBatch, row: int, reason: str) -> NoReturn:
-    place = [batch.column(name)[row].as_py() for name in ("topic", "partition", "offset")]
-    raise ValueError(f"{_BAD}{json.dumps([*place, reason])}")
+def _fail(each: Slice, first: BadOffset, tolerated: int) -> NoReturn:
+    said = [each.topic, each.partition, first.offset, too_many(first.reason, tolerated)]
+    raise ValueError(f"{_BAD}{json.dumps(said)}")
 
 
 def _slice_of(slices: Sequence[Slice], batch: pa.RecordBatch) -> int:
@@ -163,7 +175,10 @@ def _slice_of(slices: Sequence[Slice], batch: pa.RecordBatch) -> int:
 
 def _results(slices: Sequence[Slice], counts: Mapping[int, Count]) -> tuple[SliceResult, ...]:
     found = (counts.get(index, Count(0, 0, 0, 0)) for index in range(len(slices)))
-    return tuple(SliceResult(each, count.records, count.digest) for each, count in zip(slices, found, strict=True))
+    return tuple(
+        SliceResult(each, count.records, count.digest, len(count.bad))
+        for each, count in zip(slices, found, strict=True)
+    )
 
 
 def _named(error: Exception, slices: Sequence[Slice]) -> SinkError | None:

@@ -1,6 +1,7 @@
 """The Spark task of the Arrow writer: record batches of one slice in, base files and one report row out.
 
-Guarantee: rows go to files in offset order, and the report covers all of them or names the first bad record.
+Guarantee: rows go to files in offset order, and the report covers all records: the rows, and the bad ones with their
+reasons, or the first of these where there are more than may be.
 When the task fails or is cancelled its files are removed; what cannot be removed has its marker. Voided by
 speculative execution without the checks at commit. Raises Abandoned; anything else fails the task.
 """
@@ -8,7 +9,7 @@ speculative execution without the checks at commit. Raises Abandoned; anything e
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -17,15 +18,16 @@ from pyspark import TaskContext
 
 from coordination.errors import SinkError
 from coordination.model import Slice
+from sink.write.bad_offsets import BadOffset, bad_offsets, too_many
 from sink.write.base_file import Attempt
 from sink.write.engine import DIGEST_MASK
-from sink.write.record_columns import BadRow, Rows, RowShape
+from sink.write.record_columns import Rows, RowShape
 from sink.write.slice_files import Limits, SliceFiles
 from sink.write.storage import NO_ACCESS, Access, open_storage
 
 REPORT = (
     "slice int, records long, digest long, bytes long, largest long, stats array<string>,"
-    " bad_offset long, reason string"
+    " bad array<struct<offset: long, kind: string, reason: string>>, bad_offset long, reason string"
 )
 _REPORT = pa.schema(
     [
@@ -35,6 +37,7 @@ _REPORT = pa.schema(
         ("bytes", pa.int64()),
         ("largest", pa.int64()),
         ("stats", pa.list_(pa.string())),
+        ("bad", pa.list_(pa.struct([("offset", pa.int64()), ("kind", pa.string()), ("reason", pa.string())]))),
         ("bad_offset", pa.int64()),
         ("reason", pa.string()),
     ]
@@ -56,11 +59,13 @@ class WriteTask:
     meta_fields: bool
     codec: str
     limits: Limits
+    tolerated: int = 0
+    """Most bad records of a slice."""
     access: Access = NO_ACCESS
 
 
 class BadValues(Exception):
-    """The first record of a slice that cannot go into the table."""
+    """The first record of a slice that cannot go into the table, where that, or so many of them, are not tolerated."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(reason)
@@ -92,7 +97,7 @@ def run(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Recor
 
 
 def _report(index: int, **columns: object) -> pa.RecordBatch:
-    row = {"slice": index, "records": 0, "digest": 0, "bytes": 0, "largest": 0, "stats": [], **columns}
+    row = {"slice": index, "records": 0, "digest": 0, "bytes": 0, "largest": 0, "stats": [], "bad": [], **columns}
     return pa.RecordBatch.from_pylist([row], schema=_REPORT)
 
 
@@ -105,6 +110,7 @@ class _SliceWriter:
         self._slice = task.slices[self.index]
         self._rows = Rows(task.shape)
         self._records = self._digest = self._bytes = self._largest = 0
+        self._bad: list[BadOffset] = []
         context = TaskContext.get()
         assert context is not None
         token = f"{context.partitionId()}-{context.stageId()}-{context.taskAttemptId()}"
@@ -113,13 +119,14 @@ class _SliceWriter:
         self.files = SliceFiles(storage, attempt, task.limits, task.codec, task.meta_fields)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        offsets = batch.column("offset")
-        try:
-            rows, groups = self._rows.of(batch, self._slice.topic)
-        except BadRow as error:
-            raise BadValues(offsets[error.row].as_py(), error.reason) from None
-        self.files.add(self._with_key(rows, offsets), groups)
-        self._count(batch)
+        sifted = self._rows.sift(batch, self._slice.topic)
+        if sifted.bad:
+            self._bad += bad_offsets(batch, sifted.bad)
+            if len(self._bad) > self._task.tolerated:
+                raise BadValues(self._bad[0].offset, too_many(self._bad[0].reason, self._task.tolerated))
+        if sifted.rows is not None:
+            self.files.add(self._with_key(sifted.rows, sifted.records.column("offset")), sifted.groups)
+        self._count(batch, sifted.records.num_rows)
 
     def finish(self) -> pa.RecordBatch:
         stats = self.files.close()
@@ -132,11 +139,12 @@ class _SliceWriter:
             bytes=self._bytes,
             largest=self._largest,
             stats=stats,
+            bad=[asdict(each) for each in self._bad],
         )
 
-    def _count(self, batch: pa.RecordBatch) -> None:
+    def _count(self, batch: pa.RecordBatch, good: int) -> None:
         lengths = pc.binary_length(batch.column("value"))
-        self._records += batch.num_rows
+        self._records += good
         self._digest += int(batch.column("digest").to_numpy().view(np.uint64).sum(dtype=np.uint64))
         self._bytes += pc.sum(lengths).as_py() or 0
         self._largest = max(self._largest, pc.max(lengths).as_py() or 0)

@@ -36,13 +36,16 @@ _LOST = re.compile(
 _PARTITION = re.compile(r"(?:TopicPartition|partition|Partition|for)?\s*(?P<source>[A-Za-z0-9._-]+-[0-9]+)")
 
 
-def read_slices(spark: SparkSession, settings: Settings, slices: Sequence[Slice]) -> DataFrame:
-    """Columns value, key, topic, partition, offset, timestamp and digest, and headers if the table has them; the order
-    of partitions is Spark's own.
+def read_slices(
+    spark: SparkSession, settings: Settings, slices: Sequence[Slice], headers: bool | None = None
+) -> DataFrame:
+    """Columns value, key, topic, partition, offset, timestamp and digest, and headers if the table has them, or as
+    asked; the order of partitions is Spark's own.
 
     The digest hashes coordinates, key and value, so that no engine has to look at the bytes for it.
     """
-    frames = [_read(spark, settings, layer) for layer in _layers(slices)]
+    wanted = settings.headers if headers is None else headers
+    frames = [_read(spark, settings, layer, wanted) for layer in _layers(slices)]
     return reduce(DataFrame.union, frames)
 
 
@@ -80,7 +83,7 @@ def _layers(slices: Sequence[Slice]) -> list[list[Slice]]:
     return [[ranges[level] for ranges in by_source.values() if level < len(ranges)] for level in range(depth)]
 
 
-def _read(spark: SparkSession, settings: Settings, layer: Sequence[Slice]) -> DataFrame:
+def _read(spark: SparkSession, settings: Settings, layer: Sequence[Slice], headers: bool) -> DataFrame:
     partitions: dict[str, list[int]] = defaultdict(list)
     starts: dict[str, dict[str, int]] = defaultdict(dict)
     ends: dict[str, dict[str, int]] = defaultdict(dict)
@@ -89,11 +92,11 @@ def _read(spark: SparkSession, settings: Settings, layer: Sequence[Slice]) -> Da
         starts[each.topic][str(each.partition)] = each.start
         ends[each.topic][str(each.partition)] = each.end
     reader = spark.read.format("kafka").option("assign", json.dumps(partitions)).option("failOnDataLoss", "true")
-    reader = reader.option("includeHeaders", str(settings.headers).lower())
+    reader = reader.option("includeHeaders", str(headers).lower())
     reader = reader.option("startingOffsets", json.dumps(starts)).option("endingOffsets", json.dumps(ends))
     for name, value in kafka_options(settings).items():
         reader = reader.option(f"kafka.{name}", value)
     frame = reader.load()
     digest = F.xxhash64("topic", "partition", "offset", "key", "value").alias("digest")
-    headers = ["headers"] if settings.headers else []
-    return frame.select("value", "key", "topic", "partition", "offset", "timestamp", digest, *headers)
+    added = ["headers"] if headers else []
+    return frame.select("value", "key", "topic", "partition", "offset", "timestamp", digest, *added)

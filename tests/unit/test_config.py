@@ -230,7 +230,7 @@ kafka.isolation.level: read_uncommitted
 target.base.path: lake/orders
 target.table.name: a/b
 transaction.interval.ms: 0
-errors.tolerance: all
+errors.tolerance: some
 file.max.bytes: big
 hdfs.url: hdfs://namenode
 """,
@@ -242,7 +242,7 @@ hdfs.url: hdfs://namenode
         "line 5: target.base.path ('lake/orders') is relative",
         "line 6: target.table.name ('a/b') may only contain",
         "line 7: transaction.interval.ms ('0') is too small; the least is 10",
-        "line 8: errors.tolerance ('all') cannot be `all` yet",
+        "line 8: errors.tolerance ('some') is not one of its values; use none or all",
         "line 9: file.max.bytes ('big') is not a size",
         "line 10: hdfs.url belongs to the Confluent HDFS sink; use target.base.path",
         "line 11: 'flush.sise' is not a setting; did you mean flush.size?",

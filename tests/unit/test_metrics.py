@@ -63,20 +63,22 @@ def test_a_committed_transaction_counts_its_phases_its_outcome_and_its_records(
     metrics: Metrics, clock: Clock
 ) -> None:
     run(metrics, clock, 7, "STARTED", "PREPARED", "COMMITTED")
-    tell(metrics, "transaction.ended", transaction=7, outcome="COMMITTED", records=40)
+    tell(metrics, "transaction.ended", transaction=7, outcome="COMMITTED", records=40, errors=2)
     for phase in ("PLANNED", "STARTED", "PREPARED", "COMMITTED"):
         assert value(metrics, "sink_transactions_total", phase=phase) == 1
     assert value(metrics, "sink_transactions_ended_total", outcome="COMMITTED") == 1
     assert value(metrics, "sink_records_total") == 40
+    assert value(metrics, "sink_errors_total") == 2
 
 
 def test_an_aborted_transaction_counts_no_records(metrics: Metrics, clock: Clock) -> None:
     run(metrics, clock, 7, "STARTED")
     tell(metrics, "transaction.aborted", transaction=7, attempt=1, reason="deadline")
-    tell(metrics, "transaction.ended", transaction=7, outcome="ABORTED", records=40)
+    tell(metrics, "transaction.ended", transaction=7, outcome="ABORTED", records=40, errors=2)
     assert value(metrics, "sink_transactions_total", phase="ABORTED") == 1
     assert value(metrics, "sink_transactions_ended_total", outcome="ABORTED") == 1
     assert value(metrics, "sink_records_total") == 0
+    assert value(metrics, "sink_errors_total") == 0
 
 
 def test_the_time_in_each_phase_is_kept_apart_for_transactions_in_flight(

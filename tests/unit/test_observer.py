@@ -15,8 +15,8 @@ from sink.observer import COMMITS_BETWEEN_SERVICES, Observer
 from tests.unit.config_kit import MINIMAL
 from tests.waiting import eventually
 
-COMMITTED = Note("transaction.ended", (("transaction", 1), ("outcome", "COMMITTED"), ("records", 1)))
-ABORTED = Note("transaction.ended", (("transaction", 1), ("outcome", "ABORTED"), ("records", 0)))
+COMMITTED = Note("transaction.ended", (("transaction", 1), ("outcome", "COMMITTED"), ("records", 1), ("errors", 0)))
+ABORTED = Note("transaction.ended", (("transaction", 1), ("outcome", "ABORTED"), ("records", 0), ("errors", 0)))
 
 
 class Serviced:

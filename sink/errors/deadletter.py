@@ -1,0 +1,98 @@
+"""Copies of bad records in a Kafka topic, with the headers that Kafka Connect gives them.
+
+Guarantee: every bad record is in the topic at least once, whole, before its transaction is committed: the producer is
+idempotent, but a publication that is repeated sends its records again. Voided by a topic that deletes them, or takes
+none so large. Raises Unavailable.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import confluent_kafka as ck
+from pyspark.sql import DataFrame, Row
+
+from coordination.errors import Unavailable
+from sink.config import Settings
+
+LOG = logging.getLogger(__name__)
+Delivered = Callable[[Any, Any], None]
+HEADER = "__connect.errors."
+FLUSH_SECONDS = 60.0
+_PRODUCER = {"enable.idempotence": True, "message.max.bytes": 1_000_000_000}
+"""How large a record may be, the topic says: the brokers took it once."""
+CLASSES = {
+    "value": "org.apache.kafka.connect.errors.DataException",
+    "key": "org.apache.kafka.connect.errors.DataException",
+    "partition": "org.apache.kafka.connect.errors.ConnectException",
+    "record key": "org.apache.kafka.connect.errors.ConnectException",
+}
+"""What Connect's own converters and sinks raise: who reads these headers looks for such names."""
+STAGES = {"value": "VALUE_CONVERTER", "key": "KEY_CONVERTER"}
+
+
+class DeadLetters:
+    """Of settings with `errors.deadletter.topic`. Connects with the first record."""
+
+    def __init__(self, settings: Settings) -> None:
+        assert settings.errors_topic is not None
+        self._settings = settings
+        self._topic = settings.errors_topic
+
+    def send(self, rows: DataFrame) -> None:
+        """Rows of the errors table, one after another: they may be many megabytes each."""
+        failed: list[str] = []
+
+        def told(error: ck.KafkaError | None, _: ck.Message) -> None:
+            if error is not None:
+                failed.append(error.str())
+
+        try:
+            producer = ck.Producer({**self._settings.kafka_native, **_PRODUCER}, logger=LOG)
+            for row in rows.toLocalIterator():
+                self._produce(producer, row, told)
+            left = producer.flush(FLUSH_SECONDS)
+        except ck.KafkaException as error:
+            raise Unavailable(f"{self._place}: {error.args[0].str()}") from error
+        if failed or left:
+            raise Unavailable(f"{self._place}: {failed[0] if failed else f'{left} records not acknowledged in time'}")
+
+    def _produce(self, producer: ck.Producer, row: Row, told: Delivered) -> None:
+        value, key = _bytes(row["value"]), _bytes(row["_kafka_key"])
+        added = headers(row, self._settings.name)
+        while True:
+            try:
+                producer.produce(self._topic, value, key, on_delivery=told, headers=added)
+            except BufferError:
+                producer.poll(1.0)  # its queue is full
+            else:
+                producer.poll(0)
+                return
+
+    @property
+    def _place(self) -> str:
+        return f"errors.deadletter.topic {self._topic} at {self._settings.bootstrap}"
+
+
+def headers(row: Row, sink: str) -> list[tuple[str, str | bytes | None]]:
+    """The record's own, and Connect's behind them."""
+    kind = row["kind"]
+    connect = {
+        "topic": row["_kafka_topic"],
+        "partition": row["_kafka_partition"],
+        "offset": row["_kafka_offset"],
+        "connector.name": sink,
+        "task.id": 0,
+        "stage": STAGES.get(kind, "TASK_PUT"),
+        "class.name": "sink",
+        "exception.class.name": CLASSES[kind],
+        "exception.message": row["reason"],
+    }
+    own = ((each["key"], _bytes(each["value"])) for each in row["_kafka_headers"] or ())
+    return [*own, *((HEADER + name, str(value).encode()) for name, value in connect.items())]
+
+
+def _bytes(value: bytearray | None) -> bytes | None:
+    return None if value is None else bytes(value)
