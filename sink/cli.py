@@ -16,6 +16,7 @@ from coordination.errors import SinkError
 from sink.commands.adopt import adopt
 from sink.commands.audit import audit
 from sink.commands.demo import demo
+from sink.commands.errors import app as errors
 from sink.commands.infer import infer
 from sink.commands.reset import reset
 from sink.commands.status import status
@@ -35,6 +36,7 @@ app = typer.Typer(
 )
 for command in (demo, status, audit, reset, adopt, validate, infer):
     app.command()(command)
+app.add_typer(errors, name="errors")
 
 
 @app.command()

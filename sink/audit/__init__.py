@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hudi import HudiFileSlice, HudiReadOptions, HudiTable, HudiTableBuilder
@@ -31,6 +31,7 @@ from sink.audit.compare import (
     partition_rows,
     range_groups,
 )
+from sink.audit.errors import ErrorCounts, add_errors
 from sink.audit.files import NamedFiles, check_storage, check_uncommitted, check_view, named_files
 from sink.audit.log import LogReader, TopicAccess
 from sink.audit.report import Findings, Kind, PartitionRow, Report
@@ -60,8 +61,11 @@ class _Seen:
     slices: Sequence[HudiFileSlice]
 
 
-def audit(base_path: str, sink: str | None = None, access: TopicAccess | None = None) -> Report:
-    """Audits the table at `base_path`; `sink` may be left out if the table has only one.
+def audit(
+    base_path: str, sink: str | None = None, access: TopicAccess | None = None, errors: str | None = None
+) -> Report:
+    """Audits the table at `base_path`; `sink` may be left out if the table has only one. `errors` is where its errors
+    table is, if not in the usual place; it is only looked for when a commit counts bad records.
 
     Without `access` the log is not asked, and the rows are held against the checkpoints alone.
     """
@@ -83,7 +87,8 @@ def audit(base_path: str, sink: str | None = None, access: TopicAccess | None = 
             tempfile.TemporaryDirectory(prefix="sink-audit-") as scratch,
             closing(Ledger(Path(scratch))) as ledger,
         ):
-            counted = _Comparison(files, seen, chain, chain.newest, name, ledger, findings).run(access)
+            place = errors or f"{base_path}_errors"
+            counted = _Comparison(files, place, seen, chain, chain.newest, name, ledger, findings).run(access)
     return Report(
         base_path=base_path,
         sink=name,
@@ -96,6 +101,8 @@ def audit(base_path: str, sink: str | None = None, access: TopicAccess | None = 
         provenance=counted.provenance,
         log_checked=counted.log_checked,
         seconds=time.monotonic() - started,
+        errors=counted.errors.held.total(),
+        replayed=counted.errors.replayed,
     )
 
 
@@ -105,11 +112,13 @@ class _Counted:
     rows: int = 0
     provenance: bool = True
     log_checked: bool = False
+    errors: ErrorCounts = field(default_factory=ErrorCounts)
 
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
     files: TableFiles
+    errors_path: str
     seen: _Seen
     chain: Chain
     newest: Checkpoint
@@ -127,6 +136,7 @@ class _Comparison:
         self.ledger.add_ranges((r.source, r.result.slice.start, r.result.slice.end) for r in ranges)
         provenance = provenance_of(self.seen.table)
         read = self._read_rows(named, provenance)
+        errors = add_errors(self.errors_path, ranges, commits, self.ledger, self.findings)
         groups = range_groups(ranges)
         log = None
         if access is None:
@@ -146,9 +156,10 @@ class _Comparison:
             if log is not None:
                 check_log(self.ledger, log, self.findings)
         else:
-            check_totals(self.ledger, groups, rows, log, commits, named, self.findings)
-        partitions = partition_rows(self.ledger, self.newest, missing, groups, provenance)
-        return _Counted(partitions, rows, provenance, log is not None and bool(log.spans))
+            landed = rows + errors.held.total()
+            check_totals(self.ledger, groups, landed, log, commits, named, self.findings)
+        partitions = partition_rows(self.ledger, self.newest, missing, groups, provenance, errors.held)
+        return _Counted(partitions, rows, provenance, log is not None and bool(log.spans), errors)
 
     def _ranges_of_other_sinks(self) -> list[CommittedRange]:
         others = (name for name in self.seen.timeline.sinks if name != self.sink)

@@ -116,7 +116,7 @@ def _beginnings(checkpoints: Sequence[Checkpoint]) -> dict[TopicPartition, Begin
 
 def _published_again(first: Checkpoint, again: Checkpoint, commit: Commit) -> bool:
     """The newest checkpoint may be written once more before archiving goes past it: the same, no rows."""
-    return commit.inserted == 0 and replace(again, results=()) == replace(first, results=())
+    return commit.inserted == 0 and not commit.replayed and replace(again, results=()) == replace(first, results=())
 
 
 def _check_link(
@@ -148,6 +148,7 @@ def _check_link(
             yield Finding(Kind.GAP_DROPPED, f"{where} no longer declares the gap {lost}")
     yield from _check_partitions(before, checkpoint, where)
     records = sum(result.records for result in checkpoint.results)
+    records += sum(run.high - run.low for run in commit.replayed.get(checkpoint.sink, ()))
     if records != commit.inserted:
         yield Finding(
             Kind.COMMIT_COUNT,

@@ -33,12 +33,13 @@ class RangeGroup:
 
     @property
     def records(self) -> int:
-        return sum(entry.result.records for entry in self.ranges)
+        """In the table or in the errors table."""
+        return sum(entry.result.records + entry.result.errors for entry in self.ranges)
 
     @property
     def gaps(self) -> int:
         """Offsets that no write status counted as a record."""
-        return max(0, self.high - self.low - max(entry.result.records for entry in self.ranges))
+        return max(0, self.high - self.low - max(e.result.records + e.result.errors for e in self.ranges))
 
     def __str__(self) -> str:
         shown = "; ".join(map(str, self.ranges[:3]))
@@ -262,6 +263,7 @@ def partition_rows(
     missing: Mapping[TopicPartition, int],
     groups: Sequence[RangeGroup],
     provenance: bool,
+    errors: Mapping[TopicPartition, int],
 ) -> tuple[PartitionRow, ...]:
     """Rows as they were found; as they were counted where rows do not say which partition they come from."""
     gaps: dict[TopicPartition, int] = defaultdict(int)
@@ -277,7 +279,7 @@ def partition_rows(
             PartitionRow(
                 topic=source.topic,
                 partition=source.partition,
-                rows=count.rows if provenance else records[source],
+                rows=(count.rows if provenance else records[source]) - errors.get(source, 0),
                 first=count.first,
                 last=count.last,
                 end=newest.ends[source].end if source in newest.ends else 0,
@@ -285,6 +287,7 @@ def partition_rows(
                 missing=missing.get(source, 0),
                 outside=count.outside,
                 gaps=gaps[source],
+                errors=errors.get(source, 0),
             )
         )
     return tuple(rows)

@@ -43,6 +43,7 @@ class Kind(Enum):
     OUTSIDE = ("row outside every range", True)
     MISSING = ("missing", True)
     SURPLUS = ("surplus", True)
+    ERRORS_COUNT = ("errors table", True)
     NOT_IN_LOG = ("not in the log", True)
     SKIPPED = ("skipped at the beginning", True)
     NO_COMMIT = ("files but no commit", True)
@@ -64,6 +65,7 @@ class Kind(Enum):
     BEFORE = ("before the first range", False)
     UNREAD = ("not landed yet", False)
     EXPIRED = ("expired from the log", False)
+    UNPUBLISHED = ("bad records of no commit", False)
     UNPROVEN = ("not proven", False)
 
     def __init__(self, label: str, fails: bool) -> None:
@@ -95,6 +97,8 @@ class PartitionRow:
     missing: int
     outside: int
     gaps: int
+    errors: int = 0
+    """Bad records of committed ranges, in the errors table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,10 @@ class Report:
     provenance: bool
     log_checked: bool
     seconds: float
+    errors: int = 0
+    """Bad records that are in the errors table, and not in the table."""
+    replayed: int = 0
+    """Bad records that were replayed: in the table, and marked in the errors table."""
 
     @property
     def failures(self) -> tuple[Finding, ...]:
@@ -158,15 +166,16 @@ class Report:
         """Rows, first and last offset, duplicates and missing per partition, and the total."""
         table = RichTable(title=f"{self.sink or 'table'} at {self.base_path}", title_justify="left")
         table.add_column("topic")
-        for name in ("partition", "rows", "first", "last", "end", "duplicates", "missing", "gaps"):
+        for name in ("partition", "rows", "errors", "first", "last", "end", "duplicates", "missing", "gaps"):
             table.add_column(name, justify="right")
         for row in self.partitions:
-            numbers = (row.rows, row.first, row.last, row.end, row.duplicates, row.missing, row.gaps)
+            numbers = (row.rows, row.errors, row.first, row.last, row.end, row.duplicates, row.missing, row.gaps)
             table.add_row(row.topic, str(row.partition), *(_number(value) for value in numbers))
         table.add_section()
         gaps = sum(row.gaps for row in self.partitions)
         total = (
             _number(self.rows),
+            _number(self.errors),
             "",
             "",
             "",
@@ -181,7 +190,8 @@ class Report:
         if self.empty:
             return "Empty: no transaction has been committed, so nothing was proven."
         against = "the log" if self.log_checked else "the checkpoints only"
-        scale = f"{self.rows:,} rows of {self.commits:,} commits against {against} in {self.seconds:.1f} s"
+        errors = f" and {self.errors:,} bad records" if self.errors else ""
+        scale = f"{self.rows:,} rows{errors} of {self.commits:,} commits against {against} in {self.seconds:.1f} s"
         if self.held:
             return f"Held: every record exactly once, {scale}."
         kinds = sorted({finding.kind.label for finding in self.failures})

@@ -8,7 +8,7 @@ Reads with hudi-rs only. Raises nothing of its own; a file that cannot be read i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ WHERE s.logged = 0
 _HOLE = "held > 0 AND covered > 0 AND logged = 0"
 
 
-Stream = Callable[[], HudiRecordBatchStream]
+Stream = Callable[[], HudiRecordBatchStream | Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +157,10 @@ class Ledger:
     def add_file(self, reader: HudiFileGroupReader, path: str, columns: Sequence[str]) -> FileRows:
         options = HudiReadOptions(projection=list(columns)).with_batch_size(BATCH_ROWS)
         return self._add(path, lambda: reader.read_file_slice_from_paths_stream(path, [], options), columns)
+
+    def add_stream(self, name: str, stream: Stream) -> FileRows:
+        """What is landed elsewhere, with the columns of `PROVENANCE` among others."""
+        return self._add(name, stream, PROVENANCE)
 
     def sweep(self) -> None:
         """Once, when everything was added."""

@@ -17,7 +17,7 @@ import posixpath
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -32,6 +32,7 @@ from coordination.model import Checkpoint, Gap, PartitionCheckpoint, Slice, Slic
 from sink.audit.report import Finding, Kind
 
 CHECKPOINT_PREFIX = "sink.checkpoint."
+REPLAYED_PREFIX = "sink.replayed."
 OLDEST_TABLE_VERSION = 8
 DATA_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
 MOVING_OPERATIONS = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})
@@ -59,6 +60,17 @@ class WrittenFile:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplayedRun:
+    """Offsets `[low, high)` of one partition, all of which had been in the errors table."""
+
+    topic: str
+    partition: int
+    generation: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """A completed instant. `replaced` are (partition path, file id) of the groups it took out of sight."""
 
@@ -71,6 +83,8 @@ class Commit:
     checkpoints: Mapping[str, Checkpoint]
     unreadable: Mapping[str, str]
     """Sinks whose checkpoint is there but cannot be read, and why."""
+    replayed: Mapping[str, tuple[ReplayedRun, ...]] = field(default_factory=dict)
+    """By sink the bad records that the commit put into the table after all."""
 
     @property
     def by_others(self) -> bool:
@@ -301,6 +315,7 @@ def _commit(instant: str, completed: str, action: str, content: bytes) -> Commit
     )
     checkpoints: dict[str, Checkpoint] = {}
     unreadable: dict[str, str] = {}
+    replayed: dict[str, tuple[ReplayedRun, ...]] = {}
     for key, value in (metadata.get("extraMetadata") or {}).items():
         if key.startswith(CHECKPOINT_PREFIX):
             name = key.removeprefix(CHECKPOINT_PREFIX)
@@ -308,8 +323,11 @@ def _commit(instant: str, completed: str, action: str, content: bytes) -> Commit
                 checkpoints[name] = _checkpoint(value)
             except Corrupt as error:
                 unreadable[name] = str(error)
+        elif key.startswith(REPLAYED_PREFIX):
+            runs = (ReplayedRun(row[0], *map(_whole, row[1:])) for row in json.loads(value))
+            replayed[key.removeprefix(REPLAYED_PREFIX)] = tuple(runs)
     operation = metadata.get("operationType") or ""
-    return Commit(instant, completed, action, operation, files, replaced, checkpoints, unreadable)
+    return Commit(instant, completed, action, operation, files, replaced, checkpoints, unreadable, replayed)
 
 
 def metadata_of(content: bytes) -> dict[str, Any]:
@@ -345,8 +363,9 @@ def _checkpoint(text: str) -> Checkpoint:
                 ),
                 _whole(records),
                 int(digest, 16),
+                *map(_whole, errors),
             )
-            for topic, partition, start, end, generation, records, digest in document["results"]
+            for topic, partition, start, end, generation, records, digest, *errors in document["results"]
         )
         gaps = tuple(
             Gap(topic, _whole(partition), _whole(start), _whole(end))

@@ -33,7 +33,7 @@ Drafts = Callable[[KeeperView], Sequence[Sequence[Op]]]
 def write(client: KazooClient, root: str, config_digest: str, epoch_floor: int, drafts: Drafts) -> int:
     """Writes what `drafts` makes of the tree as it is under the lock. Returns the epoch of the reset."""
     Keeper(client, root, _ignore).bootstrap(config_digest)
-    with _lock(client, root) as lock_path:
+    with lock(client, root) as lock_path:
         fence = Check(lock_path, 0)
         view = _read(client, root)
         drafts(view)
@@ -51,7 +51,7 @@ def write(client: KazooClient, root: str, config_digest: str, epoch_floor: int, 
 
 def forget(client: KazooClient, root: str) -> None:
     """Removes all that is recorded, whether it can be read or not. Interrupted half way, it can be run again."""
-    with _lock(client, root) as lock_path:
+    with lock(client, root) as lock_path:
         refuse_if_alive(workers(client, root))
         strays = [*_paths(client, root, tree.WORKERS)][:-1]
         # Headers first: a transaction without one means nothing.
@@ -97,7 +97,8 @@ def _listing(root: str) -> Iterator[None]:
 
 
 @contextmanager
-def _lock(client: KazooClient, root: str) -> Iterator[str]:
+def lock(client: KazooClient, root: str) -> Iterator[str]:
+    """The election's: nobody coordinates while it is held. Gives the path of its znode, to fence writes with."""
     candidacy = Candidacy(client, root, f"reset:{uuid.uuid4()}")
     patience = Timer(LOCK_SECONDS, candidacy.withdraw)
     patience.start()

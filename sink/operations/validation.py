@@ -30,7 +30,7 @@ from sink.config import Settings
 from sink.decode.column_records import FIRST_MESSAGE, UnusableSchema
 from sink.decode.records import SchemaMismatch
 from sink.decode.registry import Registry
-from sink.kafka import Log
+from sink.kafka import Log, UnknownTopic
 from sink.local.java import find_java
 from sink.schema import TableSchema
 from sink.table.creation import columns_misfit, misfits
@@ -62,6 +62,7 @@ def validate(settings: Settings) -> list[Finding]:
         ("Kafka", lambda: _kafka(settings)),
         ("schema registry", lambda: _registry(settings, schema)),
         ("table", lambda: _table(settings, schema)),
+        ("errors table", lambda: _errors(settings)),
     ]
     for part, check in checks:
         try:
@@ -252,6 +253,33 @@ def _table(settings: Settings, schema: TableSchema | None) -> Iterator[Finding]:
         wrong += filter(None, [columns_misfit(json.dumps(found.schema), schema, settings)])
     for sentence in wrong:
         yield Finding("table", f"{settings.base_path}: {sentence}", wrong=True)
+
+
+def _errors(settings: Settings) -> Iterator[Finding]:
+    """Whether bad records would find their place."""
+    if not settings.tolerant:
+        return
+    part, place = "errors table", settings.errors_base_path
+    if _reached(settings):
+        found = look(place, access_of(settings.spark))
+        name = found.properties.get("hoodie.table.name", "") if found.content is Content.TABLE else ""
+        if found.content is Content.NOTHING:
+            yield Finding(part, f"{place} is empty: the errors table is made with the first bad record")
+        elif name == settings.errors_table_name:
+            yield Finding(part, f"{place} holds the errors table {name}")
+        else:
+            held = f"the Hudi table {name}" if name else f"something else ({', '.join(found.names)})"
+            yield Finding(part, f"{place} holds {held}; name an empty place with errors.table.base.path", wrong=True)
+    if settings.errors_topic is not None:
+        log = Log(settings.kafka_native)
+        try:
+            log.view((settings.errors_topic,))
+        except UnknownTopic:
+            yield Finding(part, f"errors.deadletter.topic: no topic {settings.errors_topic}; create it", wrong=True)
+        else:
+            yield Finding(part, f"topic {settings.errors_topic} takes a copy of each bad record")
+        finally:
+            log.close()
 
 
 def _reached(settings: Settings) -> bool:

@@ -395,6 +395,19 @@ def test_validate_passes_a_configuration_that_fits(make_config, sink, tmp_path: 
     assert not (tmp_path / "table").exists()
 
 
+def test_validate_tells_where_bad_records_would_go(make_config, sink, tmp_path: Path):
+    changes = {"errors__tolerance": "all", "errors__deadletter__topic": "nobody-has-made-it"}
+    code, out = sink("validate", "--config", make_config(**changes))
+    assert code == 1, out
+    assert f"{tmp_path / 'table'}_errors is empty: the errors table is made with the first bad record" in out
+    assert "errors.deadletter.topic: no topic nobody-has-made-it; create it" in out
+    (tmp_path / "table_errors").mkdir()
+    (tmp_path / "table_errors" / "holiday.jpg").write_bytes(b"")
+    code, out = sink("validate", "--config", make_config(errors__tolerance="all"))
+    assert code == 1, out
+    assert "table_errors holds something else (holiday.jpg); name an empty place with errors.table.base.path" in out
+
+
 def test_validate_says_all_that_is_wrong_at_once(make_config, sink, tmp_path: Path):
     (tmp_path / "table").mkdir()
     (tmp_path / "table" / "holiday.jpg").write_bytes(b"")

@@ -1,0 +1,129 @@
+"""Reads the errors table beside the table: which bad records of committed transactions are there, and which were
+replayed since.
+
+Guarantee: every row is counted, under the instant of the transaction that found it; rows of transactions that have not
+been committed are told apart, never counted. What was replayed is taken from the table's own commits, not from the
+marks in the errors table. Reads with hudi-rs only. Raises TableError for an errors table that cannot be read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from hudi import HudiReadOptions, HudiTableBuilder
+
+from coordination.errors import TableError
+from coordination.model import TopicPartition
+from sink.audit.chain import CommittedRange
+from sink.audit.report import Findings, Kind
+from sink.audit.rows import PROVENANCE, Ledger, raised_by_hudi
+from sink.audit.timeline import Commit, ReplayedRun, active_names, any_commit, open_table
+
+NEEDED = (*PROVENANCE, "generation", "instant")
+_BATCH_ROWS = 8192
+
+
+def errors_of(base_path: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of an errors table."""
+    files = open_table(base_path)
+    if not any_commit(active_names(files)):
+        return
+    options = HudiReadOptions(projection=list(columns)).with_batch_size(_BATCH_ROWS)
+    try:
+        table = HudiTableBuilder.from_base_uri(files.uri).build()
+        reader = table.create_file_group_reader_with_options(HudiReadOptions())
+        for piece in table.get_file_slices(HudiReadOptions()):
+            for batch in reader.read_file_slice_stream(piece, options):
+                yield batch.select(list(columns))
+    except Exception as error:
+        if not raised_by_hudi(error):
+            raise
+        raise TableError(f"{base_path}: hudi-rs cannot read the errors table: {str(error)[:300]}") from error
+
+
+@dataclass(slots=True)
+class ErrorCounts:
+    """Of bad records that are in the errors table and not replayed, by partition; and how many were replayed."""
+
+    held: Counter[TopicPartition] = field(default_factory=Counter)
+    replayed: int = 0
+
+
+def add_errors(
+    base_path: str,
+    ranges: Sequence[CommittedRange],
+    commits: Sequence[Commit],
+    ledger: Ledger,
+    findings: Findings,
+) -> ErrorCounts:
+    """What is bad and not replayed stands in the ledger like a row of the table: it is landed, elsewhere."""
+    counted: Counter[str] = Counter()
+    for entry in ranges:
+        counted[entry.instant] += entry.result.errors
+    if not +counted:
+        return ErrorCounts()
+    runs = [run for commit in commits for every in commit.replayed.values() for run in every]
+    reading = _Reading(base_path, counted.keys(), runs)
+    file = ledger.add_stream(f"the errors table {base_path}", reading.held)
+    if file.error:
+        raise TableError(f"{base_path}: {file.error}")
+    for instant, wanted in sorted(counted.items()):
+        if reading.found[instant] != wanted:
+            findings.add(
+                Kind.ERRORS_COUNT,
+                f"commit {instant} counts {wanted:,} bad records, the errors table {base_path} has"
+                f" {reading.found[instant]:,} of it",
+            )
+    if reading.waiting:
+        findings.add(
+            Kind.UNPUBLISHED,
+            f"{reading.waiting:,} rows of the errors table are of transactions that are not committed, or not yet",
+        )
+    return ErrorCounts(reading.by_source, reading.replayed)
+
+
+class _Reading:
+    """One look at the errors table; `held` may be asked again for the same rows."""
+
+    def __init__(self, base_path: str, committed: Collection[str], runs: Sequence[ReplayedRun]) -> None:
+        self._base_path = base_path
+        self._committed = pa.array(sorted(committed), pa.string())
+        self._runs = runs
+        self.found: Counter[str] = Counter()
+        self.by_source: Counter[TopicPartition] = Counter()
+        self.replayed = self.waiting = 0
+
+    def held(self) -> Iterator[pa.RecordBatch]:
+        self.found, self.by_source = Counter(), Counter()
+        self.replayed = self.waiting = 0
+        for batch in errors_of(self._base_path, NEEDED):
+            known = pc.is_in(batch.column("instant"), self._committed)
+            self.waiting += batch.num_rows - int(pc.sum(known).as_py() or 0)
+            batch = batch.filter(known)
+            self.found.update(batch.column("instant").to_pylist())
+            replayed = self._replayed(batch)
+            self.replayed += int(replayed.sum())
+            batch = batch.filter(pa.array(~replayed))
+            pairs = zip(batch.column(PROVENANCE[0]).to_pylist(), batch.column(PROVENANCE[1]).to_pylist(), strict=True)
+            self.by_source.update(TopicPartition(*pair) for pair in pairs)
+            yield batch
+
+    def _replayed(self, batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        found = np.zeros(batch.num_rows, np.bool_)
+        offsets = batch.column(PROVENANCE[2]).to_numpy()
+        for run in self._runs:
+            place: Mapping[str, object] = {
+                PROVENANCE[0]: run.topic,
+                PROVENANCE[1]: run.partition,
+                "generation": run.generation,
+            }
+            mine = np.ones(batch.num_rows, np.bool_)
+            for name, value in place.items():
+                mine &= pc.equal(batch.column(name), value).to_numpy(zero_copy_only=False)
+            found |= mine & (offsets >= run.low) & (offsets < run.high)
+        return found

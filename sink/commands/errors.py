@@ -1,0 +1,207 @@
+"""`sink errors`: lists and groups the bad records of the errors table; `sink errors replay` puts the repaired ones into
+the table.
+
+Errors as `sink.errors.listing` and `sink.errors.replay`.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from coordination.errors import ConfigError
+from sink.commands.common import ConfigOption, JsonOption, console, quiet, sink_root, zookeeper
+from sink.commands.reset import UNCHANGED
+from sink.config import load
+
+if TYPE_CHECKING:
+    from sink.errors.replay import Tried
+    from sink.errors.selection import Selection
+
+SHOWN_CHARACTERS = 80
+
+app = typer.Typer(help="List the bad records of the errors table, or replay them.", invoke_without_command=True)
+
+
+class Group(str, Enum):
+    REASON = "reason"
+    KIND = "kind"
+    TOPIC = "topic"
+    PARTITION = "partition"
+    TRANSACTION = "transaction"
+
+
+TopicOption = Annotated[str | None, typer.Option(help="Only of this topic.", show_default=False)]
+PartitionOption = Annotated[int | None, typer.Option(help="Only of this partition.", show_default=False)]
+OffsetOption = Annotated[str | None, typer.Option(help="Only this offset, or FIRST..LAST.", show_default=False)]
+SinceOption = Annotated[str | None, typer.Option(help="Only records from this time on (ISO 8601).")]
+UntilOption = Annotated[str | None, typer.Option(help="Only records before this time.")]
+KindOption = Annotated[str | None, typer.Option(help="value, key, partition or record key.", show_default=False)]
+ReasonOption = Annotated[str | None, typer.Option(help="Only where the reason has this text in it.")]
+
+
+@app.callback()
+def errors(
+    context: typer.Context,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="Settings: a YAML or .properties file.", show_default=False)
+    ] = None,
+    topic: TopicOption = None,
+    partition: PartitionOption = None,
+    offset: OffsetOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    kind: KindOption = None,
+    reason: ReasonOption = None,
+    replayed: Annotated[bool, typer.Option("--replayed", help="Those that were replayed, too.")] = False,
+    group_by: Annotated[Group | None, typer.Option(help="Count them instead.", show_default=False)] = None,
+    limit: Annotated[int, typer.Option(help="How many rows to show.", min=1, max=100_000)] = 20,
+    as_json: JsonOption = False,
+) -> None:
+    """List the bad records of the errors table, or count them by what they have in common."""
+    if context.invoked_subcommand is not None:
+        return
+    if config is None:
+        raise ConfigError("--config is missing; name the sink's settings")
+    # Imported here: DuckDB and hudi-rs would slow every other command down.
+    from sink.errors.listing import grouped, listed
+
+    settings = load(config)
+    quiet(settings)
+    chosen = _selection(topic, partition, offset, since, until, kind, reason, replayed)
+    if group_by is not None:
+        groups = grouped(settings.errors_base_path, chosen, group_by.value, limit)
+        _print_json(groups) if as_json else console().print(_groups(groups))
+        return
+    rows, total = listed(settings.errors_base_path, chosen, limit)
+    if as_json:
+        _print_json([_plain(row) for row in rows])
+    else:
+        _show(console(), rows, total)
+
+
+@app.command()
+def replay(
+    config: ConfigOption,
+    sql: Annotated[
+        str | None,
+        typer.Option(help="Spark SQL that makes the value to be decoded, as text, from `value`.", show_default=False),
+    ] = None,
+    topic: TopicOption = None,
+    partition: PartitionOption = None,
+    offset: OffsetOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    kind: KindOption = None,
+    reason: ReasonOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
+) -> None:
+    """Put bad records into the table that are good by the settings as they are now, or after an SQL expression. Says
+    first which, unless told --yes. Workers have to be stopped.
+    """
+    from sink.errors.replay import Replay
+    from sink.operations.reset import refuse_if_alive
+    from sink.operations.reset_writer import workers
+    from sink.session import start_session
+
+    settings = load(config)
+    quiet(settings)
+    chosen = _selection(topic, partition, offset, since, until, kind, reason, False)
+    out = console()
+    with zookeeper(settings) as client:
+        refuse_if_alive(workers(client, sink_root(settings)) if yes else ())
+        log = Path(settings.log_dir) / "replay-spark.log" if settings.log_dir else None
+        spark = start_session(settings, f"sink-{settings.name}-replay", log)
+        try:
+            # Bad records may be as large as any, and nobody knows beforehand.
+            spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 64)
+            work = Replay(spark, settings, client, sink_root(settings))
+            _told(out, work.run(chosen, sql) if yes else work.look(chosen, sql), yes)
+        finally:
+            spark.stop()
+
+
+def _selection(
+    topic: str | None,
+    partition: int | None,
+    offset: str | None,
+    since: str | None,
+    until: str | None,
+    kind: str | None,
+    reason: str | None,
+    replayed: bool,
+) -> Selection:
+    from sink.errors.selection import Selection, moment, offsets
+
+    low, high = offsets(offset)
+    times = moment("--since", since), moment("--until", until)
+    return Selection(topic, partition, low, high, *times, kind, reason, replayed)
+
+
+def _told(out: Console, tried: Tried, done: bool) -> None:
+    if tried.marked:
+        out.print(f"{tried.marked:,} were in the table already, of a replay that was interrupted: they are marked now.")
+    verb = "are in the table now" if done else "would go into the table"
+    out.print(f"{len(tried.good):,} records are good and {verb}; {len(tried.bad):,} are still bad.")
+    for (topic, partition, offset, _), reason in sorted(tried.bad.items())[:5]:
+        out.print(Text(f"{topic}-{partition} offset {offset}: {reason}", style="yellow"), soft_wrap=True)
+    if not done:
+        out.print(UNCHANGED)
+
+
+def _show(out: Console, rows: list[dict[str, Any]], total: int) -> None:
+    table = Table(box=None, pad_edge=False)
+    for name in ("topic", "partition", "offset", "time", "kind", "reason", "value"):
+        table.add_column(name, justify="right" if name in ("partition", "offset") else "left")
+    for row in rows:
+        table.add_row(
+            row["_kafka_topic"],
+            str(row["_kafka_partition"]),
+            str(row["_kafka_offset"]),
+            f"{row['_kafka_timestamp']:%Y-%m-%d %H:%M:%S}",
+            row["kind"] + (" (replayed)" if row["replayed_instant"] else ""),
+            Text(row["reason"]),
+            Text(_head(row["value"])),
+        )
+    out.print(table)
+    out.print(f"{len(rows):,} of {total:,}")
+
+
+def _groups(groups: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("records", justify="right")
+    table.add_column("first")
+    names = [name for name in groups[0] if name not in ("records", "first")] if groups else []
+    for name in names:
+        table.add_column(name.removeprefix("_kafka_"))
+    for group in groups:
+        first = "{topic}-{partition} offset {offset}".format(**group["first"])
+        table.add_row(f"{group['records']:,}", first, *(Text(str(group[name])) for name in names))
+    return table
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """For JSON: bytes as text, with what is no UTF-8 written as escapes."""
+    return {name: _text(value) if isinstance(value, bytes) else value for name, value in row.items()}
+
+
+def _print_json(rows: list[dict[str, Any]]) -> None:
+    typer.echo(json.dumps(rows, indent=2, default=str))
+
+
+def _head(value: bytes | None) -> str:
+    if value is None:
+        return "null"
+    found = _text(value[:SHOWN_CHARACTERS])
+    return found if len(value) <= SHOWN_CHARACTERS else f"{found}..."
+
+
+def _text(value: bytes) -> str:
+    return value.decode(errors="backslashreplace")

@@ -1,0 +1,98 @@
+"""Which rows of an errors table are meant, in the words of DuckDB and of Spark.
+
+Guarantee: both mean the same rows. Raises ConfigError for an offset or a time that cannot be read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import reduce
+from operator import and_
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from coordination.errors import ConfigError
+
+_OFFSETS = re.compile(r"(\d{1,18})(?:\.\.(\d{1,18}))?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """All that is given has to be true. `low` and `high` are offsets, both included; times are the records' own."""
+
+    topic: str | None = None
+    partition: int | None = None
+    low: int | None = None
+    high: int | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    kind: str | None = None
+    reason: str | None = None
+    """A part of the reason."""
+    replayed: bool = False
+    """Those that were replayed, too."""
+
+    def sql(self) -> tuple[str, list[Any]]:
+        """For DuckDB: a condition and its parameters. Times are in UTC there."""
+        found = list(self._comparisons())
+        parts = [f"{name} {sign} ?" for name, sign, _ in found]
+        values = [_naive(value) if isinstance(value, datetime) else value for *_, value in found]
+        if self.reason is not None:
+            parts.append("contains(reason, ?)")
+            values.append(self.reason)
+        if not self.replayed:
+            parts.append("replayed_instant IS NULL")
+        return " AND ".join(parts) or "true", values
+
+    def column(self) -> Column:
+        """For Spark."""
+        signs = {"=": "__eq__", ">=": "__ge__", "<=": "__le__", "<": "__lt__"}
+        parts = [getattr(F.col(name), signs[sign])(F.lit(value)) for name, sign, value in self._comparisons()]
+        if self.reason is not None:
+            parts.append(F.contains(F.col("reason"), F.lit(self.reason)))
+        if not self.replayed:
+            parts.append(F.col("replayed_instant").isNull())
+        return reduce(and_, parts, F.lit(True))
+
+    def _comparisons(self) -> Iterator[tuple[str, str, Any]]:
+        for name, sign, value in (
+            ("_kafka_topic", "=", self.topic),
+            ("_kafka_partition", "=", self.partition),
+            ("_kafka_offset", ">=", self.low),
+            ("_kafka_offset", "<=", self.high),
+            ("_kafka_timestamp", ">=", self.since),
+            ("_kafka_timestamp", "<", self.until),
+            ("kind", "=", self.kind),
+        ):
+            if value is not None:
+                yield name, sign, value
+
+
+def _naive(time: datetime) -> datetime:
+    return time.astimezone(timezone.utc).replace(tzinfo=None)
+
+
+def offsets(text: str | None) -> tuple[int | None, int | None]:
+    """`12` or `12..40`, both included."""
+    if text is None:
+        return None, None
+    match = _OFFSETS.fullmatch(text)
+    if match is None:
+        raise ConfigError(f"--offset {text!r} is neither an offset nor a range of them; write it like 12 or 12..40")
+    return int(match[1]), int(match[2] or match[1])
+
+
+def moment(option: str, text: str | None) -> datetime | None:
+    """ISO 8601; without a zone it is UTC."""
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(f"{option} {text!r} is no time; write it like 2024-02-29T12:30 or 2024-02-29") from None
+    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)

@@ -1,0 +1,102 @@
+"""A fleet over a topic with bad records: nothing is lost, nothing is there twice, whoever dies in between."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from confluent_kafka import Producer
+
+from coordination.model import Phase
+from sink.failpoints import DIRECTORY, VARIABLE
+from sink.operations.reset_writer import workers
+from sink.table.truth import read_truth
+from tests.fleet import Fleet, in_phase
+from tests.integration.conftest import PARTITIONS, MakeFleet
+from tests.waiting import eventually
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+RECORDS = 3000
+BAD = 30
+REPAIR = ("errors", "replay", "--yes", "--sql", """replace(value, '"none"', '-1')""")
+
+
+def test_bad_records_are_landed_once_and_replayed_once_whoever_dies_and_halt_when_there_are_too_many(
+    fleet: MakeFleet, topic
+) -> None:
+    it = fleet(name=topic(partitions=PARTITIONS), **{"errors.tolerance": "all", "errors.max.ratio": 0.2})
+    produce(it, RECORDS, RECORDS // BAD)
+    it.start("w1", "Complete.published=kill")
+    it.wait_fired("Complete.published")
+    it.wait("PREPARED", in_phase(Phase.PREPARED))
+    it.start("w2")
+    it.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
+    assert_landed(it, errors=BAD, replayed=0)
+    for worker in it.workers.values():
+        worker.kill()
+    eventually("the sessions have ended", lambda: not workers(it.client, it.root))
+
+    they_are_listed(it)
+    a_replay_dies_and_the_next_one_finishes_it(it)
+
+    it.start("w3")
+    eventually("what was given up is rolled back", lambda: not read_truth(str(it.table), it.name).pending)
+    produce(it, 600, 2, first=RECORDS)
+    halt = it.wait("the sink halts", lambda view: view.halt is not None and not view.transactions).halt
+    assert halt is not None
+    assert halt.topic == it.topic
+    assert " records are bad, more than errors.max.ratio=0.2 allows; the first: " in halt.reason
+    assert "'id'" in halt.reason
+    assert it.audit().held
+    assert "workers are alive" in sink(it, *REPAIR).stderr
+
+
+def they_are_listed(it: Fleet) -> None:
+    listed = json.loads(sink(it, "errors", "--limit", "100", "--json").stdout)
+    assert len(listed) == BAD
+    assert {json.loads(row["value"])["id"] for row in listed} == {"none"}
+    (group,) = json.loads(sink(it, "errors", "--group-by", "kind", "--partition", "0", "--json").stdout)
+    first = min(row["_kafka_offset"] for row in listed if row["_kafka_partition"] == 0)
+    assert (group["kind"], group["first"]["offset"]) == ("value", first)
+    shown = sink(it, "errors", "--limit", "1")
+    assert f"1 of {BAD}" in shown.stdout, shown
+    assert '{"id": "none"' in shown.stdout
+
+
+def a_replay_dies_and_the_next_one_finishes_it(it: Fleet) -> None:
+    for point, there in (("Replay.written", 0), ("Replay.committed", BAD)):
+        assert sink(it, *REPAIR, failpoint=f"{point}=kill").returncode == -9
+        assert_landed(it, errors=BAD - there, replayed=there)
+    said = sink(it, *REPAIR)
+    assert f"{BAD} were in the table already, of a replay that was interrupted" in said.stdout, said
+    assert "0 records are good and are in the table now; 0 are still bad" in said.stdout
+    assert_landed(it, errors=0, replayed=BAD)
+    assert json.loads(sink(it, "errors", "--json").stdout) == []
+    assert len(json.loads(sink(it, "errors", "--replayed", "--limit", "100", "--json").stdout)) == BAD
+
+
+def assert_landed(it: Fleet, errors: int, replayed: int) -> None:
+    report = it.audit()
+    assert report.held, report.to_json()
+    assert (report.rows, report.errors, report.replayed) == (RECORDS - errors, errors, replayed), report.to_json()
+    assert sum(row.errors for row in report.partitions) == errors
+
+
+def produce(it: Fleet, records: int, every: int, first: int = 0) -> None:
+    """Spread evenly; each so-manieth one has no number where one belongs."""
+    producer = Producer({"bootstrap.servers": it.kafka, "linger.ms": 20})
+    for number in range(first, first + records):
+        event = {"id": "none" if number % every == 0 else number, "kind": "buy", "amount": 1.0}
+        producer.produce(it.topic, json.dumps(event).encode(), key=str(number), partition=number % PARTITIONS)
+    assert producer.flush(60) == 0
+
+
+def sink(it: Fleet, *arguments: str, failpoint: str = "") -> subprocess.CompletedProcess[str]:
+    """The command line in a process of its own."""
+    environment = {**os.environ, VARIABLE: failpoint, DIRECTORY: str(it.points)}
+    command = [sys.executable, "-m", "sink.cli", *arguments, "--config", str(it.directory / "w1.yaml")]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)

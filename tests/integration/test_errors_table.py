@@ -1,0 +1,359 @@
+"""Bad records among good ones, from Kafka to the errors table: by both engines, on a real table, again and again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+from sinktable import FIRST_TIMESTAMP, OpenInstant, make_settings, slices_of
+
+from coordination.errors import BadRecord, ConfigError, NotLeader, TableError
+from coordination.messages import Complete
+from coordination.model import Checkpoint, PartitionCheckpoint, Slice, TopicPartition
+from sink.audit import audit
+from sink.config import Settings
+from sink.errors.replay import Replay
+from sink.errors.selection import Selection
+from sink.errors.table import ErrorsTable, SetAsideGone
+from sink.table import Table, TableOutcome
+from sink.table.lock import TableLocks
+from sink.table.services import sweep
+from sink.table.timeline import Timeline
+from sink.worker import ENGINES
+from sink.write.bad_records import ASIDE
+from sink.write.engine import Written
+from sink.write.shape import table_schema
+from tests.integration.table_kit import allow, connected
+from tests.unit.test_sifting import AVRO, DESCRIPTORS, FORMATS
+
+pytestmark = pytest.mark.integration
+
+DDL = "id bigint, name string"
+HEADERS = [("trace", b"\x00\xff"), ("empty", None)]
+Record = tuple[bytes | None, bytes | None]
+GOOD: list[Record] = [(b"%d" % at, b'{"id":%d,"name":"n%d"}' % (at, at % 3)) for at in range(300)]
+BAD: dict[int, tuple[Record, str, str]] = {
+    0: ((b"0", b'{"id":"x"}'), "value", "'id'"),
+    7: ((b"7", None), "value", "tombstone"),
+    8: ((b"\xff\xfe", b'{"id":8,"name":"a"}'), "key", "not UTF-8"),
+    150: ((b"150", b'{"id":1,"name":"12:00"}'), "partition", "a colon"),
+    151: ((None, b'{"id":null,"name":"a"}'), "record key", "'id' is null"),
+    # Bad in every way: the first stage that it does not get through is what is said.
+    299: ((b"\xff", b"{"), "value", ""),
+}
+RECORDS = [BAD[at][0] if at in BAD else record for at, record in enumerate(GOOD)]
+
+
+class Sink:
+    """A table, its errors table and an engine, in this process; transactions are done by hand."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, client: Any, topic: str) -> None:
+        self.spark, self.settings, self.client, self.topic = spark, settings, client, topic
+        schema = table_schema(settings)
+        self.table = Table(spark, settings, schema, TableLocks(client, settings))
+        self.engine = ENGINES[settings.engine](spark, settings, schema)
+        self.errors = ErrorsTable(spark, settings, client)
+        self.number = 0
+        self.table.ensure()
+        self.engine.check()
+
+    def write(self, *ranges: tuple[int, int, int]) -> tuple[str, Written]:
+        self.number += 1
+        instant = self.table.begin(self.number, 1)
+        return instant, self.engine.write(instant, slices_of(self.topic, *ranges))
+
+    def operation(self, instant: str, written: Written, attempt: int = 1) -> Complete:
+        ends: dict[TopicPartition, PartitionCheckpoint] = {}
+        for result in written.results:
+            ends[result.slice.source] = PartitionCheckpoint(result.slice.end, 0)
+        said = Checkpoint(
+            sink=self.settings.name,
+            keeper="k",
+            cluster="c",
+            epoch=1,
+            number=self.number,
+            base=self.number - 1,
+            config="",
+            topics={self.topic: f"id-of-{self.topic}"},
+            ends=ends,
+            results=written.results,
+        )
+        return Complete(
+            instant, self.number, 0, 0, written.stats, said, errors=written.errors, attempt=attempt
+        )
+
+    def complete(self, operation: Complete) -> TableOutcome:
+        return self.table.complete(operation.instant, operation.stats, operation.checkpoint, allow)
+
+    def publish(self, operation: Complete) -> None:
+        self.errors.publish(operation, lambda: None)
+
+    def bad(self) -> dict[int, Any]:
+        rows = self.errors.rows().collect()
+        found = {row["_kafka_offset"]: row for row in rows}
+        assert len(found) == len(rows)
+        return found
+
+    def offsets(self, metadata: bool = False) -> list[int]:
+        reader = self.spark.read.format("hudi").option("hoodie.metadata.enable", str(metadata).lower())
+        return sorted(row[0] for row in reader.load(self.settings.base_path).select("_kafka_offset").collect())
+
+    def sweep(self) -> None:
+        """What table services do about what is over."""
+        sweep(self.table._hudi, Timeline(self.table._hudi, self.settings.name))
+
+    def aside(self) -> list[Path]:
+        return sorted(Path(self.settings.base_path, ASIDE).glob("*"))
+
+
+@pytest.fixture(scope="module")
+def client(zookeeper: Any) -> Iterator[Any]:
+    with connected(zookeeper.address) as found:
+        yield found
+
+
+@pytest.fixture
+def sink(spark: SparkSession, kafka, zookeeper, client, topic, tmp_path: Path) -> Callable[..., Sink]:
+    """Makes a topic of these records, and a sink that tolerates what is bad in it."""
+
+    def make(records: Sequence[Record], ddl: str = DDL, **more: str) -> Sink:
+        name = topic()
+        produce(kafka.address, name, records)
+        given = {
+            "zookeeper__connect": zookeeper.address,
+            "target__table__name": name,
+            "errors__tolerance": "all",
+            "hoodie__metadata__enable": "false",
+            **more,
+        }
+        return Sink(spark, make_settings(tmp_path, kafka.address, name, ddl, **given), client, name)
+
+    return make
+
+
+def produce(kafka: str, topic: str, records: Sequence[Record]) -> None:
+    producer = Producer({"bootstrap.servers": kafka, "linger.ms": 20})
+    for number, (key, value) in enumerate(records):
+        producer.produce(topic, value, key, 0, timestamp=FIRST_TIMESTAMP + number, headers=list(HEADERS))
+    assert producer.flush(60) == 0
+
+
+EVERY_STAGE = {"key__format": "string", "partition__field__name": "name", "record__key__fields": "id"}
+
+
+@pytest.mark.parametrize(("engine", "metadata"), [("arrow", "true"), ("hudi", "false")])
+def test_bad_records_are_set_aside_published_once_and_their_files_go_with_the_commit(sink, engine, metadata) -> None:
+    it = sink(RECORDS, write__engine=engine, hoodie__metadata__enable=metadata, **EVERY_STAGE)
+    first, lost = it.write((0, 0, 100), (0, 100, 300))
+    assert it.aside()
+    it.table.roll_back(first)
+    assert not list(Path(it.settings.base_path).glob("name=*/*.parquet"))
+    it.sweep()
+    assert not it.aside()
+    with pytest.raises(SetAsideGone):
+        it.publish(it.operation(first, lost))
+    assert not it.errors.exists()
+
+    instant, written = it.write((0, 0, 100), (0, 100, 300))
+    assert [(r.records, r.errors) for r in written.results] == [(97, 3), (197, 3)]
+    assert [r.digest for r in written.results] == [r.digest for r in lost.results]
+    it.number = 1
+    done = it.operation(instant, written)
+    it.sweep()
+    it.publish(done)
+    it.publish(done)
+    assert it.offsets() == []
+    assert it.complete(done) is TableOutcome.COMPLETED
+    it.sweep()
+    assert not it.aside()
+    good = [at for at in range(300) if at not in BAD]
+    assert it.offsets() == good
+    assert it.offsets(metadata=True) == good
+    found = it.bad()
+    assert set(found) == set(BAD)
+    for offset, ((key, value), kind, reason) in BAD.items():
+        row = found[offset]
+        assert (row["_kafka_key"], row["value"], row["kind"]) == (key, value, kind)
+        assert reason in row["reason"]
+        assert [tuple(header) for header in row["_kafka_headers"]] == HEADERS
+        assert row["_kafka_timestamp"].timestamp() * 1000 == pytest.approx(FIRST_TIMESTAMP + offset)
+        assert (row["_kafka_topic"], row["_kafka_partition"], row["topic_id"]) == (it.topic, 0, f"id-of-{it.topic}")
+        assert (row["instant"], row["transaction"], row["replayed_at"]) == (instant, 1, None)
+
+
+def test_bad_values_of_every_plain_format_are_set_aside_as_they_came(spark, kafka, topic, tmp_path: Path) -> None:
+    """Only the engine: no table is needed around what it sets aside. Formats of a registry: `test_sifting`."""
+    (tmp_path / "avro").write_text(json.dumps(AVRO))
+    (tmp_path / "protobuf").write_bytes(DESCRIPTORS)
+    schemas = {name: {"value__schema__file": str(tmp_path / name)} for name in ("avro", "protobuf")}
+    for name, more in {"avro": {}, "protobuf": {"value__message": "t.R"}, "string": {}}.items():
+        _, make, bads = FORMATS[name]
+        values = [make(at) if at % 3 else bads[at // 3 % len(bads)] for at in range(30)]
+        given = {"value__format": name, "errors__tolerance": "all", **schemas.get(name, {}), **more}
+        ddl = "value string" if name == "string" else DDL
+        source, place = topic(), tmp_path / f"of-{name}"
+        place.mkdir()
+        produce(kafka.address, source, [(None, value) for value in values])
+        settings = make_settings(place, kafka.address, source, ddl, **given)
+        engine = ENGINES["arrow"](spark, settings, table_schema(settings))
+        written = engine.write(OpenInstant(place / "table").name, slices_of(source, (0, 0, 30)))
+        assert (written.results[0].records, written.results[0].errors) == (20, 10), name
+        (aside,) = written.errors
+        rows = spark.read.parquet(f"{settings.base_path}/{aside.path}").collect()
+        assert {row["_kafka_offset"]: row["value"] for row in rows} == {at: values[at] for at in range(0, 30, 3)}
+
+
+@pytest.mark.parametrize("engine", ["arrow", "hudi"])
+def test_a_task_with_more_bad_records_than_a_transaction_may_have_stops(sink, engine) -> None:
+    it = sink(RECORDS, write__engine=engine, errors__max__per__transaction="5", **EVERY_STAGE)
+    with pytest.raises(BadRecord, match=r"offset 0: the first of more than errors.max.per.transaction=5 bad records: "):
+        it.write((0, 0, 300))
+    _, written = it.write((0, 0, 299))
+    assert written.results[0].errors == 5
+    # Two tasks that are each within the limit are not together.
+    with pytest.raises(BadRecord, match="offset 0: the first of more than"):
+        it.write((0, 0, 150), (0, 150, 300))
+
+
+def test_what_an_attempt_published_that_never_was_committed_is_withdrawn(sink) -> None:
+    """Its instant was rolled back by others, and the attempt that followed had a schema that takes more."""
+    it = sink(RECORDS)
+    instant, written = it.write((0, 0, 300))
+    it.publish(it.operation(instant, written))
+    assert set(it.bad()) == {0, 7, 299}
+    it.table.roll_back(instant)
+    wider = sink_with(it, "id string, name string")
+    instant, written = wider.write((0, 0, 300))
+    assert written.results[0].errors == 2
+    wider.publish(wider.operation(instant, written, attempt=2))
+    assert set(it.bad()) == {7, 299}
+    assert {row["instant"] for row in it.bad().values()} == {instant}
+
+
+def test_a_replay_adds_what_is_good_by_now_once_and_says_what_is_not(sink) -> None:
+    it = sink(RECORDS, write__engine="hudi", sink__name="replayed")
+    instant, written = it.write((0, 0, 8), (0, 8, 300))
+    done = it.operation(instant, written)
+    it.publish(done)
+    assert it.complete(done) is TableOutcome.COMPLETED
+    client = it.client
+    replay = Replay(it.spark, it.settings, client, f"/test-{it.topic}/{it.settings.name}")
+    repaired = """replace(value, '"x"', '-1')"""
+    assert replay.look(Selection(), None).good == ()
+    assert [place[2] for place in replay.look(Selection(low=0, high=0), repaired).good] == [0]
+    with pytest.raises(ConfigError, match="--sql"):
+        replay.look(Selection(), "replace(value")
+    bad = [offset for offset in range(300) if offset in (0, 7, 299)]
+    assert it.offsets() == [offset for offset in range(300) if offset not in bad]
+    tried = replay.run(Selection(), repaired)
+    assert [place[2] for place in tried.good] == [0]
+    assert sorted(place[2] for place in tried.bad) == [7, 299]
+    assert replay.run(Selection(), repaired).good == ()
+    assert it.offsets() == [offset for offset in range(300) if offset not in bad[1:]]
+    rows = it.spark.read.format("hudi").load(it.settings.base_path).where("_kafka_offset = 0")
+    assert rows.select("id", "name", "_kafka_topic").collect() == [(-1, None, it.topic)]
+    marks = {offset: row["replayed_instant"] for offset, row in it.bad().items()}
+    assert marks[7] is None
+    assert marks[299] is None
+    assert marks[0] > instant
+    report = audit(it.settings.base_path, it.settings.name)
+    assert report.held, report.to_json()
+    assert (report.rows, report.errors, report.replayed) == (298, 2, 1)
+
+
+def sink_with(it: Sink, ddl: str) -> Sink:
+    """The same, but for the columns; what is in its table does not matter."""
+    other = object.__new__(Sink)
+    other.__dict__.update(it.__dict__)
+    settings = it.settings.model_copy(update={"schema_ddl": ddl})
+    object.__setattr__(settings, "_schema_text", ddl)
+    other.engine = ENGINES["arrow"](it.spark, settings, table_schema(settings))
+    return other
+
+
+def test_a_publication_that_is_interrupted_is_rolled_back_by_the_next_and_each_generation_has_rows_of_its_own(
+    sink,
+) -> None:
+    it = sink(RECORDS[:10])
+    operations = []
+    for generation in (0, 1):
+        it.number += 1
+        instant = it.table.begin(it.number, 1)
+        slices: list[Slice] = [replace(each, generation=generation) for each in slices_of(it.topic, (0, 0, 10))]
+        operations.append(it.operation(instant, it.engine.write(instant, slices)))
+    asked = []
+
+    def the_term_ends_meanwhile() -> None:
+        asked.append(len(completed(it.settings.errors_base_path)))
+        if len(asked) == 2:
+            raise NotLeader("epoch 2 has followed epoch 1")
+
+    with pytest.raises(NotLeader):
+        it.errors.publish(operations[0], the_term_ends_meanwhile)
+    assert asked == [0, 0]
+    assert not completed(it.settings.errors_base_path)
+    for operation in operations:
+        it.publish(operation)
+    rows = it.errors.rows().select("_kafka_offset", "generation").collect()
+    assert sorted(map(tuple, rows)) == [(0, 0), (0, 1), (7, 0), (7, 1)]
+    actions = [name.rpartition(".")[2] for name in completed(it.settings.errors_base_path)]
+    assert actions == ["rollback", "commit", "commit"]
+
+
+def test_another_table_at_the_place_of_the_errors_table_is_refused_and_left_alone(sink, tmp_path: Path) -> None:
+    it = sink(RECORDS[:10], errors__table__base__path=str(tmp_path / "else"))
+    it.errors.verify()
+    instant, written = it.write((0, 0, 10))
+    others = it.settings.model_copy(update={"base_path": str(tmp_path / "else"), "table_name": "others"})
+    Table(it.spark, others, table_schema(others), TableLocks(it.client, others)).ensure()
+    for refused in (it.errors.verify, lambda: it.publish(it.operation(instant, written))):
+        with pytest.raises(TableError, match=r"holds the Hudi table others .* name an empty place"):
+            refused()
+    assert not completed(it.settings.errors_base_path)
+
+
+def completed(base_path: str) -> list[str]:
+    """Of a timeline, in the order in which they were completed."""
+    names = [path.name for path in Path(base_path, ".hoodie", "timeline").glob("[0-9]*_*")]
+    return sorted(names, key=lambda name: name.partition("_")[2])
+
+
+def test_a_copy_of_each_bad_record_goes_to_the_dead_letter_topic_with_connects_headers(sink, topic, kafka) -> None:
+    letters = topic()
+    it = sink(RECORDS, errors__deadletter__topic=letters, **EVERY_STAGE)
+    instant, written = it.write((0, 0, 300))
+    it.publish(it.operation(instant, written))
+    read = consumed(kafka.address, letters, len(BAD))
+    found = {json.loads(dict(each.headers())["__connect.errors.offset"]): each for each in read}
+    assert set(found) == set(BAD)
+    for offset, (record, kind, reason) in BAD.items():
+        headers = dict(found[offset].headers())
+        assert (found[offset].key(), found[offset].value()) == record
+        assert found[offset].headers()[: len(HEADERS)] == HEADERS
+        assert headers["__connect.errors.topic"].decode() == it.topic
+        assert headers["__connect.errors.partition"] == b"0"
+        assert headers["__connect.errors.connector.name"].decode() == it.settings.name
+        assert headers["__connect.errors.task.id"] == b"0"
+        stage = {"value": b"VALUE_CONVERTER", "key": b"KEY_CONVERTER"}.get(kind, b"TASK_PUT")
+        assert headers["__connect.errors.stage"] == stage
+        assert headers["__connect.errors.exception.class.name"].startswith(b"org.apache.kafka.connect.errors.")
+        assert reason in headers["__connect.errors.exception.message"].decode()
+        assert headers["__connect.errors.class.name"]
+
+
+def consumed(kafka: str, topic: str, count: int) -> list[Any]:
+    from confluent_kafka import Consumer
+    from confluent_kafka import TopicPartition as Place
+
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "reader", "enable.auto.commit": False})
+    consumer.assign([Place(topic, 0, 0)])
+    found = consumer.consume(count, timeout=60)
+    consumer.close()
+    assert len(found) == count
+    return list(found)

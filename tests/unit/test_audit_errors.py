@@ -1,0 +1,153 @@
+"""Each record is once in the table or once in the errors table; the audit must see it when it is not."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from coordination.errors import TableError
+from sink.audit.report import Kind, Report
+from tests.handmade import _METADATA, SINK, Added, HandmadeTable, kinds, sentences, span
+
+BAD = (3, 7, 8)
+
+
+class HandmadeErrors(HandmadeTable):
+    """Rows of (offset, generation, instant of the table's commit), all of partition 0."""
+
+    def add(self, *rows: tuple[int, int, str]) -> None:
+        instant = self.tick()
+        file_id = f"errors-{self.number}-0"
+        self.number += 1
+        path = self.write_errors(f"{file_id}_0-0-0_{instant}.parquet", rows)
+        self.complete(instant, [self.stat(file_id, path, len(rows))], operation="UPSERT")
+
+    def write_errors(self, name: str, rows: Iterable[tuple[int, int, str]]) -> Path:
+        offsets, generations, instants = zip(*rows, strict=True)
+        count = len(offsets)
+        columns = {
+            "_kafka_topic": pa.array([self.topic] * count, pa.string()),
+            "_kafka_partition": pa.array([0] * count, pa.int32()),
+            "_kafka_offset": pa.array(offsets, pa.int64()),
+            "generation": pa.array(generations, pa.int32()),
+            "instant": pa.array(instants, pa.string()),
+        }
+        pq.write_table(pa.table(columns), self.path / name)
+        return self.path / name
+
+    def _provenance_types(self) -> tuple[tuple[str, str], ...]:
+        return (*super()._provenance_types(), ("generation", "int"), ("instant", "string"))
+
+
+class Sound:
+    """Offsets 0 to 19, three of them bad; the first commit passed them over."""
+
+    def __init__(self, place: Path) -> None:
+        self.table = HandmadeTable(place / "table")
+        self.errors = HandmadeErrors(place / "table_errors")
+        good = [offset for offset in range(10) if offset not in BAD]
+        self.instant = self.table.commit(Added(0, good, 0, 10))
+        self.table.commit(span(0, 10, 20))
+        self.table.rewrite_commit(self.instant, lambda said: said["results"][0].append(len(BAD)))
+
+    def audit(self) -> Report:
+        return self.table.audit()
+
+    def replay(self, *offsets: int) -> None:
+        """A commit that adds them to the table, and says so."""
+        instant = self.table.commit(span(1, 0, 1))
+        for old in self.table.files_of(instant):
+            old.unlink()
+        path = self.table.write_file(f"replay-0_0-0-0_{instant}.parquet", [(0, offset) for offset in offsets])
+        [commit] = self.table.timeline.glob(f"{instant}_*commit")
+        [document] = list(fastavro.reader(io.BytesIO(commit.read_bytes())))
+        document["partitionToWriteStats"] = {"": [self.table.stat("replay-0", path, len(offsets))]}
+        extra: dict[str, Any] = document["extraMetadata"]
+        said = json.loads(extra[f"sink.checkpoint.{SINK}"])
+        del said["ends"][self.table.topic]["1"]
+        extra[f"sink.checkpoint.{SINK}"] = json.dumps({**said, "results": []})
+        runs = [[self.table.topic, 0, 0, offset, offset + 1] for offset in offsets]
+        extra[f"sink.replayed.{SINK}"] = json.dumps(runs)
+        buffer = io.BytesIO()
+        fastavro.writer(buffer, _METADATA, [document])
+        commit.write_bytes(buffer.getvalue())
+
+
+@pytest.fixture
+def sound(tmp_path: Path) -> Sound:
+    return Sound(tmp_path)
+
+
+def test_rows_and_bad_records_together_are_all_records(sound: Sound) -> None:
+    sound.errors.add(*((offset, 0, sound.instant) for offset in BAD))
+    report = sound.audit()
+    assert report.held, report.failures
+    assert (report.rows, report.errors, report.missing, report.replayed) == (17, 3, 0, 0)
+    assert [(row.rows, row.errors, row.gaps) for row in report.partitions] == [(17, 3, 0)]
+    assert "17 rows and 3 bad records" in report.verdict()
+
+
+def test_a_bad_record_that_is_nowhere_is_missing(sound: Sound) -> None:
+    sound.errors.add((3, 0, sound.instant), (7, 0, sound.instant))
+    report = sound.audit()
+    assert kinds(report) == {Kind.MISSING, Kind.ERRORS_COUNT}
+    assert report.missing == 1
+    assert "counts 3 bad records" in sentences(report, Kind.ERRORS_COUNT)
+
+
+def test_a_record_that_is_in_both_tables_is_a_duplicate(sound: Sound) -> None:
+    sound.errors.add(*((offset, 0, sound.instant) for offset in (*BAD[:2], 9)))
+    report = sound.audit()
+    assert kinds(report) == {Kind.DUPLICATE, Kind.MISSING}
+    assert "orders-0 offset 9" in sentences(report, Kind.DUPLICATE)
+    assert "the errors table" in sentences(report, Kind.DUPLICATE)
+
+
+def test_a_bad_record_that_is_there_twice_is_a_duplicate(sound: Sound) -> None:
+    sound.errors.add(*((offset, 0, sound.instant) for offset in BAD))
+    sound.errors.add((7, 0, sound.instant))
+    report = sound.audit()
+    assert kinds(report) == {Kind.DUPLICATE, Kind.ERRORS_COUNT}
+
+
+def test_an_errors_table_that_is_not_there_is_told(sound: Sound) -> None:
+    (sound.errors.path / ".hoodie" / "hoodie.properties").unlink()
+    with pytest.raises(TableError, match="table_errors: not a Hudi table"):
+        sound.audit()
+
+
+def test_rows_of_a_transaction_that_was_not_committed_are_only_noted(sound: Sound) -> None:
+    sound.errors.add(*((offset, 0, sound.instant) for offset in BAD), (25, 0, "20990101000000000"))
+    report = sound.audit()
+    assert report.held, report.failures
+    assert "1 rows of the errors table" in sentences(report, Kind.UNPUBLISHED)
+
+
+def test_what_a_commit_says_it_replayed_is_in_the_table_and_no_longer_counted_as_bad(sound: Sound) -> None:
+    sound.errors.add(*((offset, 0, sound.instant) for offset in BAD))
+    sound.replay(3, 8)
+    report = sound.audit()
+    assert report.held, report.failures
+    assert (report.rows, report.errors, report.replayed) == (19, 1, 2)
+
+
+def test_a_replay_that_says_more_than_it_added_is_found_out(sound: Sound) -> None:
+    sound.errors.add(*((offset, 0, sound.instant) for offset in BAD))
+    sound.replay(3, 8)
+    for path in sound.table.path.glob("replay-0_*.parquet"):
+        path.unlink()
+    assert kinds(sound.audit()) >= {Kind.FILE_MISSING, Kind.MISSING}
+
+
+def test_a_table_without_bad_records_needs_no_errors_table(tmp_path: Path) -> None:
+    table = HandmadeTable(tmp_path / "table")
+    table.commit(span(0, 0, 10))
+    assert table.audit().held

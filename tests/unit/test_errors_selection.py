@@ -1,0 +1,59 @@
+"""Which rows of an errors table are meant: as options say it, and as DuckDB is asked."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import duckdb
+import pytest
+
+from coordination.errors import ConfigError
+from sink.errors.selection import Selection, moment, offsets
+
+NOON = datetime(2024, 2, 29, 12, tzinfo=timezone.utc)
+ROWS = [
+    ("a", 0, offset, NOON.replace(tzinfo=None) + timedelta(hours=offset), kind, f"column {kind}: 'x'", replayed)
+    for offset, (kind, replayed) in enumerate([("value", None), ("key", None), ("value", "i1"), ("partition", None)])
+]
+
+
+def chosen(selection: Selection) -> list[int]:
+    with duckdb.connect() as connection:
+        connection.execute(
+            "CREATE TABLE errors (_kafka_topic TEXT, _kafka_partition INT, _kafka_offset BIGINT,"
+            " _kafka_timestamp TIMESTAMP, kind TEXT, reason TEXT, replayed_instant TEXT)"
+        )
+        connection.executemany("INSERT INTO errors VALUES (?, ?, ?, ?, ?, ?, ?)", ROWS)
+        condition, values = selection.sql()
+        found = connection.execute(f"SELECT _kafka_offset FROM errors WHERE {condition} ORDER BY 1", values).fetchall()
+    return [offset for (offset,) in found]
+
+
+@pytest.mark.parametrize(
+    ("selection", "expected"),
+    [
+        (Selection(), [0, 1, 3]),
+        (Selection(replayed=True), [0, 1, 2, 3]),
+        (Selection(topic="a", partition=0, low=1, high=2, replayed=True), [1, 2]),
+        (Selection(topic="b"), []),
+        (Selection(kind="value"), [0]),
+        (Selection(reason="key: '"), [1]),
+        (Selection(reason="%"), []),
+        (Selection(since=NOON + timedelta(hours=1), until=NOON + timedelta(hours=3)), [1]),
+        (Selection(since=datetime(2024, 2, 29, 14, tzinfo=timezone(timedelta(hours=1)))), [1, 3]),
+    ],
+)
+def test_all_that_is_given_has_to_be_true(selection: Selection, expected: list[int]) -> None:
+    assert chosen(selection) == expected
+
+
+def test_offsets_and_times_are_read_as_they_are_written() -> None:
+    assert (offsets(None), offsets("7"), offsets("7..9")) == ((None, None), (7, 7), (7, 9))
+    assert moment("--since", "2024-02-29T12:00") == NOON
+    assert moment("--since", "2024-02-29T13:00+01:00") == NOON
+    assert moment("--since", None) is None
+    for wrong in ("x", "-1", "1..", "1...2"):
+        with pytest.raises(ConfigError, match="--offset"):
+            offsets(wrong)
+    with pytest.raises(ConfigError, match="--until"):
+        moment("--until", "yesterday")
