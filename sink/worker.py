@@ -32,6 +32,7 @@ from sink.incarnation import Incarnation, Resources, new_member
 from sink.kafka import Log
 from sink.logs import configure_from
 from sink.observer import Observer
+from sink.operations.adoption import read_remains, unadopted
 from sink.rehearsal import Rehearsal
 from sink.runtime import said
 from sink.schema import TableSchema
@@ -108,6 +109,7 @@ class Worker:
             warming = writing.submit(warm_up, spark)
             self._until_stopped("the table", table.ensure)
             self._warmed(warming, spark)
+            Thread(target=_warn_of_offsets, args=(settings, self._keeper), name="offsets", daemon=True).start()
             rehearsal = Rehearsal(spark, settings, schema)
             while not self._stop.is_set():
                 self._live(resources, session, guardian, rehearsal)
@@ -216,6 +218,16 @@ class Worker:
     def _tree_changed(self) -> None:
         if self._life is not None:
             self._life.tree_changed()
+
+
+def _warn_of_offsets(settings: Settings, keeper: Keeper) -> None:
+    """Nothing waits for it and nothing rests on it: `sink validate` says the same, before a worker is started."""
+    try:
+        view = keeper.read()
+        if not view.states and (said_of := unadopted(read_remains(settings.base_path), settings.name, view)):
+            LOG.warning("table.not_adopted", reason=said_of)
+    except SinkError as error:
+        LOG.debug("table.offsets_unread", reason=str(error))
 
 
 def _spark_log(settings: Settings) -> Path | None:

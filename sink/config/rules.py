@@ -72,6 +72,15 @@ RULES: Mapping[str, Rule] = {
     "hoodie.rollback.using.markers": Rule(
         ("true",), "a rollback removes exactly the files that have a marker"
     ),
+    "hoodie.metadata.auto.delete.partitions": Rule(
+        ("false",), "an index that others made would be dropped unasked; DROP INDEX of Spark SQL does it"
+    ),
+    "hoodie.metadata.record.level.index.enable": Rule(
+        ("false",), "Hudi 1.2 fails to update it from what several processes wrote; the global one works"
+    ),
+    "hoodie.metadata.streaming.write.enabled": Rule(
+        ("false",), "a record index takes its entries from what the whole fleet wrote, when it commits"
+    ),
     "hoodie.clean.automatic": Rule(("false",), _OFF_PATH),
     "hoodie.clean.async": Rule(("false",), _OFF_PATH),
     "hoodie.clean.async.enabled": Rule(("false",), _OFF_PATH),

@@ -260,6 +260,11 @@ class Hudi:
         found = self.java.common.table.TableSchemaResolver(meta).getTableSchemaIfPresent(False)
         return str(found.get().toString()) if found.isPresent() else None
 
+    def index_definitions(self, meta: Any) -> str:
+        """As JSON; empty where there are none."""
+        found = meta.getIndexMetadata()
+        return str(found.get().toJson()) if found.isPresent() else ""
+
     def json(self, value: Any) -> Any:
         """A Java value by way of JSON: one round trip for a whole list."""
         return json.loads(self.mapper.writeValueAsString(value))

@@ -143,4 +143,8 @@ def _required(settings: Settings) -> dict[str, str]:
         "hoodie.clean.failed.writes.policy": "LAZY",
         "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
         "hoodie.rollback.using.markers": "true",
+        # An index of others would be dropped because our settings do not ask for it.
+        "hoodie.metadata.auto.delete.partitions": "false",
+        # Else Hudi takes a record index's entries from its own writers alone, and what others wrote is found by nobody.
+        "hoodie.metadata.streaming.write.enabled": "false",
     }
