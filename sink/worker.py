@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 from types import FrameType
@@ -36,7 +37,7 @@ from sink.operations.adoption import read_remains, unadopted
 from sink.rehearsal import Rehearsal
 from sink.runtime import said
 from sink.schema import TableSchema
-from sink.session import WARM_UP, start_session, warm_up
+from sink.session import WARM_UP, go_first, start_session, warm_up
 from sink.table import Table
 from sink.table.lock import TableLocks
 from sink.table.usable import require_usable
@@ -101,8 +102,12 @@ class Worker:
         engine.check()
         root = f"{settings.zookeeper_root}/{settings.name}"
         self._keeper = Keeper(client, root, self._tree_changed)
-        observer = Observer(settings, table)
-        with ThreadPoolExecutor(1, "coordinating") as coordinating, ThreadPoolExecutor(1, "participating") as writing:
+        observer = Observer(settings)
+        first = partial(go_first, spark)
+        with (
+            ThreadPoolExecutor(1, "coordinating", first) as coordinating,
+            ThreadPoolExecutor(1, "participating", first) as writing,
+        ):
             resources = Resources(
                 settings, client, self._keeper, root, table, engine, Log(settings), coordinating, writing, observer
             )
