@@ -19,6 +19,9 @@ from pyspark.sql import SparkSession
 from coordination.errors import TableError
 from coordination.model import InstantState
 from sink.table.options import IN_PROCESS_LOCK
+from tests.fleet import Fleet
+from tests.fleet import produce as produce_events
+from tests.integration.conftest import PARTITIONS, MakeFleet
 from tests.integration.sinktable import make_settings, produce
 from tests.integration.table_kit import checkpoint, connected
 from tests.integration.test_adoption import Taken
@@ -168,6 +171,51 @@ def test_a_table_of_spark_sql_with_several_keys_and_partition_columns_is_taken_o
     it.land(2, it.topic, COUNT, 2 * COUNT)
     assert it.found() == [3 + 2 * COUNT] * 2
     assert it.found("amount = 99") == [3, 3]
+
+
+def beside(first: Fleet, second: Fleet) -> Fleet:
+    """The second, as another sink of the first one's table."""
+    second.settings = {"sink.name": "second", "target.base.path": str(first.table), "target.table.name": first.name}
+    second.name, second.table, second.root = "second", first.table, "/sink/second"
+    second.reconnect()
+    return second
+
+
+def test_two_sinks_of_one_table_lose_a_coordinator_and_then_the_table_is_restored(
+    spark: SparkSession, fleet: MakeFleet
+) -> None:
+    first = fleet(records=1200)
+    second = beside(first, fleet(records=1200))
+    first.start("a1")
+    second.start("b1", "Write:PREPARED.after=kill")
+    second.wait_fired("Write:PREPARED.after")
+    second.start("b2")
+    both = dict.fromkeys(range(PARTITIONS), 400)
+    first.wait_landed(both)
+    second.wait_landed(both)
+    first.assert_exactly_once(2400)
+    second.assert_exactly_once(2400)
+    first.workers["a1"].kill()
+    produce_events(second.kafka, second.topic, 300, PARTITIONS, first=1200)
+    second.wait_landed(dict.fromkeys(range(PARTITIONS), 500))
+    second.workers["b2"].kill()
+
+    # The second sink's newest commit is taken away: it halts, and the first one goes on.
+    spark.sql(f"CREATE TABLE twice USING hudi LOCATION '{first.table}'")
+    # By completion: Hudi restores by it, and fails where an instant is older and was completed later.
+    completed = [path.name.split("_") for path in (first.table / ".hoodie" / "timeline").glob("*_*.commit")]
+    kept = sorted(completed, key=lambda name: name[1])[-2][0]
+    spark.sql(f"CALL create_savepoint(table => 'twice', commit_time => '{kept}')").collect()
+    spark.sql(f"CALL rollback_to_savepoint(table => 'twice', instant_time => '{kept}')").collect()
+    spark.sql("DROP TABLE twice")
+    second.start("b3")
+    halt = second.wait("a halt", lambda view: view.halt is not None).halt
+    assert halt is not None
+    assert "restored" in halt.reason
+    produce_events(first.kafka, first.topic, 300, PARTITIONS, first=1200)
+    first.start("a2")
+    first.wait_landed(dict.fromkeys(range(PARTITIONS), 500))
+    first.assert_exactly_once(2700)
 
 
 def test_a_restore_to_before_the_checkpoint_is_seen_and_one_to_after_it_is_gone_on_from(shared: MakeShared) -> None:
