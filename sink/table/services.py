@@ -25,7 +25,7 @@ from sink.failpoints import Failpoints
 from sink.java_errors import message
 from sink.schema import TableSchema
 from sink.table.gateway import CLUSTERING, COMPACTION, Hudi
-from sink.table.options import service_options
+from sink.table.options import commit_options, service_options
 from sink.table.timeline import SINK_KEY, Timeline
 
 TEMP = ".hoodie/.temp"
@@ -47,7 +47,10 @@ class TableServices:
     ) -> None:
         self._settings = settings
         self._locks = locks
-        self._hudi = Hudi(spark, settings.base_path, schema.avro(settings.table_name), service_options(settings))
+        base, avro = settings.base_path, schema.avro(settings.table_name)
+        self._hudi = Hudi(spark, base, avro, service_options(settings))
+        self._locked = Hudi(spark, base, avro, commit_options(settings))
+        """For what is done under the table lock held here."""
         self._timeline = Timeline(self._hudi, settings.name)
         self._failpoints = Failpoints.from_environment()
 
@@ -56,6 +59,7 @@ class TableServices:
             return tuple(self._performed(name, service) for name, service in self._wanted())
         finally:
             self._hudi.close()
+            self._locked.close()
 
     def _wanted(self) -> Iterator[tuple[str, Callable[[], str]]]:
         if self._settings.services_compaction and self._is_merge_on_read():
@@ -100,16 +104,21 @@ class TableServices:
                 continue
             if self._hudi.plan_metadata(meta, action, each.requested).get(SINK_KEY) != self._settings.name:
                 continue
-            if action == CLUSTERING:
-                self._hudi.client.rollback(each.requested)
-            else:
-                self._drop_compaction(meta, each.requested, inflight=each.state == "INFLIGHT")
+            self._drop(action, each.requested)
 
-    def _drop_compaction(self, meta: object, instant: str, inflight: bool) -> None:
-        """Hudi would only put its plan back. First the files: without the plan nobody could tell whose they are."""
+    def _drop(self, action: str, instant: str) -> None:
+        """Whoever made the plan may complete it at any moment until the table lock is ours."""
         with self._locks():
-            _remove_marked(self._hudi, instant)
-            self._hudi.drop_compaction(meta, instant, inflight)
+            found = [each for each in self._timeline.snapshot().instants if each.requested == instant]
+            pending = [each for each in found if each.action == action and not each.done]
+            if not pending or any(each.done for each in found):
+                return
+            if action == CLUSTERING:
+                self._locked.roll_back(instant)
+            else:
+                # Hudi would only put its plan back. First the files: without the plan nobody could tell whose they are.
+                _remove_marked(self._locked, instant)
+                self._locked.drop_compaction(self._locked.meta_client(), instant, pending[0].state == "INFLIGHT")
 
     def _clean(self) -> str:
         done = self._hudi.client.clean()

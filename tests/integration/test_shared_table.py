@@ -17,7 +17,6 @@ from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
 from coordination.errors import TableError
-from coordination.model import InstantState
 from sink.table.options import IN_PROCESS_LOCK
 from tests.fleet import Fleet
 from tests.fleet import produce as produce_events
@@ -216,32 +215,6 @@ def test_two_sinks_of_one_table_lose_a_coordinator_and_then_the_table_is_restore
     first.start("a2")
     first.wait_landed(dict.fromkeys(range(PARTITIONS), 500))
     first.assert_exactly_once(2700)
-
-
-def test_a_restore_to_before_the_checkpoint_is_seen_and_one_to_after_it_is_gone_on_from(shared: MakeShared) -> None:
-    it = shared(Shape(properties=NO_STATISTICS))
-    it.table.ensure()
-    it.land(1, it.topic, 0, COUNT)
-    it.land(2, it.topic, COUNT, 2 * COUNT)
-    commits = it.spark.sql(f"CALL show_commits(table => '{it.sql}')").collect()
-    [before, newest] = sorted(row.commit_time for row in commits)[-2:]
-    it.insert(2000, 3)
-    it.run(f"CALL create_savepoint(table => '{it.sql}', commit_time => '{newest}')")
-    it.run(f"CALL rollback_to_savepoint(table => '{it.sql}', instant_time => '{newest}')")
-    it.run(f"REFRESH TABLE {it.sql}")
-    view = it.table.view([newest])
-    assert view.checkpoint == checkpoint(2)
-    assert it.found() == [5 + 2 * COUNT] * 2
-    it.land(3, it.topic, 2 * COUNT, 3 * COUNT)
-    assert it.found() == [5 + 3 * COUNT] * 2
-
-    it.run(f"CALL delete_savepoint(table => '{it.sql}', instant_time => '{newest}')")
-    it.run(f"CALL create_savepoint(table => '{it.sql}', commit_time => '{before}')")
-    it.run(f"CALL rollback_to_savepoint(table => '{it.sql}', instant_time => '{before}')")
-    view = it.table.view([newest])
-    assert view.checkpoint == checkpoint(1)
-    assert view.instants[newest] is not InstantState.COMPLETED
-    assert it.found() == [5 + COUNT] * 2
 
 
 def test_a_table_with_an_index_that_a_fleet_cannot_update_is_refused(shared: MakeShared) -> None:
