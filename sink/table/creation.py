@@ -7,6 +7,7 @@ under the table lock. Raises TableError; what py4j raises passes through.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 

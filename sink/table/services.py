@@ -47,9 +47,10 @@ class TableServices:
     ) -> None:
         self._settings = settings
         self._locks = locks
-        base, avro = settings.base_path, schema.avro(settings.table_name)
-        self._hudi = Hudi(spark, base, avro, service_options(settings))
-        self._locked = Hudi(spark, base, avro, commit_options(settings))
+        self._spark = spark
+        self._avro = schema.avro(settings.table_name)
+        self._hudi = Hudi(spark, settings.base_path, self._avro, service_options(settings))
+        self._locked = Hudi(spark, settings.base_path, self._avro, commit_options(settings))
         """For what is done under the table lock held here."""
         self._timeline = Timeline(self._hudi, settings.name)
         self._failpoints = Failpoints.from_environment()
@@ -89,11 +90,22 @@ class TableServices:
             return ""
         self._failpoints.at(f"{service}.scheduled")
         try:
-            self._hudi.execute(service, instant)
+            self._execute(service, instant)
         except (Py4JError, OSError):
             self._drop_leftovers(service)
             raise
         return instant
+
+    def _execute(self, service: str, instant: str) -> None:
+        """With the table's columns as they are now: no file of the plan, which is made, has others. Hudi takes what it
+        reads and writes from the client's schema, and what that lacks would be gone.
+        """
+        columns = self._hudi.table_schema(self._hudi.meta_client()) or self._avro
+        hudi = Hudi(self._spark, self._settings.base_path, columns, service_options(self._settings))
+        try:
+            hudi.execute(service, instant)
+        finally:
+            hudi.close()
 
     def _drop_leftovers(self, service: str) -> None:
         """Nobody else of this sink carries one out now: what is pending was left by somebody who died, or failed."""

@@ -181,6 +181,23 @@ def test_clustering_beside_an_open_transaction_neither_stops_it_nor_is_stopped(m
     assert driver.count() == driver.count(metadata=False) == 60
 
 
+def test_columns_that_came_later_are_kept_by_a_clustering(make: MakeDriver, spark: SparkSession) -> None:
+    driver = make(**CLUSTERING)
+    driver.land(1)
+    base = driver.settings.base_path
+    spark.sql(f"CREATE TABLE wider USING hudi LOCATION '{base}'")
+    spark.sql("ALTER TABLE wider ADD COLUMNS (extra string)")
+    rows = spark.read.format("hudi").load(base).selectExpr(*driver.schema.spark.names)
+    later = rows.selectExpr("id + 100 as id", *driver.schema.spark.names[1:], "'kept' as extra")
+    options = {**driver.settings.hudi, "hoodie.table.name": SINK, "hoodie.datasource.write.operation": "bulk_insert"}
+    later.coalesce(1).write.format("hudi").options(**options).mode("append").save(base)
+    assert of(driver.table.services())["clustering"].instant
+    assert shown(driver) == 1
+    assert spark.read.format("hudi").load(base).where("extra = 'kept'").count() == 10
+    assert driver.count() == 20
+    spark.sql("DROP TABLE wider")
+
+
 def test_a_plan_that_was_left_behind_is_replaced_and_one_of_others_is_left_alone(make: MakeDriver) -> None:
     driver = make(**CLUSTERING)
     for number in (1, 2):
