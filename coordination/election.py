@@ -17,10 +17,11 @@ from coordination.errors import Unavailable
 
 
 class Candidacy:
-    """One attempt to become coordinator: campaign, hold, give up."""
+    """One attempt to become coordinator, or to get another office: campaign, hold, give up."""
 
-    def __init__(self, client: KazooClient, root: str, incarnation: str) -> None:
-        self._lock = Lock(client, f"{root}/{tree.ELECTION}", identifier=incarnation)
+    def __init__(self, client: KazooClient, root: str, incarnation: str, office: str = tree.ELECTION) -> None:
+        self._office = office
+        self._lock = Lock(client, f"{root}/{office}", identifier=incarnation)
 
     def campaign(self) -> str | None:
         """Wait to be elected. Returns the contender znode's path relative to the root; None when withdrawn."""
@@ -31,7 +32,7 @@ class Candidacy:
             return None
         except (KazooException, KazooTimeoutError) as error:
             raise Unavailable(f"ZooKeeper: the election was interrupted: {error!r}") from error
-        return f"{tree.ELECTION}/{self._lock.node}"
+        return f"{self._office}/{self._lock.node}"
 
     def withdraw(self) -> None:
         """Stop waiting; `campaign` returns None."""

@@ -28,6 +28,7 @@ from coordination import codec, tree
 from coordination.errors import Conflict, Corrupt, NotLeader, OutcomeUnknown, Unavailable
 from coordination.model import Member
 from coordination.reading import Reader, Share, ShareReader, TreeReader
+from coordination.services import ServicesOffice, ServicesRun
 from coordination.tree import Check, Create, Delete, KeeperInfo, KeeperView, Kind, Node, Op, Set
 
 T = TypeVar("T")
@@ -92,6 +93,10 @@ class Keeper:
     def read(self) -> KeeperView:
         """One reading of the whole tree. Raises `Unavailable`, or `Corrupt` for content that stays unreadable."""
         return self._read(self._tree_reader)
+
+    def services(self) -> ServicesRun | None:
+        """What became of the last run of table services, if there was one. Raises `Unavailable`."""
+        return ServicesOffice(self._client, self._root, "").last()
 
     def share(self, incarnation: str) -> Share:
         """One reading of what concerns a participant, as cheap in a large fleet as in a small one. Raises as `read`."""

@@ -92,6 +92,9 @@ class Reader(ABC, Generic[T]):
 
 
 class TreeReader(Reader[KeeperView]):
+    def kind(self, path: str) -> Kind | None:
+        return None if path == tree.SERVICES else tree.kind(path)
+
     def _build(self, snapshot: Snapshot, decoded: Decoded) -> KeeperView:
         return _whole(snapshot, decoded)
 

@@ -13,6 +13,7 @@ Everything below `/sink/<sink name>`:
     transactions/<number>/header            makes the transaction count; its version is the decision
     transactions/<number>/pieces/<incarnation>.<attempt>/<piece>  a write status that is too large for one znode
     transactions/<number>/status/<incarnation>          makes the write status count
+    services/                               what the last run of table services did; kazoo Lock: contenders for them
     halt                                    why the sink stopped itself
 """
 
@@ -49,8 +50,9 @@ EPOCH = "epoch"
 PARTITIONS = "partitions"
 TRANSACTIONS = "transactions"
 HALT = "halt"
+SERVICES = "services"
 SKELETON = (WORKERS, ELECTION, PARTITIONS)
-RECORDS = (KEEPER, EPOCH, PARTITIONS, TRANSACTIONS, HALT)
+RECORDS = (KEEPER, EPOCH, PARTITIONS, TRANSACTIONS, HALT, SERVICES)
 """All but what sessions own. The table rebuilds what is needed of it."""
 REMEDY = "stop all workers, drop what ZooKeeper records with `sink reset --forget --yes`, and start them again"
 

@@ -27,6 +27,7 @@ from coordination.messages import Drain, KeeperChanged, ShareSeen
 from coordination.model import Member, WorkerState
 from coordination.offsets import DataLossPolicy, OffsetReset
 from coordination.participant import Participant
+from coordination.services import ServicesOffice
 from coordination.slicing import Limits
 from coordination.term import CoordinatorConfig
 from coordination.tolerance import NO_ERRORS, ErrorLimits
@@ -37,6 +38,7 @@ from sink.errors.table import ErrorsTable
 from sink.kafka import Log
 from sink.observer import Observer
 from sink.runtime import Actor, CoordinatorPerformer, ParticipantPerformer
+from sink.services import Services
 from sink.table import Table
 from sink.write.engine import Engine
 
@@ -84,6 +86,13 @@ class Incarnation:
             resources.participating,
             resources.observer.note,
             self._participant_resigned,
+        )
+        self._services = Services(
+            resources.settings,
+            ServicesOffice(resources.client, resources.root, member.incarnation),
+            lambda: resources.table.services(),
+            lambda: self.leads,
+            resources.observer.metrics,
         )
         self._reader = threading.Thread(target=self._guarded, args=(self._read_shares,), name="reader", daemon=True)
         self._candidate = threading.Thread(target=self._guarded, args=(self._stand,), name="candidate", daemon=True)
@@ -136,6 +145,7 @@ class Incarnation:
         self._participant.start()
         self._reader.start()
         self._candidate.start()
+        self._services.start()
         self._changed.set()
 
     def session_changed(self, state: str) -> None:
@@ -155,6 +165,7 @@ class Incarnation:
         except Unavailable as error:
             LOG.warning("drain.unannounced", reason=str(error))
         self._draining.set()
+        self._services.end()
         deadline = time.monotonic() + seconds
         coordinator, candidacy = self._coordinator, self._candidacy
         if coordinator is not None:
@@ -170,6 +181,7 @@ class Incarnation:
     def end(self) -> None:
         self._ended.set()
         self._changed.set()
+        self._services.end()
         if (candidacy := self._candidacy) is not None:
             candidacy.withdraw()
 
@@ -182,6 +194,7 @@ class Incarnation:
         self._candidate.join(timeout)
         self._reader.join(timeout)
         self._participant.join(timeout)
+        self._services.join(timeout)
         self._leave()
 
     def _leave(self) -> None:

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 from coordination.errors import ConfigError
 from coordination.messages import Note
 from coordination.model import LogView, PartitionState, Phase, TopicPartition
+from coordination.services import Service
 
 LOOPBACK = "127.0.0.1"
 PHASE_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -63,6 +64,12 @@ class Metrics:
             ("sink", "phase"),
             buckets=PHASE_SECONDS,
             registry=registry,
+        )
+        self._services = Counter(
+            "sink_services", "Table services run by this worker", ("sink", "service", "outcome"), registry=registry
+        )
+        self._service_seconds = Gauge(
+            "sink_services_seconds", "How long a table service took last", ("sink", "service"), registry=registry
         )
         self._lag = Gauge(
             "sink_lag", "Readable offsets not AFTER yet", ("sink", "topic", "partition"), registry=registry
@@ -120,6 +127,12 @@ class Metrics:
     def wrote(self, size: int) -> None:
         """A participant's data files: their bytes."""
         self._bytes.inc(size)
+
+    def served(self, service: Service) -> None:
+        """A table service has ended: `done`, `idle` (nothing to do) or `failed`."""
+        outcome = "failed" if service.reason else "done" if service.instant else "idle"
+        self._services.labels(self._sink, service.name, outcome).inc()
+        self._service_seconds.labels(self._sink, service.name).set(service.seconds)
 
     def lag(self, states: Mapping[TopicPartition, PartitionState], log: LogView) -> None:
         """From a view of the log and the states recorded then: what is readable, but not AFTER yet."""

@@ -37,6 +37,7 @@ from sink.local.packages import pyspark_jars, spark_jars
 
 SHIPPED = ("sink", "coordination")
 WARM_UP = "warm-up"
+_TRANSACTIONS = "transactions"
 
 _DEFAULTS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
@@ -49,6 +50,8 @@ _DEFAULTS: Mapping[str, str] = {
     # Without it Hudi cannot rewrite rows with null in an array: UPDATE and DELETE would change nothing, silently.
     "spark.hadoop.parquet.avro.write-old-list-structure": "false",
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+    # What a transaction waits for gets the next core that is free, while table services rewrite files.
+    "spark.scheduler.mode": "FAIR",
 }
 _REQUIRED: Mapping[str, str] = {
     "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
@@ -113,6 +116,11 @@ def warm_up(spark: SparkSession) -> None:
     """
     spark.sparkContext.setJobGroup(WARM_UP, "before joining the fleet", True)
     spark.range(1).mapInArrow(_import_writer, "id long").collect()
+
+
+def go_first(spark: SparkSession) -> None:
+    """Jobs of the calling thread share the cores evenly with all others, however many those are."""
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", _TRANSACTIONS)
 
 
 def _import_writer(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:

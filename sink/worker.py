@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 from types import FrameType
@@ -33,10 +34,11 @@ from sink.incarnation import Incarnation, Resources, new_member
 from sink.kafka import Log
 from sink.logs import configure_from
 from sink.observer import Observer
+from sink.operations.adoption import read_remains, unadopted
 from sink.rehearsal import Rehearsal
 from sink.runtime import said
 from sink.schema import TableSchema
-from sink.session import WARM_UP, start_session, warm_up
+from sink.session import WARM_UP, go_first, start_session, warm_up
 from sink.table import Table
 from sink.table.lock import TableLocks
 from sink.table.usable import require_usable
@@ -102,8 +104,12 @@ class Worker:
         errors = ErrorsTable(spark, settings, client)
         root = f"{settings.zookeeper_root}/{settings.name}"
         self._keeper = Keeper(client, root, self._tree_changed)
-        observer = Observer(settings, table)
-        with ThreadPoolExecutor(1, "coordinating") as coordinating, ThreadPoolExecutor(1, "participating") as writing:
+        observer = Observer(settings)
+        first = partial(go_first, spark)
+        with (
+            ThreadPoolExecutor(1, "coordinating", first) as coordinating,
+            ThreadPoolExecutor(1, "participating", first) as writing,
+        ):
             resources = Resources(
                 settings,
                 client,
@@ -121,6 +127,7 @@ class Worker:
             self._until_stopped("the table", table.ensure)
             self._until_stopped("the errors table", errors.verify)
             self._warmed(warming, spark)
+            Thread(target=_warn_of_offsets, args=(settings, self._keeper), name="offsets", daemon=True).start()
             rehearsal = Rehearsal(spark, settings, schema)
             while not self._stop.is_set():
                 self._live(resources, session, guardian, rehearsal)
@@ -229,6 +236,16 @@ class Worker:
     def _tree_changed(self) -> None:
         if self._life is not None:
             self._life.tree_changed()
+
+
+def _warn_of_offsets(settings: Settings, keeper: Keeper) -> None:
+    """Nothing waits for it and nothing rests on it: `sink validate` says the same, before a worker is started."""
+    try:
+        view = keeper.read()
+        if not view.states and (said_of := unadopted(read_remains(settings.base_path), settings.name, view)):
+            LOG.warning("table.not_adopted", reason=said_of)
+    except SinkError as error:
+        LOG.debug("table.offsets_unread", reason=str(error))
 
 
 def _spark_log(settings: Settings) -> Path | None:

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from coordination.errors import Unavailable
 from coordination.keeper import Keeper
+from coordination.services import ServicesRun
 from sink.commands.common import ConfigOption, JsonOption, console, quiet, sink_root, zookeeper
 from sink.config import Settings, load
 from sink.kafka import Log
@@ -101,6 +102,8 @@ def _parts(found: Status) -> Iterator[RenderableType]:
         yield _open(found)
     if found.history:
         yield _history(found.history)
+    if found.services is not None:
+        yield _services(found.services)
 
 
 def _members(found: Status) -> Table:
@@ -180,6 +183,13 @@ def _history(history: tuple[EndedStatus, ...]) -> Table:
             e.instant or "",
             Text(e.reason),
         )
+    return table
+
+
+def _services(run: ServicesRun) -> Table:
+    table = _table(f"table services, {_moment(run.ended)}, by {run.worker}", "service", "took>", "instant", "failed")
+    for each in run.services:
+        table.add_row(each.name, f"{each.seconds:.2f} s", each.instant, Text(each.reason, style="red"))
     return table
 
 

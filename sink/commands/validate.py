@@ -37,13 +37,14 @@ def validate(config: ConfigOption, as_json: JsonOption = False) -> None:
         document = {
             "format": FORMAT,
             "valid": not wrong,
-            "findings": [{"part": f.part, "sentence": f.sentence, "wrong": f.wrong} for f in findings],
+            "findings": [{"part": f.part, "sentence": f.sentence, "wrong": f.wrong, "note": f.note} for f in findings],
         }
         typer.echo(json.dumps(document, indent=2))
     else:
         out = console()
         for finding in findings:
-            mark = ("wrong  ", "bold red") if finding.wrong else ("ok     ", "green")
+            mark = ("note   ", "yellow") if finding.note else ("ok     ", "green")
+            mark = ("wrong  ", "bold red") if finding.wrong else mark
             out.print(Text.assemble(mark, (f"{finding.part:<10}", "bold"), finding.sentence), soft_wrap=True)
         count = (
             f"{len(wrong)} of {len(findings)} checks failed"

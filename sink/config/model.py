@@ -415,6 +415,25 @@ class Settings(BaseModel):
         le=10_000,
         fleet=True,
     )
+    services_interval: Count = setting(
+        "services.interval.commits",
+        "After so many transactions the table services run again (cleaning, archiving, and those below), on one elected"
+        " worker, off the commit path.",
+        default=10,
+        ge=1,
+        le=1_000_000,
+    )
+    services_clustering: Flag = setting(
+        "services.clustering",
+        "Whether they also rewrite small files as larger ones, by Hudi's clustering and its `hoodie.clustering.*`"
+        " settings. While that lasts, updates by others to rows of these files fail.",
+        default=False,
+    )
+    services_compaction: Flag = setting(
+        "services.compaction",
+        "Whether they also compact a merge-on-read table, by Hudi's `hoodie.compact.*` settings.",
+        default=True,
+    )
     spark_master: Text = setting("spark.master", "Where Spark runs the work.", default="local[*]")
     rehearsal: Flag = setting(
         "worker.rehearsal",

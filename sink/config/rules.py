@@ -30,6 +30,8 @@ class Rule:
 
 
 _OFF_PATH = "cleaning and archiving run on one elected worker, off the commit path"
+_CLUSTERING = "clustering runs off the commit path, on one elected worker; services.clustering turns it on"
+_COMPACTION = "compaction runs off the commit path, on one elected worker; see services.compaction"
 _ONE_INSTANT = "the fleet writes and commits one Hudi instant together"
 _LAZY = "an instant that another worker still writes must not be rolled back by whoever passes by"
 _SPARK_READS = "Spark's Kafka reader sets it"
@@ -72,15 +74,29 @@ RULES: Mapping[str, Rule] = {
     "hoodie.rollback.using.markers": Rule(
         ("true",), "a rollback removes exactly the files that have a marker"
     ),
+    "hoodie.metadata.auto.delete.partitions": Rule(
+        ("false",), "an index that others made would be dropped unasked; DROP INDEX of Spark SQL does it"
+    ),
+    "hoodie.metadata.record.level.index.enable": Rule(
+        ("false",), "Hudi 1.2 fails to update it from what several processes wrote; the global one works"
+    ),
+    "hoodie.metadata.streaming.write.enabled": Rule(
+        ("false",), "a record index takes its entries from what the whole fleet wrote, when it commits"
+    ),
     "hoodie.clean.automatic": Rule(("false",), _OFF_PATH),
     "hoodie.clean.async": Rule(("false",), _OFF_PATH),
     "hoodie.clean.async.enabled": Rule(("false",), _OFF_PATH),
     "hoodie.archive.automatic": Rule(("false",), _OFF_PATH),
     "hoodie.archive.async": Rule(("false",), _OFF_PATH),
     "hoodie.table.services.enabled": Rule(("false",), _OFF_PATH),
-    "hoodie.compact.inline": Rule(("false",), "compaction does not belong into the commit path"),
-    "hoodie.clustering.inline": Rule(("false",), "clustering does not belong into the commit path"),
-    "hoodie.clustering.async.enabled": Rule(("false",), "run clustering as a job of its own"),
+    "hoodie.compact.inline": Rule(("false",), _COMPACTION),
+    "hoodie.compact.schedule.inline": Rule(("false",), _COMPACTION),
+    "hoodie.clustering.inline": Rule(("false",), _CLUSTERING),
+    "hoodie.clustering.schedule.inline": Rule(("false",), _CLUSTERING),
+    "hoodie.clustering.async.enabled": Rule(("false",), _CLUSTERING),
+    "hoodie.clustering.enable.expirations": Rule(
+        ("false",), "what a dead worker has begun is rolled back by the next one, not by whoever passes by"
+    ),
     "hoodie.table.type": Rule(("copy_on_write",), "only copy-on-write tables are supported for now"),
     "hoodie.datasource.write.table.type": Rule(
         ("copy_on_write",), "only copy-on-write tables are supported for now"

@@ -105,6 +105,16 @@ def left_in(extra: Mapping[str, str], instant: str) -> Iterator[Left]:
         yield Left(Tool.CONNECT, CONNECT, instant, extra[CONNECT])
 
 
+def unadopted(remains: Remains, sink: str, view: KeeperView) -> str | None:
+    """What to say before a sink begins in a table that another tool has filled up to certain offsets. Pure."""
+    if not remains.newest or sink in remains.sinks or view.states:
+        return None
+    return (
+        f"{remains.newest[0]}: how far it has read; sink {sink} has not begun in this table and does not begin there by"
+        " itself: if it is to go on from there, run `sink adopt` before the first worker starts"
+    )
+
+
 def choose(base_path: str, remains: Remains) -> Left:
     """Raises ConfigError where there is nothing, or more than one thing."""
     if not remains.newest:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 from coordination.errors import SinkError
 from coordination.keeper import Keeper
 from coordination.model import LogView, PartitionState, Phase, TopicPartition
+from coordination.services import ServicesRun
 from coordination.tree import Halt, KeeperView, Summary, Transaction
 from sink.config import Settings
 from sink.kafka import Log
@@ -113,6 +114,8 @@ class Status:
     history: tuple[EndedStatus, ...]
     committed: int
     kafka_error: str | None
+    services: ServicesRun | None = None
+    """What the last run of table services did."""
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, **asdict(self)}
@@ -122,7 +125,7 @@ def collect(settings: Settings, keeper: Keeper, log: Log | None) -> Status:
     """Read everything once. Without `log` there is no lag."""
     view = keeper.read()
     observed, error = _observe(log, [*settings.topics, *(source.topic for source in view.states)])
-    return build(settings, view, observed, error, time.time())
+    return replace(build(settings, view, observed, error, time.time()), services=keeper.services())
 
 
 def build(

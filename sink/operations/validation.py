@@ -32,8 +32,9 @@ from sink.decode.records import SchemaMismatch
 from sink.decode.registry import Registry
 from sink.kafka import Log, UnknownTopic
 from sink.local.java import find_java
+from sink.operations.adoption import read_remains, unadopted
 from sink.schema import TableSchema
-from sink.table.creation import columns_misfit, misfits
+from sink.table.creation import columns_misfit, indexes_misfit, misfits
 from sink.table.files import Content, look
 from sink.table.usable import unusable
 from sink.write.shape import registry_access, table_schema, value_format
@@ -45,11 +46,13 @@ REGISTRY_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fact about one part; `wrong` when the sink could not work with it."""
+    """One fact about one part; `wrong` when the sink could not work with it, `note` when somebody has to decide whether
+    it should."""
 
     part: str
     sentence: str
     wrong: bool = False
+    note: bool = False
 
 
 def validate(settings: Settings) -> list[Finding]:
@@ -63,6 +66,7 @@ def validate(settings: Settings) -> list[Finding]:
         ("schema registry", lambda: _registry(settings, schema)),
         ("table", lambda: _table(settings, schema)),
         ("errors table", lambda: _errors(settings)),
+        ("offsets", lambda: _offsets(settings)),
     ]
     for part, check in checks:
         try:
@@ -249,6 +253,7 @@ def _table(settings: Settings, schema: TableSchema | None) -> Iterator[Finding]:
         "table", f"{settings.base_path} holds the Hudi table {found.properties.get('hoodie.table.name', '?')}"
     )
     wrong = list(misfits(settings, found.properties))
+    wrong += filter(None, [indexes_misfit(found.properties, found.indexes)])
     if schema is not None and found.schema is not None:
         wrong += filter(None, [columns_misfit(json.dumps(found.schema), schema, settings)])
     for sentence in wrong:
@@ -280,6 +285,22 @@ def _errors(settings: Settings) -> Iterator[Finding]:
             yield Finding(part, f"topic {settings.errors_topic} takes a copy of each bad record")
         finally:
             log.close()
+
+
+def _offsets(settings: Settings) -> Iterator[Finding]:
+    """Whether another tool has left offsets in the table that nobody has adopted."""
+    if not _reached(settings) or look(settings.base_path, access_of(settings.spark)).content is not Content.TABLE:
+        return
+    with zookeeper(settings) as client:
+        view = Keeper(client, sink_root(settings), lambda: None).read()
+    if view.states:
+        return
+    try:
+        said = unadopted(read_remains(settings.base_path), settings.name, view)
+    except SinkError as error:
+        said = f"whether another tool has left offsets in the table is not known: {error}"
+    if said:
+        yield Finding("offsets", said, note=True)
 
 
 def _reached(settings: Settings) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
@@ -22,6 +23,7 @@ from pyspark.sql import SparkSession
 from coordination.codec import encode_checkpoint
 from coordination.errors import ConfigError, Conflict, OutcomeUnknown, TableError, Unavailable
 from coordination.model import Checkpoint, InstantState, TableView
+from coordination.services import Service
 from sink.config import Settings
 from sink.java_errors import causes, message
 from sink.schema import TableSchema
@@ -30,7 +32,7 @@ from sink.schema.evolution import Compatibility, Misfit, evolved
 from sink.table.creation import columns_of_table, create_or_verify
 from sink.table.gateway import Hudi
 from sink.table.options import commit_options
-from sink.table.services import run_services, sweep
+from sink.table.services import TableServices, sweep
 from sink.table.timeline import CHECKPOINT_KEY, EPOCH_KEY, NUMBER_KEY, SINK_KEY, Snapshot, Timeline
 
 _DATA_FILE = re.compile(r"([^/]+)_[^_/]+_([0-9]+)\.parquet\Z")
@@ -68,6 +70,7 @@ class Table:
         self._timeline = Timeline(self._hudi, settings.name)
         self.columns = schema.spark
         """The table's, without Hudi's own, when they were last looked at."""
+        self._serving = threading.Lock()
 
     def ensure(self) -> None:
         """Creates the table, or verifies that the one at the base path is as configured. Any number at a
@@ -149,18 +152,18 @@ class Table:
             now = self._timeline.snapshot()
             names = self._hudi.data_files(sorted({stat["partitionPath"] for stat in written}))
             files = [m.groups() for m in map(_DATA_FILE.fullmatch, names) if m and m[1] in ids]
-            if any(_was_rolled_back(now, instant) for _, instant in files):
+            if any(now.is_gone(instant) for _, instant in files):
                 # Of an instant before the active timeline readers would take it for committed.
                 sweep(self._hudi, self._timeline)
-        found = {file for file, instant in files if _counts(now, instant) and not _was_rolled_back(now, instant)}
+        found = {file for file, instant in files if _counts(now, instant) and not now.is_gone(instant)}
         return tuple(sorted(found | (ids & self._timeline.replaced())))
 
-    def services(self) -> None:
-        """Cleans and archives, off the commit path, with Hudi taking the table lock itself. Safe beside
-        everything.
+    def services(self) -> tuple[Service, ...]:
+        """Compacts, clusters, cleans, archives, off the commit path, with Hudi taking the table lock itself. Safe
+        beside everything but another run of this sink: of one process a second one waits.
         """
-        with self._reading():
-            run_services(self.spark, self._settings, self._schema)
+        with self._serving, self._reading():
+            return TableServices(self.spark, self._settings, self._schema, self._locks).run()
 
     def stop_heartbeats(self) -> None:
         """For a coordinator that was deposed: its instants are now another's to keep alive."""
@@ -255,10 +258,6 @@ def _settled(now: Snapshot, view: TableView, instant: str) -> TableOutcome | Non
         case InstantState.ABSENT:
             return TableOutcome.ABSENT
     return TableOutcome.ROLLING_BACK if instant in now.rolling_back else None
-
-
-def _was_rolled_back(now: Snapshot, instant: str) -> bool:
-    return instant in now.rolled_back and not now.of(instant)
 
 
 def _counts(now: Snapshot, instant: str) -> bool:

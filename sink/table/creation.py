@@ -7,6 +7,7 @@ under the table lock. Raises TableError; what py4j raises passes through.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 
@@ -29,6 +30,7 @@ from sink.table.options import (
 from sink.table.usable import require_usable
 
 PARQUET = "PARQUET"
+RECORD_INDEX = "record_index"
 
 Locks = Callable[[], AbstractContextManager[None]]
 
@@ -90,7 +92,8 @@ def _create(hudi: Hudi, settings: Settings, schema: TableSchema) -> None:
 
 def _verify(hudi: Hudi, settings: Settings, schema: TableSchema) -> T.StructType:
     meta = hudi.meta_client()
-    wrong = next(misfits(settings, hudi.json(meta.getTableConfig().getProps())), None)
+    has = hudi.json(meta.getTableConfig().getProps())
+    wrong = next(misfits(settings, has), None) or indexes_misfit(has, hudi.index_definitions(meta))
     found = hudi.table_schema(meta)
     if wrong is None and found is not None:
         wrong = columns_misfit(found, schema, settings)
@@ -158,6 +161,21 @@ def misfits(settings: Settings, has: Mapping[str, str]) -> Iterator[str]:
             f"the table's key generator: {generator}; it gives other record keys or partition paths than the sink's,"
             " and updates by others would miss rows (no setting: name another table)"
         )
+
+
+def indexes_misfit(has: Mapping[str, str], definitions: str) -> str | None:
+    """An index of the table that a fleet's commits cannot keep; `definitions`: Hudi's file of them, or nothing."""
+    indexes = [name for name in has.get("hoodie.table.metadata.partitions", "").split(",") if name]
+    known = json.loads(definitions).get("indexDefinitions", {}) if definitions else {}
+    options = known.get(RECORD_INDEX, {}).get("indexOptions") or {}
+    if RECORD_INDEX in indexes and options.get("isPartitioned") == "true":
+        refused = f"{RECORD_INDEX}, by partition"
+    elif not (refused := ", ".join(name for name in indexes if name.startswith("expr_index_"))):
+        return None
+    return (
+        f"the table's index: {refused}; Hudi 1.2 fails to update it from what several processes wrote: drop it with"
+        " DROP INDEX of Spark SQL (a record index over all partitions is kept, and a secondary index)"
+    )
 
 
 def _generators_alike(has: Mapping[str, str]) -> set[str]:

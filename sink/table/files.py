@@ -24,6 +24,7 @@ from coordination.errors import Unavailable
 from sink.write.storage import NO_ACCESS, Access, Storage, open_storage
 
 PROPERTIES = ".hoodie/hoodie.properties"
+INDEXES = ".hoodie/.index_defs/index.json"
 _COMPLETED = re.compile(r"\d{17}_\d{17}\.(commit|deltacommit|replacecommit)\Z")
 
 
@@ -35,12 +36,15 @@ class Content(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BasePath:
-    """`names` are some of the entries that make it `OTHER`; `schema` is the newest commit's, as Avro."""
+    """`names` are some of the entries that make it `OTHER`; `schema` is the newest commit's, as Avro;
+    `indexes` the definitions of its indexes, as JSON, empty where there are none.
+    """
 
     content: Content
     names: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     schema: Mapping[str, Any] | None = None
+    indexes: str = ""
 
 
 def look(base_path: str, access: Access = NO_ACCESS) -> BasePath:
@@ -51,7 +55,8 @@ def look(base_path: str, access: Access = NO_ACCESS) -> BasePath:
             return BasePath(Content.OTHER, ("a file",))
         if storage.exists(PROPERTIES):
             properties = javaproperties.loads(_read(storage, PROPERTIES))
-            return BasePath(Content.TABLE, (), properties, _newest_schema(storage, properties))
+            indexes = _read(storage, INDEXES) if storage.exists(INDEXES) else ""
+            return BasePath(Content.TABLE, (), properties, _newest_schema(storage, properties), indexes)
         names = storage.names("") if kind is fs.FileType.Directory else []
     except (OSError, pa.ArrowException) as error:
         raise Unavailable(f"{base_path} cannot be read ({error}); check target.base.path and access to it") from error

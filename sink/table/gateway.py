@@ -20,6 +20,8 @@ from pyspark.sql import SparkSession
 
 TABLE_VERSION = 9
 COMMIT = "commit"
+CLUSTERING = "clustering"
+COMPACTION = "compaction"
 METADATA_HEARTBEATS = ".hoodie/metadata/.hoodie/.heartbeat"
 BENT = ("hoodie.clean.failed.writes.policy",)
 _FILE_NAME = re.compile(r"[^/,{}\[\]\s'=]+\.parquet")
@@ -209,10 +211,36 @@ class Hudi:
         """Also finishes a rollback of the instant that somebody else began."""
         self.client.rollback(instant)
         self.heartbeats.stop(instant)
-        # The heartbeat of a dead process is a file that nobody else removes.
+        self._drop_heartbeat(instant)
+
+    def _drop_heartbeat(self, instant: str) -> None:
+        """That of a dead process is a file that nobody else removes."""
         self.storage().deleteFile(
             self.java.storage.StoragePath(f"{self.heartbeats.getHeartbeatFolderPath()}/{instant}")
         )
+
+    def schedule(self, service: str, extra: Mapping[str, str]) -> str:
+        """`Clustering` or `Compaction`: the instant of a new plan, which carries `extra`; empty if nothing is to be
+        done."""
+        found = getattr(self.client, f"schedule{service}")(self.option(self.java_map(extra)))
+        return str(found.get()) if found.isPresent() else ""
+
+    def execute(self, service: str, instant: str) -> None:
+        getattr(self.client, {"Clustering": "cluster", "Compaction": "compact"}[service])(instant, True)
+
+    def plan_metadata(self, meta: Any, action: str, instant: str) -> Mapping[str, str]:
+        """What a pending plan carries."""
+        timeline, requested = meta.getActiveTimeline(), self.instant(meta, "REQUESTED", action, instant)
+        read = timeline.readCompactionPlan if action == COMPACTION else timeline.readRequestedReplaceMetadata
+        return dict(read(requested).getExtraMetadata() or {})
+
+    def drop_compaction(self, meta: Any, instant: str, inflight: bool) -> None:
+        """Takes a pending plan off the timeline: a completion that comes after it finds no instant."""
+        timeline = meta.getActiveTimeline()
+        if inflight:
+            timeline.deletePending(self.instant(meta, "INFLIGHT", COMPACTION, instant))
+        timeline.deleteCompactionRequested(self.instant(meta, "REQUESTED", COMPACTION, instant))
+        self._drop_heartbeat(instant)
 
     def drop_metadata_heartbeats(self) -> None:
         """Those of table services of the metadata table. The table lock is held, so that nobody runs one now."""
@@ -259,6 +287,11 @@ class Hudi:
         """The newest schema of the table as Avro JSON; None while there is none."""
         found = self.java.common.table.TableSchemaResolver(meta).getTableSchemaIfPresent(False)
         return str(found.get().toString()) if found.isPresent() else None
+
+    def index_definitions(self, meta: Any) -> str:
+        """As JSON; empty where there are none."""
+        found = meta.getIndexMetadata()
+        return str(found.get().toJson()) if found.isPresent() else ""
 
     def json(self, value: Any) -> Any:
         """A Java value by way of JSON: one round trip for a whole list."""

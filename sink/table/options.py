@@ -21,6 +21,7 @@ CLOCK_SKEW_MS = 20
 """How far the clocks of hosts may differ. Hudi waits so long for each instant time, and its default is 200."""
 
 _CODEC = "hoodie.parquet.compression.codec"
+_CLUSTERING = "hoodie.clustering.plan.strategy"
 _KEY_GENERATORS = "org.apache.hudi.keygen"
 _DEFAULTS: Mapping[str, str] = {
     "hoodie.metadata.enable": "true",
@@ -102,7 +103,7 @@ def commit_options(settings: Settings) -> Mapping[str, str]:
 
 
 def service_options(settings: Settings) -> Mapping[str, str]:
-    """For cleaning and archiving: Hudi takes the table lock itself, for as short as it knows to.
+    """For table services: Hudi takes the table lock itself, for as short as it knows to.
 
     Failed writes are left alone: an instant of ours whose heartbeat has expired may be PREPARED.
     """
@@ -110,10 +111,17 @@ def service_options(settings: Settings) -> Mapping[str, str]:
         **_DEFAULTS,
         # Hudi's own default is a minute, for which a worker that was killed while it cleans would hold up the table.
         "hoodie.write.lock.zookeeper.session_timeout_ms": str(settings.session_timeout_ms),
+        # Hudi's own would take files that are as large as ours get for small ones, and one alone for worth rewriting.
+        f"{_CLUSTERING}.small.file.limit": str(settings.file_max_bytes // 2),
+        f"{_CLUSTERING}.target.file.max.bytes": str(settings.file_max_bytes),
+        f"{_CLUSTERING}.max.bytes.per.group": str(4 * settings.file_max_bytes),
+        f"{_CLUSTERING}.single.group.clustering.enabled": "false",
         **settings.hudi,
         **_required(settings),
         "hoodie.clean.failed.writes.policy": "NEVER",
         "hoodie.table.services.enabled": "true",
+        # So that Hudi waits for `hoodie.clustering.async.max.commits` between two plans.
+        "hoodie.clustering.async.enabled": "true",
         "hoodie.write.lock.provider": ZOOKEEPER_LOCK,
         # The port belongs into the url: without it the first commit hangs for minutes.
         "hoodie.write.lock.zookeeper.url": settings.zookeeper,
@@ -143,4 +151,8 @@ def _required(settings: Settings) -> dict[str, str]:
         "hoodie.clean.failed.writes.policy": "LAZY",
         "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
         "hoodie.rollback.using.markers": "true",
+        # An index of others would be dropped because our settings do not ask for it.
+        "hoodie.metadata.auto.delete.partitions": "false",
+        # Else Hudi takes a record index's entries from its own writers alone, and what others wrote is found by nobody.
+        "hoodie.metadata.streaming.write.enabled": "false",
     }

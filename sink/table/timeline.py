@@ -28,6 +28,8 @@ NUMBER_KEY = "sink.transaction"
 EPOCH_KEY = "sink.epoch"
 WRITES = frozenset({COMMIT, "deltacommit", "replacecommit"})
 """Actions whose completion changes what readers see."""
+REPEATED = frozenset({"clustering", "compaction", "logcompaction", "replacecommit"})
+"""Actions whose plan outlives a rollback, so that one instant may be tried several times."""
 _ARCHIVE_CHUNK = 100
 _ATTEMPTS = 5
 _UNREADABLE = (
@@ -71,6 +73,12 @@ class Snapshot:
 
     def of(self, instant: str) -> list[Instant]:
         return [each for each in self.instants if each.requested == instant and each.action in WRITES]
+
+    def is_gone(self, instant: str) -> bool:
+        """Whether it was rolled back for good: a plan of a clustering or compaction may be carried out again."""
+        if instant not in self.rolled_back:
+            return False
+        return all(each.action == "rollback" for each in self.instants if each.requested == instant)
 
 
 class Timeline:
@@ -147,6 +155,10 @@ class Timeline:
         if each not in self._removals:
             metadata = self._meta.getActiveTimeline().readRollbackMetadata(self._java(each))
             paths: list[str] = []
+            if any(about.getAction() in REPEATED for about in metadata.getInstantsRollback()):
+                # A later attempt at the same instant may have made a file of the same name.
+                self._removals[each] = paths
+                return paths
             for part in metadata.getPartitionMetadata().values():
                 for path in (*part.getSuccessDeleteFiles(), *part.getFailedDeleteFiles()):
                     paths.append(str(self._hudi.java.storage.StoragePath(path).toUri().getPath()))

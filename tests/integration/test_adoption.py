@@ -156,6 +156,7 @@ def test_a_sink_begins_exactly_where_hudi_streamer_ended_and_lands_all_that_foll
     config = config_of(it)
     code, out = sink("validate", "--config", config)
     assert code == 0, out
+    assert "of Hudi Streamer: how far it has read; sink orders has not begun" in out
 
     code, out = sink("adopt", "--config", config)
     assert code == 0, out
@@ -170,6 +171,9 @@ def test_a_sink_begins_exactly_where_hudi_streamer_ended_and_lands_all_that_foll
     code, out = sink("adopt", "--config", config, "--yes")
     assert code == 0, out
     assert {source.partition: state.end for source, state in it.view().states.items()} == REACHED
+    code, out = sink("validate", "--config", config)
+    assert code == 0, out
+    assert "has not begun" not in out
 
     land_the_rest(it)
     landed = rows(spark, it).where("_kafka_offset is not null")
@@ -301,8 +305,10 @@ def test_nothing_is_adopted_while_a_worker_runs_or_from_a_table_without_offsets(
         code, out = sink("adopt", "--config", config, "--yes", *arguments)
         assert (code, len(out.splitlines())) == (2, 1)
         assert said in out
+    write_as_another(rows_of_others, it.table, {CONNECT: "0=7"}, "upsert")
     it.start("w1")
     it.wait("a member", lambda view: bool(view.members))
+    it.wait_for_log("w1", "table.not_adopted")
     code, out = sink("adopt", "--config", config, "--yes")
     assert code == 2
     assert "workers are alive (w1)" in out

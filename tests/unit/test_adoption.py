@@ -39,6 +39,7 @@ from sink.operations.adoption import (
     offsets_of,
     read_remains,
     refuse_if_begun,
+    unadopted,
 )
 from sink.operations.reset import TableTruth
 from tests.handmade import HandmadeTable, span
@@ -255,6 +256,21 @@ def test_what_another_sink_has_read_into_the_table_is_not_read_again(table: Othe
     with pytest.raises(Conflict, match="sink orders has read orders into this table"):
         refuse_if_begun("renamed", TABLE, remains, ["orders"])
     refuse_if_begun("renamed", TABLE, remains, ["payments"])
+
+
+def test_who_has_not_begun_in_a_table_with_offsets_of_others_is_told_of_them_and_nobody_else(table: OthersTable):
+    table.left({V2: "orders,0:9"})
+    remains = read_remains(str(table.path))
+    said = unadopted(remains, "payments", view({}))
+    assert said is not None
+    assert f"{V2} of Hudi Streamer" in said
+    assert "sink payments has not begun" in said
+    assert unadopted(remains, "payments", view(adopt(view({}), "payments", {P0: 40}, TABLE, LOG).changed)) is None
+    table.commit(span(0, 9, 20))
+    begun = read_remains(str(table.path))
+    assert unadopted(begun, "orders", view({})) is None
+    assert unadopted(begun, "payments", view({}))
+    assert unadopted(Remains((), {}), "payments", view({})) is None
 
 
 def test_a_sink_of_which_nothing_is_recorded_begins_exactly_there():

@@ -13,7 +13,7 @@ from coordination.errors import SinkError
 from sink.config import Settings, load
 from sink.schema import TableSchema, parse_ddl
 from sink.session import _DEFAULTS, _REQUIRED
-from sink.table.creation import columns_misfit, create_or_verify, misfits
+from sink.table.creation import columns_misfit, create_or_verify, indexes_misfit, misfits
 from sink.table.options import arrow_codec, commit_options, service_options
 from sink.table.usable import unusable
 from sink.worker import ENGINES
@@ -107,6 +107,27 @@ def test_a_table_that_differs_is_refused_with_both_sides_named(loaded, has: dict
     assert list(misfits(settings, PROPERTIES)) == []
     (sentence,) = misfits(settings, PROPERTIES | has)
     assert sentence.startswith(said)
+
+
+INDEXED = "hoodie.table.metadata.partitions"
+
+
+@pytest.mark.parametrize("others", ["", "files,record_index,secondary_index_kind,column_stats,bloom_filters"])
+def test_indexes_that_its_commits_keep_are_no_reason_to_refuse_a_table(others: str):
+    by_partition = json.dumps({"indexDefinitions": {"record_index": {"indexOptions": {"isPartitioned": "false"}}}})
+    assert indexes_misfit({INDEXED: others}, by_partition) is None
+    assert indexes_misfit({INDEXED: others}, "") is None
+
+
+def test_indexes_that_hudi_fails_to_update_for_it_are_named():
+    by_partition = json.dumps({"indexDefinitions": {"record_index": {"indexOptions": {"isPartitioned": "true"}}}})
+    said = indexes_misfit({INDEXED: "files,record_index"}, by_partition)
+    assert said is not None
+    assert said.startswith("the table's index: record_index, by partition; ")
+    assert indexes_misfit({INDEXED: "files"}, by_partition) is None
+    said = indexes_misfit({INDEXED: "files,expr_index_hour"}, "")
+    assert said is not None
+    assert said.startswith("the table's index: expr_index_hour; ")
 
 
 def test_encoding_of_partition_names_belongs_to_the_table(loaded):

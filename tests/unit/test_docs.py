@@ -17,8 +17,8 @@ from sink.config.rules import FOREIGN, RULES
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
-OF_OTHER_TOOLS = {DOCS / "comparison.md", DOCS / "configuration.md"}
-"""Pages that name what belongs to other projects; the second is generated from the settings."""
+OF_OTHER_TOOLS = {DOCS / "comparison.md", DOCS / "configuration.md", DOCS / "how-to" / "names.md"}
+"""Pages that name what belongs to other projects; the second one is generated from the settings."""
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`\n]+)`")
