@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from coordination.errors import ConfigError
+from coordination.errors import ConfigError, TableError
 from sink.commands.common import ConfigOption, JsonOption, console, quiet, sink_root, zookeeper
 from sink.commands.reset import UNCHANGED
 from sink.config import load
@@ -72,10 +72,14 @@ def errors(
         raise ConfigError("--config is missing; name the sink's settings")
     # Imported here: DuckDB and hudi-rs would slow every other command down.
     from sink.errors.listing import grouped, listed
+    from sink.table.files import Content, look
+    from sink.write.storage import access_of
 
     settings = load(config)
     quiet(settings)
     chosen = _selection(topic, partition, offset, since, until, kind, reason, replayed)
+    if look(settings.errors_base_path, access_of(settings.spark)).content is Content.NOTHING:
+        raise TableError(f"{settings.errors_base_path}: there is no errors table; no bad record has been found yet")
     if group_by is not None:
         groups = grouped(settings.errors_base_path, chosen, group_by.value, limit)
         _print_json(groups) if as_json else console().print(_groups(groups))

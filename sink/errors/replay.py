@@ -117,7 +117,7 @@ class Replay:
 
     def _rows(self) -> DataFrame:
         if not self._errors.exists():
-            raise TableError(f"{self._errors.base_path}: there is no errors table; no bad record was ever found")
+            raise TableError(f"{self._errors.base_path}: there is no errors table; no bad record has been found yet")
         return self._errors.rows()
 
     def _pending(self, selection: Selection, earlier: Sequence[Replayed]) -> DataFrame:
