@@ -32,7 +32,7 @@ def resources(chroot: str, proxy: Proxy, tmp_path: Path):
     absent = cast(Any, None)
     pool = cast(Executor, None)
     yield Resources(
-        given, client, keeper, "/sink/orders", absent, absent, absent, pool, pool, Observer(given)
+        given, client, keeper, "/sink/orders", absent, absent, absent, absent, pool, pool, Observer(given)
     )
     client.stop()
     client.close()

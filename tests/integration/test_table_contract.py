@@ -22,6 +22,7 @@ from coordination.messages import Begin, Complete, Done, FindHeld, Operation, Ou
 from coordination.model import InstantState, Slice, TableView
 from coordination.tree import Create
 from sink.columns import Columns
+from sink.errors.table import ErrorsTable
 from sink.kafka import Log
 from sink.metrics import Metrics
 from sink.runtime import CoordinatorPerformer
@@ -58,8 +59,9 @@ class Real:
         self._keeper = Keeper(client, f"/sink/{SINK}", lambda: None)
         self._keeper.bootstrap("digest")
         self._keeper.write((Create(LOCK),))
+        errors = ErrorsTable(driver.spark, driver.settings, client)
         self._performer = CoordinatorPerformer(
-            self._keeper, driver.table, cast(Log, None), cast(Columns, None), LOCK, Metrics(SINK)
+            self._keeper, driver.table, errors, cast(Log, None), cast(Columns, None), LOCK, Metrics(SINK)
         )
 
     def perform(self, operation: Operation) -> Outcome:
