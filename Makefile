@@ -9,11 +9,13 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --editable
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONUNBUFFERED := 1
+PREPARED = $(BIN)/python -m sink.local.packages && $(BIN)/python -m tests.registry_kit && $(BIN)/python -m tests.jvm
+TESTED = $(BIN)/python -m pytest tests -n 2 --dist loadgroup --durations=40
 # setuptools explains at length what an editable installation is.
 $(VENV)/%.stamp: export PYTHONWARNINGS := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit simulate chaos takeover bench docs lint jars clean
+.PHONY: help demo test test-all unit simulate chaos takeover bench docs lint jars clean
 
 help: ## this list
 	@echo "make demo    is the place to start. All targets:"
@@ -22,11 +24,13 @@ help: ## this list
 demo: $(VENV)/demo.stamp ## ZooKeeper, Kafka and a fleet on this machine: kill the coordinator, audit the table (3 minutes)
 	$(BIN)/sink demo $(ARGS)
 
-test: $(VENV)/test.stamp ## unit, simulation and integration tests on real servers (26 minutes on two cores, more on a slow machine)
-	$(BIN)/python -m sink.local.packages
-	$(BIN)/python -m tests.registry_kit
-	$(BIN)/python -m tests.jvm
-	$(BIN)/python -m pytest tests -n 2 --dist loadgroup --durations=40 $(ARGS)
+test: $(VENV)/test.stamp ## unit, simulation and integration tests on real servers (25 minutes on two cores, more on a slow machine)
+	$(PREPARED)
+	$(TESTED) -m "not thorough" $(ARGS)
+
+test-all: $(VENV)/test.stamp ## those, and more cells of their matrices: engines, partitionings, indexes (35 minutes)
+	$(PREPARED)
+	$(TESTED) $(ARGS)
 
 unit: $(VENV)/test.stamp ## only the tests that start no server and no Spark
 	$(BIN)/python -m pytest tests -m "not integration and not docker" $(ARGS)

@@ -54,7 +54,7 @@ def master(tmp_path: Path) -> Iterator[str]:
         yield f"spark://{daemon.address}"
 
 
-@pytest.mark.parametrize("engine", ["arrow", "hudi"])
+@pytest.mark.parametrize("engine", ["arrow", pytest.param("hudi", marks=pytest.mark.thorough)])
 def test_slices_are_written_on_the_executors_of_a_cluster(fleet: MakeFleet, master: str, engine: str) -> None:
     it = fleet(
         **{"spark.master": master, "spark.executor.memory": "600m", "write.engine": engine, "spark.cores.max": 2}

@@ -139,7 +139,11 @@ def test_everything_lands_though_the_coordinator_is_killed_and_what_is_kept_can_
 
 @pytest.mark.parametrize(
     "moment",
-    ["starting ZooKeeper and Kafka", "starting 3 workers", "SIGKILL to the coordinator"],
+    [
+        pytest.param("starting ZooKeeper and Kafka", marks=pytest.mark.thorough),
+        pytest.param("starting 3 workers", marks=pytest.mark.thorough),
+        "SIGKILL to the coordinator",
+    ],
 )
 def test_ctrl_c_leaves_no_process_behind(demo, moment: str) -> None:
     running = demo()
@@ -151,7 +155,7 @@ def test_ctrl_c_leaves_no_process_behind(demo, moment: str) -> None:
     assert running.gone()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.thorough), signal.SIGKILL])
 def test_a_demo_that_is_ended_from_outside_leaves_no_process_behind(demo, number: signal.Signals) -> None:
     running = demo()
     running.say_until("starting 3 workers")

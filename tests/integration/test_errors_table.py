@@ -147,7 +147,9 @@ def produce(kafka: str, topic: str, records: Sequence[Record]) -> None:
 EVERY_STAGE = {"key__format": "string", "partition__field__name": "name", "record__key__fields": "id"}
 
 
-@pytest.mark.parametrize(("engine", "metadata"), [("arrow", "true"), ("hudi", "false")])
+@pytest.mark.parametrize(
+    ("engine", "metadata"), [("arrow", "true"), pytest.param("hudi", "false", marks=pytest.mark.thorough)]
+)
 def test_bad_records_are_set_aside_published_once_and_their_files_go_with_the_commit(sink, engine, metadata) -> None:
     it = sink(RECORDS, write__engine=engine, hoodie__metadata__enable=metadata, **EVERY_STAGE)
     first, lost = it.write((0, 0, 100), (0, 100, 300))

@@ -66,7 +66,7 @@ def arrow_rows(table: pa.Table) -> list[dict[str, Any]]:
     return table.sort_by("_kafka_offset").select(list(EXPECTED[0])).to_pylist(maps_as_pydicts="strict")
 
 
-@pytest.mark.parametrize("engine", ["arrow", "hudi"])
+@pytest.mark.parametrize("engine", ["arrow", pytest.param("hudi", marks=pytest.mark.thorough)])
 def test_every_reader_reads_what_was_written_before_and_after(
     engine: str, spark: SparkSession, kafka: Any, zookeeper: Any, topic: Callable[[], str], tmp_path: Path
 ) -> None:

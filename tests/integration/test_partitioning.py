@@ -124,11 +124,12 @@ def expected_texts(landing: Landing, count: int) -> dict[int, str | None]:
     return {row["id"]: row["text"] for row in found}
 
 
-CASES = [("arrow", each) for each in TIMES] + [("hudi", TIMES[1])]
-IDS = [f"{engine}-{how['partition__time__field']}" for engine, how in CASES]
+MORE = pytest.mark.thorough
+CASES = [pytest.param("arrow", TIMES[0], id="arrow-hourly"), pytest.param("hudi", TIMES[1], id="hudi-days")]
+CASES += [pytest.param("arrow", TIMES[at], id=f"arrow-{at}", marks=MORE) for at in (1, 2, 3, 4)]
 
 
-@pytest.mark.parametrize(("engine", "more"), CASES, ids=IDS)
+@pytest.mark.parametrize(("engine", "more"), CASES)
 def test_a_table_partitioned_by_time_is_read_pruned_and_changed_like_any_other(
     landing, kafka, engine: str, more: dict[str, str]
 ) -> None:
