@@ -62,7 +62,7 @@ class Rows:
         decoded = self._decoder.decode(batch.column("value"))
         if decoded.bad:
             raise BadRow(decoded.bad[0].index, decoded.bad[0].reason)
-        added = self._added(batch, topic)
+        added = added_columns(self._shape.schema, batch, topic)
         fields = [*decoded.rows.schema, *(pa.field(name, column.type) for name, column in added.items())]
         rows = pa.RecordBatch.from_arrays([*decoded.rows.columns, *added.values()], schema=pa.schema(fields))
         try:
@@ -74,22 +74,23 @@ class Rows:
         except BadPartition as error:
             raise BadRow(error.row, str(error)) from None
 
-    def _added(self, batch: pa.RecordBatch, topic: str) -> dict[str, pa.Array]:
-        schema = self._shape.schema
-        added: dict[str, pa.Array] = {}
-        if schema.provenance:
-            zeros = pa.array(np.zeros(batch.num_rows, np.int32))
-            added = {
-                "_kafka_topic": pa.DictionaryArray.from_arrays(zeros, pa.array([topic])),
-                "_kafka_partition": _copied(batch.column("partition")),
-                "_kafka_offset": _copied(batch.column("offset")),
-                "_kafka_timestamp": _copied(batch.column("timestamp").cast(pa.timestamp("us", "UTC"))),
-            }
-        if schema.key:
-            added[KEY] = _key(batch.column("key"), schema.key)
-        if schema.headers:
-            added[HEADERS] = _taken(batch.column("headers").cast(arrow_type(schema.added[HEADERS].dataType)))
-        return added
+
+def added_columns(schema: TableSchema, batch: pa.RecordBatch, topic: str) -> dict[str, pa.Array]:
+    """What the table has of a record besides its value."""
+    added: dict[str, pa.Array] = {}
+    if schema.provenance:
+        zeros = pa.array(np.zeros(batch.num_rows, np.int32))
+        added = {
+            "_kafka_topic": pa.DictionaryArray.from_arrays(zeros, pa.array([topic])),
+            "_kafka_partition": _copied(batch.column("partition")),
+            "_kafka_offset": _copied(batch.column("offset")),
+            "_kafka_timestamp": _copied(batch.column("timestamp").cast(pa.timestamp("us", "UTC"))),
+        }
+    if schema.key:
+        added[KEY] = _key(batch.column("key"), schema.key)
+    if schema.headers:
+        added[HEADERS] = _taken(batch.column("headers").cast(arrow_type(schema.added[HEADERS].dataType)))
+    return added
 
 
 def _key(keys: pa.BinaryArray, kind: T.DataType) -> pa.Array:

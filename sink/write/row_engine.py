@@ -8,49 +8,28 @@ ConfigError.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import NamedTuple, NoReturn
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError
-from pyspark import AccumulatorParam
 from pyspark.accumulators import Accumulator
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from coordination.errors import BadRecord, SinkError
-from coordination.model import Slice, SliceResult
+from coordination.model import Slice
 from sink.config import Settings
-from sink.java_errors import everything
 from sink.schema import TableSchema
 from sink.table.gateway import Hudi
 from sink.table.options import commit_options
 from sink.table.usable import require_usable
-from sink.write.batch_sizes import BatchSizes, Held
-from sink.write.engine import DIGEST_MASK, Written
+from sink.write.batch_sizes import BatchSizes
+from sink.write.engine import Written
 from sink.write.record_columns import BadRow, Rows, RowShape, columns_needed
+from sink.write.row_counts import Counts, MergedCounts, SliceCounter, fail, held, named, written
 from sink.write.shape import row_shape
-from sink.write.source import data_loss, read_slices
-
-_BAD = "sink-bad-record:"
-
-
-class Count(NamedTuple):
-    """What a slice held: records, their digest, bytes of their values, bytes of the largest."""
-
-    records: int
-    digest: int
-    size: int
-    largest: int
-
-
-Counts = dict[int, Count]
-"""By position of the slice."""
+from sink.write.source import read_slices
 
 
 class RowEngine:
@@ -59,7 +38,7 @@ class RowEngine:
         self._settings = settings
         self._schema = schema
         self._shape = row_shape(settings, schema)
-        self._hudi = lru_cache(2)(partial(_hudi, spark, settings))
+        self._hudi = lru_cache(2)(partial(hudi_of, spark, settings))
         self._batches = BatchSizes(spark, settings)
 
     def check(self) -> None:
@@ -70,7 +49,7 @@ class RowEngine:
     def write(self, instant: str, slices: Sequence[Slice], columns: str = "") -> Written:
         context = self._spark.sparkContext
         context.setJobGroup(instant, f"{self._settings.name}: {len(slices)} slices under {instant}", True)
-        counts = context.accumulator({}, _MergedCounts())
+        counts = context.accumulator({}, MergedCounts())
         task = DecodeTask(tuple(slices), self._shape.with_columns(columns))
         schema = task.shape.schema
         try:
@@ -79,21 +58,18 @@ class RowEngine:
             rows = frame.mapInArrow(partial(decode, task, counts), schema.spark)
             stats = self._hudi(schema.avro(self._settings.table_name)).bulk_insert_rows(rows._jdf, instant)
         except (Py4JJavaError, PySparkException) as error:
-            named = _named(error, slices)
-            if named is None:
+            told = named(error, slices)
+            if told is None:
                 self._batches.failed(slices, error)
-            raise named or error from error
-        self._batches.learn(
-            Held(slices[index].source, count.records, count.size, count.largest)
-            for index, count in counts.value.items()
-        )
-        size = sum(count.size for count in counts.value.values())
-        return Written(_results(slices, counts.value), tuple(stats), size)
+            raise told or error from error
+        self._batches.learn(held(slices, counts.value))
+        return written(slices, counts.value, stats)
 
     def cancel(self, instant: str) -> None:
         self._spark.sparkContext.cancelJobGroup(instant)
 
-def _hudi(spark: SparkSession, settings: Settings, avro: str) -> Hudi:
+
+def hudi_of(spark: SparkSession, settings: Settings, avro: str) -> Hudi:
     return Hudi(spark, settings.base_path, avro, commit_options(settings))
 
 
@@ -105,35 +81,17 @@ class DecodeTask:
     shape: RowShape
 
 
-class _MergedCounts(AccumulatorParam[Counts]):
-    """A task that ran twice says the same of its slice twice."""
-
-    def zero(self, value: Counts) -> Counts:
-        return {**value}
-
-    def addInPlace(self, value1: Counts, value2: Counts) -> Counts:
-        return {**value1, **value2}
-
-
 def decode(
     task: DecodeTask, counts: Accumulator[Counts], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`: rows of the table out; fails with the first bad record's coordinates."""
     rows = Rows(task.shape)
-    index, records, digest, size, largest = -1, 0, 0, 0, 0
+    counter = SliceCounter(task.slices)
     for batch in batches:
-        if not batch.num_rows:
-            continue
-        if index < 0:
-            index = _slice_of(task.slices, batch)
-        yield _plain(rows, task.shape.schema, batch)
-        records += batch.num_rows
-        digest += int(batch.column("digest").to_numpy().view(np.uint64).sum(dtype=np.uint64))
-        sizes = pc.binary_length(batch.column("value"))
-        size += pc.sum(sizes).as_py() or 0
-        largest = max(largest, pc.max(sizes).as_py() or 0)
-    if index >= 0:
-        counts.add({index: Count(records, digest & DIGEST_MASK, size, largest)})
+        if batch.num_rows:
+            yield _plain(rows, task.shape.schema, batch)
+            counter.count(batch)
+    counter.close(counts)
 
 
 def _plain(rows: Rows, schema: TableSchema, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -141,36 +99,6 @@ def _plain(rows: Rows, schema: TableSchema, batch: pa.RecordBatch) -> pa.RecordB
     try:
         found, _ = rows.of(batch, batch.column("topic")[0].as_py())
     except BadRow as error:
-        _fail(batch, error.row, error.reason)
+        fail(batch, error.row, error.reason)
     columns = [column.cast(field.type) for column, field in zip(found.columns, schema.arrow, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema.arrow)
-
-
-def _fail(batch: pa.RecordBatch, row: int, reason: str) -> NoReturn:
-    place = [batch.column(name)[row].as_py() for name in ("topic", "partition", "offset")]
-    raise ValueError(f"{_BAD}{json.dumps([*place, reason])}")
-
-
-def _slice_of(slices: Sequence[Slice], batch: pa.RecordBatch) -> int:
-    topic, partition, offset = (batch.column(name)[0].as_py() for name in ("topic", "partition", "offset"))
-    for index, each in enumerate(slices):
-        if (each.topic, each.partition) == (topic, partition) and each.start <= offset < each.end:
-            return index
-    raise SinkError(
-        f"{topic}-{partition} offset {offset} was read, but is in none of the slices that were asked for"
-    )
-
-
-def _results(slices: Sequence[Slice], counts: Mapping[int, Count]) -> tuple[SliceResult, ...]:
-    found = (counts.get(index, Count(0, 0, 0, 0)) for index in range(len(slices)))
-    return tuple(SliceResult(each, count.records, count.digest) for each, count in zip(slices, found, strict=True))
-
-
-def _named(error: Exception, slices: Sequence[Slice]) -> SinkError | None:
-    """The error as what it says of a record or a log; None for any other."""
-    text = everything(error)
-    _, found, rest = text.partition(_BAD)
-    if not found:
-        return data_loss(error, slices)
-    topic, partition, offset, reason = json.JSONDecoder().raw_decode(rest)[0]
-    return BadRecord(topic, partition, offset, reason)
