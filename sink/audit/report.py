@@ -110,6 +110,8 @@ class Report:
     provenance: bool
     log_checked: bool
     seconds: float
+    changed: bool = False
+    """Rows are changed by key: how many there are says nothing of the records."""
 
     @property
     def failures(self) -> tuple[Finding, ...]:
@@ -182,6 +184,9 @@ class Report:
             return "Empty: no transaction has been committed, so nothing was proven."
         against = "the log" if self.log_checked else "the checkpoints only"
         scale = f"{self.rows:,} rows of {self.commits:,} commits against {against} in {self.seconds:.1f} s"
+        if self.held and self.changed:
+            proven = f"Held: every range committed once, in one chain, {scale}."
+            return f"{proven} That each record took effect is not proven."
         if self.held:
             return f"Held: every record exactly once, {scale}."
         kinds = sorted({finding.kind.label for finding in self.failures})

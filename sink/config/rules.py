@@ -32,6 +32,7 @@ class Rule:
 _OFF_PATH = "cleaning and archiving run on one elected worker, off the commit path"
 _ONE_INSTANT = "the fleet writes and commits one Hudi instant together"
 _LAZY = "an instant that another worker still writes must not be rolled back by whoever passes by"
+_PENDING = "the coordinator decides about pending clusterings, under the table lock"
 _SPARK_READS = "Spark's Kafka reader sets it"
 
 RULES: Mapping[str, Rule] = {
@@ -81,13 +82,11 @@ RULES: Mapping[str, Rule] = {
     "hoodie.compact.inline": Rule(("false",), "compaction does not belong into the commit path"),
     "hoodie.clustering.inline": Rule(("false",), "clustering does not belong into the commit path"),
     "hoodie.clustering.async.enabled": Rule(("false",), "run clustering as a job of its own"),
-    "hoodie.table.type": Rule(("copy_on_write",), "only copy-on-write tables are supported for now"),
-    "hoodie.datasource.write.table.type": Rule(
-        ("copy_on_write",), "only copy-on-write tables are supported for now"
-    ),
-    "hoodie.datasource.write.operation": Rule(
-        ("bulk_insert", "insert"), "only appending is supported for now"
-    ),
+    "hoodie.datasource.write.operation": Rule(("bulk_insert",), "write.operation decides"),
+    "hoodie.allow.multi.write.on.same.instant": Rule((), _ONE_INSTANT),
+    "hoodie.metadata.streaming.write.enabled": Rule(("false",), "only the coordinator writes the metadata table"),
+    "hoodie.clustering.updates.strategy": Rule((), _PENDING),
+    "hoodie.clustering.rollback.pending.replacecommit.on.conflict": Rule(("false",), _PENDING),
     "hoodie.datasource.write.insert.drop.duplicates": Rule(("false",), "records would be dropped unseen"),
     "hoodie.datasource.insert.dup.policy": Rule(("none",), "records would be dropped unseen"),
     "hoodie.combine.before.insert": Rule(("false",), "records would be dropped unseen"),

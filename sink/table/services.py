@@ -17,9 +17,10 @@ from sink.config import Settings
 from sink.schema import TableSchema
 from sink.table.gateway import Hudi
 from sink.table.options import service_options
-from sink.table.timeline import Timeline
+from sink.table.timeline import Snapshot, Timeline
 
 TEMP = ".hoodie/.temp"
+TIMELINE = ".hoodie/timeline"
 _MARKER = ".marker."
 
 
@@ -37,8 +38,10 @@ def sweep(hudi: Hudi, timeline: Timeline) -> None:
     """Removes files of instants whose rollback is complete: those the rollback removed and a late task made
     again, and those that a late task has marked since.
     """
-    now = timeline.snapshot()
     storage = hudi.storage()
+    for name in _revived(hudi, timeline.snapshot()):
+        storage.deleteFile(hudi.path(f"{TIMELINE}/{name}"))
+    now = timeline.snapshot()
     for path in timeline.removed_files(now):
         if storage.exists(hudi.path(path)):
             storage.deleteFile(hudi.path(path))
@@ -48,6 +51,16 @@ def sweep(hudi: Hudi, timeline: Timeline) -> None:
             for path in _marked(hudi, directory):
                 storage.deleteFile(hudi.path(path))
             storage.deleteDirectory(hudi.path(directory))
+
+
+def _revived(hudi: Hudi, now: Snapshot) -> list[str]:
+    """Inflight files that a late writer has made again of instants that were rolled back, without the requested ones
+    that came before them: Hudi's writer notes there what it is going to write.
+    """
+    pending = {each.requested for each in now.instants if each.requested in now.rolled_back and not each.done}
+    names = hudi.names(TIMELINE) if pending else []
+    begun = {name.partition(".")[0] for name in names if name.endswith(".requested")}
+    return [name for name in names if name.endswith(".inflight") and name.partition(".")[0] in pending - begun]
 
 
 def _marked(hudi: Hudi, directory: str) -> Iterator[str]:
