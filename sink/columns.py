@@ -39,7 +39,8 @@ class Columns:
             # What was there before is in the columns already; without anything new the registry need not answer.
             self._schema = table_schema(self._settings)
             self._seen = seen.partitions
-        own = {*self._schema.added.names, *self._schema.generated}
+        change = self._schema.change.names if self._schema.change else ()
+        own = {*self._schema.added.names, *self._schema.generated, *change}
         table = T.StructType([field for field in self._table.columns.fields if field.name not in own])
         try:
             columns = evolved(table, self._schema.values, self._compatibility)

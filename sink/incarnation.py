@@ -325,6 +325,7 @@ def coordinator_config(settings: Settings, incarnation: str, lock_path: str) -> 
         in_flight=settings.in_flight,
         reset=OffsetReset(settings.offset_reset),
         on_data_loss=DataLossPolicy(settings.on_data_loss),
+        single_writer=settings.operation != "append",
         flush_bytes=settings.flush_bytes,
         allow_empty=flag(settings.hudi.get("hoodie.allow.empty.commit", "false")),
         errors=ErrorLimits(settings.errors_max, settings.errors_ratio) if settings.tolerant else NO_ERRORS,

@@ -25,7 +25,7 @@ from sink.schema import TableSchema
 from sink.table import Table, TableOutcome
 
 LOG = structlog.get_logger("sink.worker")
-_EXERCISED = "hoodie.metadata."
+_EXERCISED = ("hoodie.metadata.", "hoodie.bucket.")
 """What else a user has set may tell others of commits (callbacks, metrics)."""
 
 

@@ -47,12 +47,14 @@ from sink.write.arrow_engine import ArrowEngine
 from sink.write.engine import Engine
 from sink.write.row_engine import RowEngine
 from sink.write.shape import table_schema
+from sink.write.upsert_engine import UpsertEngine
 from sink.zookeeper import Session
 
 LOG = structlog.get_logger("sink.worker")
 ENGINES: Mapping[str, Callable[[SparkSession, Settings, TableSchema], Engine]] = {
     "arrow": ArrowEngine,
     "hudi": RowEngine,
+    "upsert": UpsertEngine,
 }
 DRAIN_SECONDS = 60.0
 REHEARSAL_SECONDS = 10.0
@@ -99,7 +101,7 @@ class Worker:
         guardian = Guardian(spark)
         guardian.start()
         table = Table(spark, settings, schema, TableLocks(client, settings))
-        engine = ENGINES[settings.engine](spark, settings, schema)
+        engine = ENGINES[settings.engine if settings.operation == "append" else "upsert"](spark, settings, schema)
         engine.check()
         errors = ErrorsTable(spark, settings, client)
         root = f"{settings.zookeeper_root}/{settings.name}"

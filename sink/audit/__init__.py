@@ -23,6 +23,7 @@ from coordination.errors import TableError, Unavailable
 from coordination.model import Checkpoint, TopicPartition
 from sink.audit.chain import Chain, CommittedRange, check_chain
 from sink.audit.compare import (
+    check_changed,
     check_duplicates,
     check_log,
     check_outside,
@@ -100,6 +101,7 @@ def audit(
         files=len(seen.slices),
         provenance=counted.provenance,
         log_checked=counted.log_checked,
+        changed=counted.changed,
         seconds=time.monotonic() - started,
         errors=counted.errors.held.total(),
         replayed=counted.errors.replayed,
@@ -113,6 +115,7 @@ class _Counted:
     provenance: bool = True
     log_checked: bool = False
     errors: ErrorCounts = field(default_factory=ErrorCounts)
+    changed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +137,9 @@ class _Comparison:
             self.findings.add(Kind.GAP, sentence)
         ranges = [*self.chain.ranges, *self._ranges_of_other_sinks()]
         self.ledger.add_ranges((r.source, r.result.slice.start, r.result.slice.end) for r in ranges)
-        provenance = provenance_of(self.seen.table)
-        read = self._read_rows(named, provenance)
+        changed = any(commit.changes_rows for commit in commits)
+        provenance = provenance_of(self.seen.table) and not changed
+        read = [] if changed else self._read_rows(named, provenance)
         errors = add_errors(self.errors_path, ranges, commits, self.ledger, self.findings)
         groups = range_groups(ranges)
         log = None
@@ -149,7 +153,10 @@ class _Comparison:
             log = compared.run(access)
         rows = sum(file.rows for file in read)
         missing: dict[TopicPartition, int] = {}
-        if provenance:
+        if changed:
+            rows = self._changed_files(named)
+            check_changed(self.ledger, groups, log, self.findings)
+        elif provenance:
             check_duplicates(self.ledger, self.findings)
             check_outside(self.ledger, sum(file.unplaced for file in read), commits, self.findings)
             missing = check_ranges(self.ledger, groups, log, named, self.findings)
@@ -159,7 +166,15 @@ class _Comparison:
             landed = rows + errors.held.total()
             check_totals(self.ledger, groups, landed, log, commits, named, self.findings)
         partitions = partition_rows(self.ledger, self.newest, missing, groups, provenance, errors.held)
-        return _Counted(partitions, rows, provenance, log is not None and bool(log.spans), errors)
+        return _Counted(partitions, rows, provenance, log is not None and bool(log.spans), errors, changed)
+
+    def _changed_files(self, named: NamedFiles) -> int:
+        """Files as the commits name them; how many rows the base files hold, before log files change them."""
+        storage = check_storage(self.files, self.seen.timeline, named)
+        self.findings.extend(storage.findings)
+        if self.files.properties.get("hoodie.table.type") != "MERGE_ON_READ":
+            self.findings.extend(check_view(named, (piece.base_file_relative_path() for piece in self.seen.slices)))
+        return sum(entry.file.writes for entry in named.live.values())
 
     def _ranges_of_other_sinks(self) -> list[CommittedRange]:
         others = (name for name in self.seen.timeline.sinks if name != self.sink)

@@ -213,6 +213,17 @@ def _logged(ledger: Ledger, groups: Sequence[RangeGroup]) -> Iterator[tuple[Rang
     return zip(groups, ledger.logged_in([(g.source, g.low, g.high) for g in groups]), strict=True)
 
 
+def check_changed(ledger: Ledger, groups: Sequence[RangeGroup], log: LogCheck | None, findings: Findings) -> None:
+    """All that can be said of a table whose rows are changed by key: how many records its commits were made of."""
+    findings.add(
+        Kind.UNPROVEN,
+        "rows of this table are changed and deleted by key, so that its rows are not its records: proven are the chain"
+        " of checkpoints, the files that it names, and the number of records in each range; not that each took effect",
+    )
+    if log is not None:
+        _check_counts(ledger, groups, log, findings)
+
+
 def check_totals(
     ledger: Ledger,
     groups: Sequence[RangeGroup],

@@ -118,6 +118,8 @@ class Report:
     """Bad records that are in the errors table, and not in the table."""
     replayed: int = 0
     """Bad records that were replayed: in the table, and marked in the errors table."""
+    changed: bool = False
+    """Rows are changed by key: how many there are says nothing of the records."""
 
     @property
     def failures(self) -> tuple[Finding, ...]:
@@ -192,6 +194,9 @@ class Report:
         against = "the log" if self.log_checked else "the checkpoints only"
         errors = f" and {self.errors:,} bad records" if self.errors else ""
         scale = f"{self.rows:,} rows{errors} of {self.commits:,} commits against {against} in {self.seconds:.1f} s"
+        if self.held and self.changed:
+            proven = f"Held: every range committed once, in one chain, {scale}."
+            return f"{proven} That each record took effect is not proven."
         if self.held:
             return f"Held: every record exactly once, {scale}."
         kinds = sorted({finding.kind.label for finding in self.failures})

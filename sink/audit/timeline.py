@@ -92,6 +92,11 @@ class Commit:
         return not self.checkpoints and not self.unreadable and self.operation not in MOVING_OPERATIONS
 
     @property
+    def changes_rows(self) -> bool:
+        """A sink's commit of which several records may be one row."""
+        return bool(self.checkpoints) and self.operation == "UPSERT"
+
+    @property
     def inserted(self) -> int:
         return sum(file.inserts for file in self.files)
 

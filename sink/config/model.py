@@ -29,6 +29,7 @@ from pydantic import (
 )
 
 from sink.config import kafka as config_kafka
+from sink.config.operations import contradiction
 from sink.config.redaction import Properties, redact_text
 from sink.config.values import (
     BasePath,
@@ -38,6 +39,7 @@ from sink.config.values import (
     DurationMs,
     Ensemble,
     Flag,
+    KeyFormatName,
     Name,
     Servers,
     Share,
@@ -147,6 +149,14 @@ class Settings(BaseModel):
     table_name: Name = setting(
         "target.table.name", "The table's name.", also=("hoodie.table.name",), fleet=True
     )
+    table_type: Annotated[Literal["copy_on_write", "merge_on_read"], Choice] = setting(
+        "target.table.type",
+        "`copy_on_write`, or `merge_on_read` for upserts that append to log files, which a compaction of your own"
+        " merges later.",
+        also=("hoodie.table.type", "hoodie.datasource.write.table.type"),
+        default="copy_on_write",
+        fleet=True,
+    )
     name: Name = setting(
         "sink.name",
         "Name of the sink: its place in ZooKeeper and in the table's checkpoints. Default: the table's name.",
@@ -198,6 +208,20 @@ class Settings(BaseModel):
         " --descriptor_set_out`) or a .proto file.",
         default=None,
     )
+    value_envelope: Annotated[Literal["none", "debezium"], Choice] = setting(
+        "value.envelope",
+        "`debezium`: values are Debezium's change events (create, update, delete, snapshot), and the columns those of"
+        " the changed row. Only with `write.operation=upsert`.",
+        default="none",
+        fleet=True,
+    )
+    debezium_ordering: Annotated[Literal["log", "lsn", "binlog", "ts_ms"], Choice] = setting(
+        "debezium.ordering",
+        "What orders the changes of a row: the order of the log, Postgres' `source.lsn`, MySQL's `source.file` and"
+        " `source.pos`, or `source.ts_ms`. All but `log` add a column, `_debezium_` and this name.",
+        default="log",
+        fleet=True,
+    )
     value_message: Text | None = setting(
         "value.message", "Full name of the Protobuf message that plain values are.", default=None, fleet=True
     )
@@ -237,6 +261,35 @@ class Settings(BaseModel):
         "Fields that make the record key. Default: topic, partition and offset.",
         also=("hoodie.datasource.write.recordkey.field",),
         default=(),
+        fleet=True,
+    )
+    operation: Annotated[Literal["append", "insert", "upsert"], Choice] = setting(
+        "write.operation",
+        "`append` adds every record as a row, written by the whole fleet. `upsert` keeps one row for each record key,"
+        " and `insert` adds rows to small files, both through Hudi's own writer on one worker at a time.",
+        default="append",
+        fleet=True,
+    )
+    ordering_fields: Columns = setting(
+        "ordering.field.name",
+        "Columns that decide which of two records of one key is newer, with `write.operation=upsert`. Default: the"
+        " later one in the log.",
+        default=(),
+        fleet=True,
+    )
+    index_type: Annotated[Literal["bloom", "record", "bucket"], Choice] = setting(
+        "index.type",
+        "How an upsert finds a key's row: `bloom` filters in the data files, `record`, Hudi's global record index, or"
+        " `bucket`, a hash of the key, which needs `hoodie.bucket.index.num.buckets`.",
+        default="bloom",
+        fleet=True,
+    )
+    delete_key_format: Annotated[KeyFormatName, Choice] = setting(
+        "delete.key.format",
+        "How the keys of Kafka's records hold the fields of `record.key.fields`, for records that have nothing else:"
+        " tombstones, and Debezium's deletes without `before`. `string`: the one field; the others: fields by their"
+        " names. With `none` a tombstone halts the sink, unless the record key is `_kafka_key`.",
+        default="none",
         fleet=True,
     )
     partition_fields: Columns = setting(
@@ -515,7 +568,7 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _a_schema_for_the_format(self) -> Settings:
-        wire = self.value_format.endswith("-confluent")
+        wire = self.value_format.endswith("-confluent") or self.delete_key_format.endswith("-confluent")
         if wire != bool(self.registry_urls):
             needs = "asks for" if wire else "has no use for"
             raise ValueError(f"value.format={self.value_format} {needs} schema.registry.url; correct one of them")
@@ -572,6 +625,12 @@ class Settings(BaseModel):
             raise ValueError("target.base.path is inside errors.table.base.path; name a place beside it")
         if self.errors_topic in self.topics:
             raise ValueError("errors.deadletter.topic is one of kafka.topic.names; bad records would come round again")
+        return self
+
+    @model_validator(mode="after")
+    def _what_goes_with_upserts(self) -> Settings:
+        if (wrong := contradiction(self)) is not None:
+            raise ValueError(wrong)
         return self
 
     @field_serializer("kafka", "spark", "hudi")

@@ -34,6 +34,7 @@ _CLUSTERING = "clustering runs off the commit path, on one elected worker; servi
 _COMPACTION = "compaction runs off the commit path, on one elected worker; see services.compaction"
 _ONE_INSTANT = "the fleet writes and commits one Hudi instant together"
 _LAZY = "an instant that another worker still writes must not be rolled back by whoever passes by"
+_PENDING = "the coordinator decides about pending clusterings, under the table lock"
 _SPARK_READS = "Spark's Kafka reader sets it"
 
 RULES: Mapping[str, Rule] = {
@@ -97,13 +98,10 @@ RULES: Mapping[str, Rule] = {
     "hoodie.clustering.enable.expirations": Rule(
         ("false",), "what a dead worker has begun is rolled back by the next one, not by whoever passes by"
     ),
-    "hoodie.table.type": Rule(("copy_on_write",), "only copy-on-write tables are supported for now"),
-    "hoodie.datasource.write.table.type": Rule(
-        ("copy_on_write",), "only copy-on-write tables are supported for now"
-    ),
-    "hoodie.datasource.write.operation": Rule(
-        ("bulk_insert", "insert"), "only appending is supported for now"
-    ),
+    "hoodie.datasource.write.operation": Rule(("bulk_insert",), "write.operation decides"),
+    "hoodie.allow.multi.write.on.same.instant": Rule((), _ONE_INSTANT),
+    "hoodie.clustering.updates.strategy": Rule((), _PENDING),
+    "hoodie.clustering.rollback.pending.replacecommit.on.conflict": Rule(("false",), _PENDING),
     "hoodie.datasource.write.insert.drop.duplicates": Rule(("false",), "records would be dropped unseen"),
     "hoodie.datasource.insert.dup.policy": Rule(("none",), "records would be dropped unseen"),
     "hoodie.combine.before.insert": Rule(("false",), "records would be dropped unseen"),

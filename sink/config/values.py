@@ -264,3 +264,4 @@ BasePath = Annotated[str, BeforeValidator(base_path)]
 ValueFormatName = Literal[
     "json", "json-confluent", "avro", "avro-confluent", "protobuf", "protobuf-confluent", "string", "bytes"
 ]
+KeyFormatName = Literal["none", "string", "json", "json-confluent", "avro-confluent"]

@@ -28,6 +28,7 @@ from coordination.keeper import Keeper
 from sink.commands.common import sink_root, zookeeper
 from sink.config import Settings
 from sink.decode.column_records import FIRST_MESSAGE, UnusableSchema
+from sink.decode.debezium import event_type
 from sink.decode.records import SchemaMismatch
 from sink.decode.registry import Registry
 from sink.kafka import Log, UnknownTopic
@@ -37,7 +38,8 @@ from sink.schema import TableSchema
 from sink.table.creation import columns_misfit, indexes_misfit, misfits
 from sink.table.files import Content, look
 from sink.table.usable import unusable
-from sink.write.shape import registry_access, table_schema, value_format
+from sink.write.changes import Changes
+from sink.write.shape import change_shape, registry_access, table_schema, value_format
 from sink.write.storage import access_of, open_storage
 
 REGISTRY_SECONDS = 5.0
@@ -82,13 +84,16 @@ def _schema(settings: Settings) -> tuple[TableSchema | None, list[Finding]]:
     place = f"schema.file ({settings.schema_file})" if settings.schema_file else "schema.ddl"
     try:
         schema = table_schema(settings, place)
-        value_format(settings).decoder(schema)
+        wrong = list(unusable(settings, schema))
+        if settings.operation != "upsert":
+            value_format(settings).decoder(schema)
+        elif not wrong:
+            Changes(change_shape(settings, schema))
     except SinkError as error:
         return None, [Finding("schema", str(error), wrong=True)]
     columns = schema.spark.names
     said = f"{len(columns)} columns: {', '.join(columns[:12])}{', ...' if columns[12:] else ''}"
-    wrong = [Finding("settings", str(error), wrong=True) for error in unusable(settings, schema)]
-    return schema, [Finding("schema", said), *wrong]
+    return schema, [Finding("schema", said), *(Finding("settings", str(error), wrong=True) for error in wrong)]
 
 
 def _java() -> Iterator[Finding]:
@@ -190,6 +195,8 @@ def _registry(settings: Settings, schema: TableSchema | None) -> Iterator[Findin
     subjects = known.subjects()
     yield Finding(part, f"{', '.join(settings.registry_urls)} answers, {len(subjects)} subjects")
     form = value_format(settings)
+    if schema is not None and settings.value_envelope == "debezium":
+        schema = TableSchema(event_type(schema.unchecked), provenance=False)
     for subject in (f"{topic}-value" for topic in settings.topics):
         if subject not in subjects:
             yield Finding(part, f"{subject} is no subject: values of that topic name their schemas by themselves")

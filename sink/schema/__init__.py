@@ -19,7 +19,7 @@ from sink.schema.avro import AVRO_NAME, avro_schema, struct_of_avro
 from sink.schema.ddl import parse_struct
 from sink.schema.held import held, held_struct
 
-RESERVED_PREFIXES = ("_hoodie_", "_kafka_")
+RESERVED_PREFIXES = ("_hoodie_", "_kafka_", "_debezium_", "_sink_")
 META_COLUMNS = (
     "_hoodie_commit_time",
     "_hoodie_commit_seqno",
@@ -35,6 +35,8 @@ PROVENANCE = T.StructType(
         T.StructField("_kafka_timestamp", T.TimestampType()),
     ]
 )
+IS_DELETED = "_hoodie_is_deleted"
+"""Hudi's own name for the column that is true of a record which deletes its key's row."""
 KEY = "_kafka_key"
 HEADERS = "_kafka_headers"
 HEADERS_TYPE = T.ArrayType(
@@ -59,19 +61,29 @@ _ARROW: dict[type[T.DataType], pa.DataType] = {
 @dataclass(frozen=True)
 class TableSchema:
     """`values` are the columns as declared: what a record's value must hold. The table adds to them what else there is
-    of a record: its provenance, its key as a text or as bytes, its headers; and `generated` columns of text."""
+    of a record: its provenance, its key as a text or as bytes, its headers; and `generated` columns of text. `change`
+    are columns that say of a row what change it is, in a table whose rows are changed: there every column of the value
+    may be null, for of a deleted row only the key is known."""
 
     values: T.StructType
     provenance: bool = True
     key: T.StringType | T.BinaryType | None = None
     headers: bool = False
     generated: tuple[str, ...] = ()
+    change: T.StructType | None = None
 
     @cached_property
     def spark(self) -> T.StructType:
         """The whole table as Spark reads it back. Avro has no 8 and 16 bit integers: they are read as int."""
         generated = [T.StructField(name, T.StringType()) for name in self.generated]
-        return T.StructType(held_struct(self.values).fields + self.added.fields + generated)
+        values = held_struct(self.values) if self.change is None else _nullable(held_struct(self.values))
+        change = [] if self.change is None else self.change.fields
+        return T.StructType(values.fields + self.added.fields + change + generated)
+
+    @property
+    def unchecked(self) -> T.StructType:
+        """The value columns, each of which may be null."""
+        return _nullable(self.values)
 
     @cached_property
     def added(self) -> T.StructType:
@@ -174,6 +186,10 @@ def held_type(kind: T.DataType) -> pa.DataType:
 
 def _arrow_field(field: T.StructField) -> pa.Field:
     return pa.field(field.name, arrow_type(field.dataType), field.nullable)
+
+
+def _nullable(struct: T.StructType) -> T.StructType:
+    return T.StructType([T.StructField(field.name, field.dataType) for field in struct.fields])
 
 
 def _check_names(kind: T.DataType, path: str) -> None:

@@ -29,6 +29,7 @@ from sink.java_errors import causes, message
 from sink.schema import TableSchema
 from sink.schema.avro import avro_schema
 from sink.schema.evolution import Compatibility, Misfit, evolved
+from sink.table.conflicts import changed_groups, make_way
 from sink.table.creation import columns_of_table, create_or_verify
 from sink.table.gateway import Hudi
 from sink.table.options import commit_options
@@ -48,7 +49,7 @@ class TableOutcome(Enum):
     ROLLED_BACK = "a rollback of the instant stands on the timeline"
     ROLLING_BACK = "a rollback of the instant is planned on the timeline, and whoever passes by will finish it"
     ABSENT = "the instant is not on the timeline"
-    CONFLICT = "Hudi refused the commit for a conflict with another one, while the table lock was held"
+    CONFLICT = "another commit has changed the same file groups meanwhile: found while the table lock was held"
 
 
 class Table:
@@ -65,6 +66,7 @@ class Table:
         self._settings = settings
         self._schema = schema
         self._locks = locks
+        self._changes_rows = settings.operation != "append"
         avro = schema.avro(settings.table_name)
         self._hudi = Hudi(spark, settings.base_path, avro, commit_options(settings))
         self._timeline = Timeline(self._hudi, settings.name)
@@ -119,13 +121,18 @@ class Table:
             parsed = self._hudi.write_stats(stats)
             self._hudi.save_partition_metafiles(instant, sorted({json.loads(stat)["partitionPath"] for stat in stats}))
         extra = {CHECKPOINT_KEY + self._settings.name: encode_checkpoint(checkpoint), **(more or {})}
+        updated = changed_groups(stats) if self._changes_rows else frozenset()
         with self._locks():
             now = self._timeline.snapshot()
             view = self._timeline.view((instant,), now)
             if (settled := _settled(now, view, instant)) is not None:
                 return settled
+            if updated & self._timeline.touched_since(now, instant):
+                return TableOutcome.CONFLICT
             with self._reading():
+                make_way(self._hudi, updated)
                 self._hudi.beat(instant)
+                self._hudi.take_over(instant)
             avro = self._columns_with(columns)
             guard(view)
             try:
@@ -142,9 +149,10 @@ class Table:
 
     def held(self, stats: Sequence[str]) -> tuple[str, ...]:
         """File ids of these stats that the table already holds, those of replaced file groups included. What a late
-        task left of them under an instant that was rolled back is removed.
+        task left of them under an instant that was rolled back is removed. Where rows are changed in the file groups
+        that hold them, none is refused.
         """
-        if not stats:
+        if not stats or self._changes_rows:
             return ()
         written = [json.loads(stat) for stat in stats]
         ids = {stat["fileId"] for stat in written}

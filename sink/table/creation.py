@@ -18,6 +18,7 @@ from sink.config import Settings
 from sink.schema import META_COLUMNS, TableSchema
 from sink.schema.avro import struct_of_avro
 from sink.schema.evolution import Compatibility, Misfit, evolved
+from sink.table.changes import merge_mode, ordering_fields, table_type
 from sink.table.gateway import TABLE_VERSION, Hudi
 from sink.table.options import (
     key_generator,
@@ -73,11 +74,18 @@ def _refuse_anything_else(hudi: Hudi) -> None:
 
 def _create(hudi: Hudi, settings: Settings, schema: TableSchema) -> None:
     builder = hudi.java.common.table.HoodieTableMetaClient.newTableBuilder()
-    builder = builder.setTableType("COPY_ON_WRITE").setTableName(settings.table_name).setTableVersion(TABLE_VERSION)
+    builder = builder.setTableType(table_type(settings)).setTableName(settings.table_name)
+    builder = builder.setTableVersion(TABLE_VERSION)
     builder = builder.setTableCreateSchema(schema.avro(settings.table_name))
     builder = builder.setPopulateMetaFields(populate_meta_fields(settings)).setKeyGeneratorClassProp(
         key_generator(settings)
     )
+    if settings.operation == "upsert":
+        builder = builder.setRecordMergeMode(
+            getattr(hudi.java.common.config.RecordMergeMode, merge_mode(settings))
+        )
+        if fields := ordering_fields(settings):
+            builder = builder.setOrderingFields(",".join(fields))
     if keys := record_key_fields(settings):
         builder = builder.setRecordKeyFields(",".join(keys))
     if columns := partition_columns(settings):
@@ -116,8 +124,8 @@ def misfits(settings: Settings, has: Mapping[str, str]) -> Iterator[str]:
         (
             "type",
             has.get("hoodie.table.type", ""),
-            "COPY_ON_WRITE",
-            "no setting: only copy-on-write is supported",
+            table_type(settings),
+            "target.table.type",
         ),
         (
             "partition columns",
@@ -138,6 +146,9 @@ def misfits(settings: Settings, has: Mapping[str, str]) -> Iterator[str]:
             "hoodie.populate.meta.fields",
         ),
     ]
+    if settings.operation == "upsert":
+        has_fields = has.get("hoodie.table.ordering.fields", has.get("hoodie.table.precombine.field", ""))
+        pairs.append(("ordering columns", has_fields, ",".join(ordering_fields(settings)), "ordering.field.name"))
     if partition_columns(settings):
         style = has.get("hoodie.datasource.write.hive_style_partitioning", no).lower()
         encode = has.get("hoodie.datasource.write.partitionpath.urlencode", no).lower()

@@ -22,6 +22,7 @@ TABLE_VERSION = 9
 COMMIT = "commit"
 CLUSTERING = "clustering"
 COMPACTION = "compaction"
+DELTA_COMMIT = "deltacommit"
 METADATA_HEARTBEATS = ".hoodie/metadata/.hoodie/.heartbeat"
 BENT = ("hoodie.clean.failed.writes.policy",)
 _FILE_NAME = re.compile(r"[^/,{}\[\]\s'=]+\.parquet")
@@ -36,6 +37,7 @@ class Hudi:
         self.options = options
         self._avro = avro_schema
         self._client: Any = None
+        self._begun = ""
 
     @property
     def jvm(self) -> Any:
@@ -106,12 +108,22 @@ class Hudi:
         metadata = self.java.common.model.HoodieCommitMetadata()
         for key, value in extra.items():
             metadata.addMetadata(key, value)
-        metadata.setOperationType(self.bulk_insert)
+        metadata.setOperationType(self.operation)
         return metadata
 
     @property
-    def bulk_insert(self) -> Any:
-        return self.java.common.model.WriteOperationType.BULK_INSERT
+    def operation(self) -> Any:
+        kinds = self.java.common.model.WriteOperationType
+        return kinds.fromValue(self.options["hoodie.datasource.write.operation"])
+
+    @property
+    def merges_on_read(self) -> bool:
+        return self.options["hoodie.datasource.write.table.type"] == "MERGE_ON_READ"
+
+    @property
+    def action(self) -> str:
+        """What a write is on the timeline of a table of this type."""
+        return DELTA_COMMIT if self.merges_on_read else COMMIT
 
     def instant(self, meta: Any, state: str, action: str, requested: str) -> Any:
         states = getattr(self.jvm, "org.apache.hudi.common.table.timeline.HoodieInstant$State")
@@ -126,17 +138,27 @@ class Hudi:
         client, meta = self.client, self.meta_client()
         timeline = meta.getActiveTimeline()
         instant = str(client.createNewInstantTime(True))
-        requested = self.instant(meta, "REQUESTED", COMMIT, instant)
+        requested = self.instant(meta, "REQUESTED", self.action, instant)
         content = self.option(self.commit_metadata(extra))
         with self._beating(instant):
-            timeline.createFileInMetaPath(f"{instant}.{COMMIT}.requested", content, False)
+            timeline.createFileInMetaPath(f"{instant}.{self.action}.requested", content, False)
             meta.reloadActiveTimeline()
-            client.setOperationType(self.bulk_insert)
-            table = client.initTable(self.bulk_insert, self.option(instant))
+            client.setOperationType(self.operation)
+            table = client.initTable(self.operation, self.option(instant))
             # Without it a foreign change of the schema between two commits makes the next one fail.
-            client.preWrite(instant, self.bulk_insert, table.getMetaClient())
+            client.preWrite(instant, self.operation, table.getMetaClient())
             table.getActiveTimeline().transitionRequestedToInflight(requested, content)
+        self._begun = instant
         return instant
+
+    def take_over(self, instant: str) -> None:
+        """What Hudi looks for conflicts from is what the client saw when it began an instant: of one that another
+        process began it knows nothing, and would take every commit of the table for one.
+        """
+        if self._begun != instant:
+            self.client.setOperationType(self.operation)
+            self.client.preWrite(instant, self.operation, self.meta_client())
+            self._begun = instant
 
     def beat(self, instant: str) -> None:
         """A heartbeat of this process for the instant, alive now."""
@@ -160,10 +182,18 @@ class Hudi:
             raise
 
     def write_stats(self, stats: Sequence[str]) -> Any:
-        """One call, however many files."""
+        """One call, however many files, and one more for log files."""
+        logs = [stat for stat in stats if '"logVersion"' in stat]
+        if not logs:
+            return self._stats(stats, "HoodieWriteStat")
+        found = self._stats([stat for stat in stats if '"logVersion"' not in stat], "HoodieWriteStat")
+        found.addAll(self._stats(logs, "HoodieDeltaWriteStat"))
+        return found
+
+    def _stats(self, stats: Sequence[str], name: str) -> Any:
         factory = self.mapper.getTypeFactory()
         kind = self.jvm.java.lang.Class.forName(
-            "org.apache.hudi.common.model.HoodieWriteStat",
+            f"org.apache.hudi.common.model.{name}",
             True,
             self.jvm.Thread.currentThread().getContextClassLoader(),
         )
@@ -174,8 +204,8 @@ class Hudi:
         """`avro`: what the commit says the table's schema is, by default that of this object."""
         # The client reads it from the very configuration that it was made with.
         self.config.setSchema(avro or self._avro)
-        self.client.setOperationType(self.bulk_insert)
-        self.client.commitStats(instant, stats, self.option(self.java_map(extra)), COMMIT)
+        self.client.setOperationType(self.operation)
+        self.client.commitStats(instant, stats, self.option(self.java_map(extra)), self.action)
 
     def bulk_insert_rows(self, frame: Any, instant: str) -> list[str]:
         """Writes a Java DataFrame under the instant with Hudi's row writer; one write stat per file."""
@@ -189,10 +219,35 @@ class Hudi:
         prepared = helper.prepareForBulkInsert(frame, self.config, meta.getTableConfig(), partitioner, instant)
         sorted_ = partitioner.arePartitionRecordsSorted()
         written = helper.bulkInsert(prepared, instant, table, self.config, sorted_, False)
+        return self._stats_of(written.collectAsList())
+
+    def write_records(self, frame: Any, instant: str) -> list[str]:
+        """Writes a Java DataFrame under the instant, which somebody else has begun, with Hudi's index and merge; one
+        write stat per file. Without a write client: that one would look after the metadata table, and its heartbeats.
+        """
+        records = self.java.HoodieCreateRecordUtils
+        arguments = getattr(self.java, "HoodieCreateRecordUtils$createHoodieRecordRddArgs")
+        schema = self.java.common.schema.HoodieSchema.parse(self._avro)
+        options = self.jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(self.java_map(self.options))
+        named, meta, operation = json.loads(self._avro), self.meta_client(), self.operation
+        given = (frame, self.config, options, named["name"], named["namespace"], schema, schema, operation, instant)
+        found = records.createHoodieRecordRdd(arguments(*given, False, False, False, meta.getTableConfig()))
+        table = self.java.table.HoodieSparkTable.create(self.config, self.engine_context, meta)
+        table.validateUpsertSchema()
+        data = self.java.data.HoodieJavaRDD.of(found)
+        write = table.upsert if str(operation) == "UPSERT" else table.insert
+        try:
+            return self._stats_of(write(self.engine_context, instant, data).getWriteStatuses().collectAsList())
+        finally:
+            # Hudi keeps the records and statuses of an instant until its client commits it, which is not here.
+            release = self.java.client.utils.SparkReleaseResources
+            release.releaseCachedData(self.engine_context, self.config, self.base_path, instant)
+
+    def _stats_of(self, statuses: Any) -> list[str]:
         stats = []
-        for status in written.collectAsList():
+        for status in statuses:
             if status.hasErrors():
-                raise OSError(f"Hudi's row writer: {status.getTotalErrorRecords()} errors in {status.getFileId()}")
+                raise OSError(f"Hudi's writer: {status.getTotalErrorRecords()} errors in {status.getFileId()}")
             stats.append(str(self.mapper.writeValueAsString(status.getStat())))
         return stats
 
@@ -241,6 +296,24 @@ class Hudi:
             timeline.deletePending(self.instant(meta, "INFLIGHT", COMPACTION, instant))
         timeline.deleteCompactionRequested(self.instant(meta, "REQUESTED", COMPACTION, instant))
         self._drop_heartbeat(instant)
+    def pending_clusterings(self) -> dict[str, str]:
+        """File groups that a clustering is to replace which has not completed, and the instant of each."""
+        plans = self.java.common.util.ClusteringUtils.getAllFileGroupsInPendingClusteringPlans(self.meta_client())
+        found = {}
+        for entry in plans.entrySet():
+            found[str(entry.getKey().getFileId())] = str(entry.getValue().requestedTime())
+        return found
+
+    def roll_back_clustering(self, instant: str) -> None:
+        """Its plan too: it would be executed again."""
+        meta = self.meta_client()
+        table = self.java.table.HoodieSparkTable.create(self.config, self.engine_context, meta)
+        pending = meta.getActiveTimeline().filterPendingReplaceOrClusteringTimeline()
+        for each in pending.getInstants():
+            if str(each.requestedTime()) == instant:
+                at = str(self.client.createNewInstantTime(False))
+                table.scheduleRollback(self.engine_context, at, each, False, True, False)
+                table.rollback(self.engine_context, at, each, True, True)
 
     def drop_metadata_heartbeats(self) -> None:
         """Those of table services of the metadata table. The table lock is held, so that nobody runs one now."""
@@ -254,7 +327,7 @@ class Hudi:
 
     def init_table(self) -> None:
         """Makes what the table lacks, its metadata table above all."""
-        self.client.initTable(self.bulk_insert, self.option())
+        self.client.initTable(self.operation, self.option())
 
     def names(self, directory: str) -> list[str]:
         """Entries of a directory of the table; none where there is none."""

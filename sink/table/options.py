@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sink.config import Settings
+from sink.table.changes import write_options
 from sink.table.lock import BASE_PATH, DEFAULT_BASE_PATH, LOCK_KEY
 from sink.write.partition_paths import PartitionPaths
 from sink.write.partition_times import PartitionTime
@@ -135,10 +136,10 @@ def _required(settings: Settings) -> dict[str, str]:
     return {
         "path": settings.base_path,
         "hoodie.table.name": settings.table_name,
-        "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
-        "hoodie.datasource.write.operation": "bulk_insert",
-        "hoodie.datasource.write.payload.class": "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload",
+        **write_options(settings),
         "hoodie.datasource.compaction.async.enable": "false",
+        # Or Hudi takes it, for a table that is merged on read, into every commit.
+        "hoodie.compact.inline": "false",
         "hoodie.datasource.write.insert.drop.duplicates": "false",
         "hoodie.datasource.write.recordkey.field": ",".join(record_key_fields(settings)),
         "hoodie.datasource.write.partitionpath.field": ",".join(partition_columns(settings)),

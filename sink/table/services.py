@@ -26,10 +26,11 @@ from sink.java_errors import message
 from sink.schema import TableSchema
 from sink.table.gateway import CLUSTERING, COMPACTION, Hudi
 from sink.table.options import commit_options, service_options
-from sink.table.timeline import SINK_KEY, Timeline
+from sink.table.timeline import SINK_KEY, Snapshot, Timeline
 from sink.write.bad_records import ASIDE
 
 TEMP = ".hoodie/.temp"
+TIMELINE = ".hoodie/timeline"
 MERGE_ON_READ = "MERGE_ON_READ"
 _MARKER = ".marker."
 _REASON = 300
@@ -149,8 +150,10 @@ def sweep(hudi: Hudi, timeline: Timeline) -> None:
     """
     # Before the timeline: what is set aside belongs to an instant that was begun before.
     aside = hudi.names(ASIDE)
-    now = timeline.snapshot()
     storage = hudi.storage()
+    for name in _revived(hudi, timeline.snapshot()):
+        storage.deleteFile(hudi.path(f"{TIMELINE}/{name}"))
+    now = timeline.snapshot()
     for path in timeline.removed_files(now):
         if storage.exists(hudi.path(path)):
             storage.deleteFile(hudi.path(path))
@@ -160,6 +163,16 @@ def sweep(hudi: Hudi, timeline: Timeline) -> None:
     for instant in aside:
         if not any(not each.done for each in now.of(instant)):
             storage.deleteDirectory(hudi.path(f"{ASIDE}/{instant}"))
+
+
+def _revived(hudi: Hudi, now: Snapshot) -> list[str]:
+    """Inflight files that a late writer has made again of instants that were rolled back, without the requested ones
+    that came before them: Hudi's writer notes there what it is going to write.
+    """
+    pending = {each.requested for each in now.instants if each.requested in now.rolled_back and not each.done}
+    names = hudi.names(TIMELINE) if pending else []
+    begun = {name.partition(".")[0] for name in names if name.endswith(".requested")}
+    return [name for name in names if name.endswith(".inflight") and name.partition(".")[0] in pending - begun]
 
 
 def _remove_marked(hudi: Hudi, instant: str) -> None:

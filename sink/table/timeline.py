@@ -20,13 +20,15 @@ from coordination.codec import decode_checkpoint
 from coordination.errors import Corrupt, SinkError, Unavailable
 from coordination.model import Checkpoint, InstantState, TableView
 from sink.java_errors import causes, message
-from sink.table.gateway import COMMIT, Hudi
+from sink.table.gateway import COMMIT, DELTA_COMMIT, Hudi
 
 CHECKPOINT_KEY = "sink.checkpoint."
 SINK_KEY = "sink.name"
 NUMBER_KEY = "sink.transaction"
 EPOCH_KEY = "sink.epoch"
-WRITES = frozenset({COMMIT, "deltacommit", "replacecommit"})
+OWN = frozenset({COMMIT, DELTA_COMMIT})
+"""Actions that a sink's transactions are, by the type of the table."""
+WRITES = OWN | {"replacecommit"}
 """Actions whose completion changes what readers see."""
 REPEATED = frozenset({"clustering", "compaction", "logcompaction", "replacecommit"})
 """Actions whose plan outlives a rollback, so that one instant may be tried several times."""
@@ -142,6 +144,27 @@ class Timeline:
                 found |= self._replaced[each]
         return frozenset(found)
 
+    def touched_since(self, now: Snapshot, instant: str) -> frozenset[str]:
+        """File ids that others have changed or replaced since the instant was requested. What a compaction has merged
+        is as it was.
+        """
+        found: set[str] = set()
+        for each in now.instants:
+            if each.done and each.action in WRITES and each.completed is not None and each.completed > instant:
+                try:
+                    found |= self._touched(each)
+                except (Py4JError, OSError) as error:
+                    raise self._said(error) from error
+                if each.action == "replacecommit":
+                    found |= self._read_replaced(each)
+        return frozenset(found)
+
+    def _touched(self, each: Instant) -> frozenset[str]:
+        metadata = self._meta.getActiveTimeline().readCommitMetadata(self._java(each))
+        if str(metadata.getOperationType()) == "COMPACT":
+            return frozenset()
+        return frozenset(self._hudi.json(metadata.getFileIdAndRelativePaths()))
+
     def removed_files(self, now: Snapshot) -> list[str]:
         """Files, relative to the table, that completed rollbacks of the active timeline were to remove."""
         base = str(self._hudi.path().toUri().getPath()).rstrip("/") + "/"
@@ -172,7 +195,7 @@ class Timeline:
         instants = tuple(self._listed(timeline))
         newest, place = None, None
         for each in instants:
-            if each.done and each.action == COMMIT:
+            if each.done and each.action in OWN:
                 checkpoint = self._checkpoint(timeline, each)
                 if checkpoint is not None and (newest is None or checkpoint.number > newest.number):
                     newest, place = checkpoint, each
@@ -250,7 +273,7 @@ class Timeline:
         return InstantState.ROLLED_BACK if rolled_back else InstantState.ABSENT
 
     def _orphans(self, now: Snapshot) -> tuple[str, ...]:
-        pending = {each.requested for each in now.instants if not each.done and each.action == COMMIT}
+        pending = {each.requested for each in now.instants if not each.done and each.action == self._hudi.action}
         return tuple(instant for instant in sorted(pending - now.rolled_back) if self._owner(instant) == self._sink)
 
     def _owner(self, instant: str) -> str | None:
@@ -259,7 +282,7 @@ class Timeline:
         """
         if instant not in self._owners:
             timeline = self._meta.getActiveTimeline()
-            java = self._hudi.instant(self._meta, "REQUESTED", COMMIT, instant)
+            java = self._hudi.instant(self._meta, "REQUESTED", self._hudi.action, instant)
             try:
                 owner = None
                 if not timeline.isEmpty(java):
@@ -285,7 +308,7 @@ class Timeline:
         commits = [
             each
             for each in self._archive()
-            if each.action == COMMIT and each.requested > after and each not in self._archive_read
+            if each.action in OWN and each.requested > after and each not in self._archive_read
         ]
         for start in range(0, len(commits), _ARCHIVE_CHUNK):
             chunk = commits[start : start + _ARCHIVE_CHUNK]

@@ -13,12 +13,32 @@ from pyspark.sql import types as T
 
 from coordination.errors import ConfigError, SinkError, TableError
 from sink.config import Settings
-from sink.schema import RESERVED_PREFIXES, TableSchema
-from sink.table.options import partition_paths, populate_meta_fields, record_key_fields
+from sink.schema import KEY, RESERVED_PREFIXES, TableSchema
+from sink.table.changes import key_is_global, ordering_fields
+from sink.table.options import (
+    partition_columns,
+    partition_paths,
+    populate_meta_fields,
+    record_key_fields,
+)
 from sink.write.partition_paths import PARTITION_TYPES, BadPartition, PartitionPaths
 from sink.write.partition_times import TIME_TYPES, PartitionTime
 from sink.write.record_keys import KEY_TYPES
 from sink.write.storage import require_reachable
+
+DECIDED = {
+    "hoodie.index.type": "index.type",
+    "hoodie.index.class": "index.type",
+    "hoodie.table.ordering.fields": "ordering.field.name",
+    "hoodie.table.precombine.field": "ordering.field.name",
+    "hoodie.datasource.write.precombine.field": "ordering.field.name",
+    "hoodie.write.record.merge.mode": "ordering.field.name",
+    "hoodie.combine.before.upsert": "ordering.field.name",
+}
+"""Hudi's settings that an upsert gets from others of the sink."""
+ORDERING_TYPES: tuple[type[T.DataType], ...] = (T.StringType, T.LongType, T.TimestampType)
+"""Hudi 1.2 compares dates and decimals with values of another class, and fails; and takes a delete whose value is the
+int 0 for one without a value, which wins over everything."""
 
 
 def require_usable(settings: Settings, schema: TableSchema, engine: str = "") -> None:
@@ -30,10 +50,14 @@ def require_usable(settings: Settings, schema: TableSchema, engine: str = "") ->
 def unusable(settings: Settings, schema: TableSchema, engine: str = "") -> Iterator[SinkError]:
     """Everything that is wrong."""
     engine = engine or settings.engine
+    if settings.operation != "append":
+        engine = "hudi"
+    if settings.operation == "upsert":
+        yield from _unchangeable(settings, schema)
     if not record_key_fields(settings) and engine == "hudi":
         yield ConfigError(
-            "write.engine=hudi makes record keys from columns of the table: set record.key.fields, or"
-            " provenance.columns=true, or write.engine=arrow"
+            "Hudi's own writer (write.engine=hudi, write.operation=insert and upsert) makes record keys from columns of"
+            " the table: set record.key.fields, or provenance.columns=true, or write.engine=arrow"
         )
     elif not record_key_fields(settings) and not populate_meta_fields(settings):
         yield TableError(
@@ -57,6 +81,49 @@ def unusable(settings: Settings, schema: TableSchema, engine: str = "") -> Itera
             require_reachable(settings.base_path)
         except ConfigError as error:
             yield error
+
+
+def _unchangeable(settings: Settings, schema: TableSchema) -> Iterator[ConfigError]:
+    """What stands in the way of finding, ordering and deleting rows by key."""
+    keys, partitions = settings.record_key_fields, partition_columns(settings)
+    for name in DECIDED:
+        if name in settings.hudi:
+            yield ConfigError(f"{name}: with write.operation=upsert {DECIDED[name]} decides it; remove it")
+    if not keys:
+        yield ConfigError("write.operation=upsert changes the row of a key: set record.key.fields")
+    elif set(keys) & {"_kafka_partition", "_kafka_offset"}:
+        yield ConfigError(
+            "record.key.fields: with a record's place in the log every record is a row of its own; name the fields that"
+            " tell the rows apart, or set write.operation=append"
+        )
+    if not populate_meta_fields(settings):
+        yield ConfigError("write.operation=upsert needs the record keys in the table: hoodie.populate.meta.fields=true")
+    for name in ordering_fields(settings):
+        try:
+            schema.require([name], "ordering.field.name", ORDERING_TYPES)
+        except ConfigError as error:
+            yield error
+    if settings.index_type == "bucket" and "hoodie.bucket.index.num.buckets" not in settings.hudi:
+        yield ConfigError(
+            "index.type=bucket: set hoodie.bucket.index.num.buckets, which holds for as long as the table does"
+        )
+    if settings.index_type == "record" and settings.hudi.get("hoodie.metadata.enable", "true") == "false":
+        yield ConfigError("index.type=record is kept in the metadata table: set hoodie.metadata.enable=true")
+    if settings.ordering_fields and settings.delete_key_format != "none":
+        yield ConfigError(
+            "delete.key.format: a tombstone has no place in the order of ordering.field.name; remove one of them"
+        )
+    deletes_by_key = settings.delete_key_format != "none" or keys == ("_kafka_key",)
+    if deletes_by_key and not key_is_global(settings) and not set(partitions) <= set(keys):
+        yield ConfigError(
+            f"delete.key.format: a record's key does not say in which partition of the table its row is, and"
+            f" index.type={settings.index_type} looks in one: set index.type=record, or partition by fields of the key"
+        )
+    if settings.delete_key_format == "string" and len([name for name in keys if name != KEY]) != 1:
+        yield ConfigError(
+            "delete.key.format=string is the one field of the record key, and record.key.fields names"
+            f" {', '.join(keys) or 'none'}; use json, or one field"
+        )
 
 
 def _untimely(paths: PartitionPaths, time: PartitionTime, schema: TableSchema) -> Iterator[ConfigError]:

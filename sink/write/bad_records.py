@@ -56,7 +56,9 @@ def tolerated(settings: Settings) -> int:
 
 
 def set_aside(session: SparkSession, settings: Settings, instant: str, found: Found) -> tuple[SetAside, ...]:
-    """`found` has at least one bad record."""
+    """None for no bad record."""
+    if not found:
+        return ()
     first = min(found, key=lambda each: (each.topic, each.partition, found[each][0].offset))
     count = sum(map(len, found.values()))
     worst = found[first][0]

@@ -7,8 +7,10 @@ what is kept, for rows that wait to be written would otherwise hold the whole ba
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,9 +24,10 @@ from sink.write.partition_paths import BadPartition, Groups, PartitionPaths
 from sink.write.record_keys import RecordKeys
 
 _NOWHERE = Groups((), np.zeros(0, np.int64))
+_Made = TypeVar("_Made")
 
 
-class _BadRows(Exception):
+class BadRows(Exception):
     """Rows that cannot go into the table, each for the first of the stages that it does not get through."""
 
     def __init__(self, kind: str, reasons: Mapping[int, str]) -> None:
@@ -73,6 +76,26 @@ def columns_needed(schema: TableSchema) -> list[str]:
     return ["value", "partition", "offset", "timestamp", "digest", *extra]
 
 
+def sift(
+    batch: pa.RecordBatch, of: Callable[[pa.RecordBatch], _Made]
+) -> tuple[pa.RecordBatch, _Made | None, tuple[BadRow, ...]]:
+    """The good records of a batch, what `of` makes of them, and the bad ones by rising row.
+
+    What is bad is taken out, stage by stage as `of` raises BadRows, and the rest is done again.
+    """
+    places = np.arange(batch.num_rows)
+    bad: list[BadRow] = []
+    while batch.num_rows:
+        try:
+            return batch, of(batch), tuple(sorted(bad))
+        except BadRows as error:
+            bad += (BadRow(int(places[row]), error.kind, reason) for row, reason in error.reasons.items())
+            good = np.ones(batch.num_rows, np.bool_)
+            good[list(error.reasons)] = False
+            batch, places = batch.filter(pa.array(good)), places[good]
+    return batch, None, tuple(sorted(bad))
+
+
 class Rows:
     """Not to be shared between threads."""
 
@@ -81,53 +104,43 @@ class Rows:
         self._decoder = shape.format.decoder(shape.schema)
 
     def sift(self, batch: pa.RecordBatch, topic: str) -> Sifted:
-        """The rows of a batch of one topic, with a dictionary for its name, and the table partitions they go to.
-
-        What is bad is taken out, stage by stage, and the rest is done again.
-        """
-        places = np.arange(batch.num_rows)
-        bad: list[BadRow] = []
-        while batch.num_rows:
-            try:
-                return Sifted(batch, *self._of(batch, topic), tuple(sorted(bad)))
-            except _BadRows as error:
-                bad += (BadRow(int(places[row]), error.kind, reason) for row, reason in error.reasons.items())
-                good = np.ones(batch.num_rows, np.bool_)
-                good[list(error.reasons)] = False
-                batch, places = batch.filter(pa.array(good)), places[good]
-        return Sifted(batch, None, _NOWHERE, tuple(sorted(bad)))
+        """The rows of a batch of one topic, with a dictionary for its name, and the table partitions they go to."""
+        good, found, bad = sift(batch, partial(self._of, topic=topic))
+        rows, groups = found or (None, _NOWHERE)
+        return Sifted(good, rows, groups, bad)
 
     def _of(self, batch: pa.RecordBatch, topic: str) -> tuple[pa.RecordBatch, Groups]:
         decoded = self._decoder.decode(batch.column("value"))
         if decoded.bad:
-            raise _BadRows("value", {each.index: each.reason for each in decoded.bad})
-        added = self._added(batch, topic)
+            raise BadRows("value", {each.index: each.reason for each in decoded.bad})
+        added = added_columns(self._shape.schema, batch, topic)
         fields = [*decoded.rows.schema, *(pa.field(name, column.type) for name, column in added.items())]
         rows = pa.RecordBatch.from_arrays([*decoded.rows.columns, *added.values()], schema=pa.schema(fields))
         try:
             rows = self._shape.paths.complete(rows)
             if no_key := self._shape.keys.bad(rows):
-                raise _BadRows("record key", no_key)
+                raise BadRows("record key", no_key)
             return rows, self._shape.paths.group(rows)
         except BadPartition as error:
-            raise _BadRows("partition", error.reasons) from None
+            raise BadRows("partition", error.reasons) from None
 
-    def _added(self, batch: pa.RecordBatch, topic: str) -> dict[str, pa.Array]:
-        schema = self._shape.schema
-        added: dict[str, pa.Array] = {}
-        if schema.provenance:
-            zeros = pa.array(np.zeros(batch.num_rows, np.int32))
-            added = {
-                "_kafka_topic": pa.DictionaryArray.from_arrays(zeros, pa.array([topic])),
-                "_kafka_partition": _copied(batch.column("partition")),
-                "_kafka_offset": _copied(batch.column("offset")),
-                "_kafka_timestamp": _copied(batch.column("timestamp").cast(pa.timestamp("us", "UTC"))),
-            }
-        if schema.key:
-            added[KEY] = _key(batch.column("key"), schema.key)
-        if schema.headers:
-            added[HEADERS] = _taken(batch.column("headers").cast(arrow_type(schema.added[HEADERS].dataType)))
-        return added
+
+def added_columns(schema: TableSchema, batch: pa.RecordBatch, topic: str) -> dict[str, pa.Array]:
+    """What the table has of a record besides its value."""
+    added: dict[str, pa.Array] = {}
+    if schema.provenance:
+        zeros = pa.array(np.zeros(batch.num_rows, np.int32))
+        added = {
+            "_kafka_topic": pa.DictionaryArray.from_arrays(zeros, pa.array([topic])),
+            "_kafka_partition": _copied(batch.column("partition")),
+            "_kafka_offset": _copied(batch.column("offset")),
+            "_kafka_timestamp": _copied(batch.column("timestamp").cast(pa.timestamp("us", "UTC"))),
+        }
+    if schema.key:
+        added[KEY] = _key(batch.column("key"), schema.key)
+    if schema.headers:
+        added[HEADERS] = _taken(batch.column("headers").cast(arrow_type(schema.added[HEADERS].dataType)))
+    return added
 
 
 def _key(keys: pa.BinaryArray, kind: T.DataType) -> pa.Array:
@@ -138,7 +151,7 @@ def _key(keys: pa.BinaryArray, kind: T.DataType) -> pa.Array:
     texts = cursors.text(rows, *cursors.spans(rows, cursors.left(rows)))
     if cursors.reasons:
         said = "its key is not UTF-8, and key.format is string"
-        raise _BadRows("key", dict.fromkeys(cursors.reasons, said))
+        raise BadRows("key", dict.fromkeys(cursors.reasons, said))
     return pc.if_else(keys.is_valid(), texts, None) if keys.null_count else texts
 
 

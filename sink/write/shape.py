@@ -17,7 +17,9 @@ from sink.decode.registry import RegistryAccess, registry
 from sink.schema import TableSchema, parse_ddl
 from sink.schema.inference import nameable
 from sink.schema.registered import Registered, columns_of_registered, nullable
+from sink.table.changes import change_columns, ordering_fields
 from sink.table.options import partition_columns, partition_paths, partition_time
+from sink.write.changes import ChangeShape
 from sink.write.record_columns import RowShape
 from sink.write.record_keys import DEFAULT_KEY, RecordKeys
 
@@ -33,7 +35,13 @@ def table_schema(settings: Settings, place: str = "schema") -> TableSchema:
         schema = TableSchema(newest_columns(settings, settings.schema_subject), settings.provenance)
     time = partition_time(settings)
     generated = () if time is None else (time.name,)
-    return replace(schema, key=_KEYS.get(settings.key_format), headers=settings.headers, generated=generated)
+    return replace(
+        schema,
+        key=_KEYS.get(settings.key_format),
+        headers=settings.headers,
+        generated=generated,
+        change=change_columns(settings),
+    )
 
 
 def newest_columns(settings: Settings, subject: str) -> T.StructType:
@@ -52,6 +60,24 @@ def newest_columns(settings: Settings, subject: str) -> T.StructType:
 
 def row_shape(settings: Settings, schema: TableSchema) -> RowShape:
     return RowShape(schema, value_format(settings), record_keys(settings), partition_paths(settings))
+
+
+def change_shape(settings: Settings, schema: TableSchema) -> ChangeShape:
+    return ChangeShape(
+        row_shape(settings, schema),
+        settings.value_envelope,
+        settings.debezium_ordering,
+        ordering_fields(settings),
+        key_format(settings),
+    )
+
+
+def key_format(settings: Settings) -> ValueFormat | None:
+    """How the record key is read from the key of a Kafka record; None where that is not said."""
+    name = settings.delete_key_format
+    if name == "none":
+        return None
+    return ValueFormat(name, access=registry_access(settings) if name.endswith("-confluent") else None)
 
 
 def value_format(settings: Settings) -> ValueFormat:

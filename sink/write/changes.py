@@ -1,0 +1,210 @@
+"""A batch of records as changes of rows: rows of the table, and rows that delete the one of their key.
+
+Guarantee: one row for each record, in the columns of the table, with its place in the log. A record that cannot be one
+is named by `BadRows`. What changes nothing is left out: messages of Debezium, and the null value that
+follows a delete of its where columns order the changes, among which it has no place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import types as T
+
+from sink.decode.debezium import EventDecoder, spread
+from sink.decode.formats import RAW, ValueFormat
+from sink.decode.records import BadValue
+from sink.schema import IS_DELETED, TableSchema, arrow_schema
+from sink.write.partition_paths import BadPartition
+from sink.write.record_columns import BadRows, RowShape, added_columns
+from sink.write.record_key_bytes import KeyBytes
+
+PLACE = T.StructType(
+    [
+        T.StructField("_sink_topic", T.StringType()),
+        T.StructField("_sink_partition", T.IntegerType()),
+        T.StructField("_sink_offset", T.LongType()),
+    ]
+)
+_NO_PLACE = (
+    "the value is null (a tombstone), which has no place in the order of ordering.field.name; delete with"
+    " _hoodie_is_deleted and an ordering value, or let the log order the changes (remove ordering.field.name)"
+)
+
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class ChangeShape:
+    """What changes are made by; it travels to the executors. `ordering` are columns of the table."""
+
+    rows: RowShape
+    envelope: str
+    debezium_ordering: str
+    ordering: tuple[str, ...]
+    key_format: ValueFormat | None
+
+    @property
+    def columns(self) -> T.StructType:
+        """The table's columns, and behind them what is dropped before the table is written."""
+        return T.StructType([*self.rows.schema.spark.fields, *PLACE.fields])
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoded:
+    columns: dict[str, pa.Array]
+    deleted: Flags
+    skipped: Flags
+    keyless: Flags
+    """Deleted rows of which the value does not say the key."""
+    bad: dict[int, str]
+
+
+class Changes:
+    """Not to be shared between threads."""
+
+    def __init__(self, shape: ChangeShape) -> None:
+        self._shape = shape
+        self._schema = shape.rows.schema
+        self._values = _PlainValues(shape) if shape.envelope == "none" else _Events(shape)
+        self._keys = KeyBytes(shape.rows.keys.fields, self._schema, shape.key_format, shape.envelope == "debezium")
+
+    def of(self, batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
+        found = self._decoded(batch)
+        columns = {**found.columns, **added_columns(self._schema, batch, topic)}
+        columns[IS_DELETED] = pa.array(found.deleted)
+        bad = {**found.bad}
+        for at, reason in self._keys.fill(columns, batch.column("key"), found.keyless).items():
+            bad.setdefault(at, reason)
+        for at, reason in self._nulls(columns, found).items():
+            bad.setdefault(at, reason)
+        kept = ~found.skipped
+        rows = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+        rows = self._checked(rows, kept, bad)
+        topics = pa.array([topic] * batch.num_rows, pa.string())
+        place = [topics, *(batch.column(name) for name in ("partition", "offset"))]
+        found_rows = self._typed(rows, place)
+        return found_rows if kept.all() else found_rows.filter(pa.array(kept))
+
+    def _decoded(self, batch: pa.RecordBatch) -> _Decoded:
+        """Of the values that are there; the others delete, or are left out."""
+        values = batch.column("value")
+        nulls = values.is_null().to_numpy(zero_copy_only=False)
+        live = np.flatnonzero(~nulls)
+        found = self._values.decode(values.filter(pa.array(~nulls)) if nulls.any() else values)
+        if not nulls.any():
+            return found
+        places = np.full(len(nulls), -1, np.int64)
+        places[live] = np.arange(len(live))
+
+        def flags(given: Flags, others: bool) -> Flags:
+            whole = np.full(len(nulls), others, np.bool_)
+            whole[live] = given
+            return whole
+
+        bad = {int(live[at]): reason for at, reason in found.bad.items()}
+        left_out = bool(self._shape.ordering) and self._shape.envelope == "debezium"
+        if self._shape.ordering and not left_out:
+            bad |= dict.fromkeys(np.flatnonzero(nulls).tolist(), _NO_PLACE)
+        return _Decoded(
+            {name: spread(column, places) for name, column in found.columns.items()},
+            flags(found.deleted, not left_out),
+            flags(found.skipped, left_out),
+            flags(found.keyless, not left_out),
+            bad,
+        )
+
+    def _nulls(self, columns: dict[str, pa.Array], found: _Decoded) -> dict[int, str]:
+        """Rows that lack a value which their column, or their order, asks for."""
+        bad: dict[int, str] = {}
+        live = ~found.deleted & ~found.skipped
+        required = {field.name: ("NOT NULL", live) for field in self._schema.values.fields if not field.nullable}
+        for name in self._shape.ordering:
+            required[name] = ("what orders the changes of a row", ~found.skipped)
+        for name, (what, rows) in required.items():
+            column = columns[name]
+            if column.null_count:
+                for at in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False) & rows).tolist():
+                    bad.setdefault(at, f"column {name!r} is null, and {what}")
+        return bad
+
+    def _checked(self, rows: pa.RecordBatch, kept: Flags, bad: dict[int, str]) -> pa.RecordBatch:
+        """The rows complete; raises for those that are bad."""
+        if bad:
+            raise BadRows("value", bad)
+        shape = self._shape.rows
+        try:
+            rows = shape.paths.complete(rows)
+        except BadPartition as error:
+            raise BadRows("partition", error.reasons) from None
+        numbers = np.flatnonzero(kept).tolist()
+        of_changes = rows if kept.all() else rows.filter(pa.array(kept))
+        if keyless := shape.keys.bad(of_changes):
+            raise BadRows("record key", {numbers[at]: reason for at, reason in keyless.items()})
+        try:
+            shape.paths.group(of_changes)
+        except BadPartition as error:
+            raise BadRows("partition", {numbers[at]: reason for at, reason in error.reasons.items()}) from None
+        return rows
+
+    def _typed(self, rows: pa.RecordBatch, place: list[pa.Array]) -> pa.RecordBatch:
+        """As the JVM takes them: without dictionaries."""
+        wanted = arrow_schema(self._shape.columns)
+        columns = [rows.column(field.name).cast(field.type) for field in self._schema.arrow]
+        return pa.RecordBatch.from_arrays([*columns, *place], schema=wanted)
+
+
+class _PlainValues:
+    """Values that are the rows themselves, and may say that they delete."""
+
+    def __init__(self, shape: ChangeShape) -> None:
+        schema = shape.rows.schema
+        self._says = shape.rows.format.name not in RAW
+        marker = [T.StructField(IS_DELETED, T.BooleanType())] if self._says else []
+        self._decoder = shape.rows.format.decoder(
+            TableSchema(T.StructType([*schema.unchecked.fields, *marker]), provenance=False)
+        )
+
+    def decode(self, values: pa.BinaryArray) -> _Decoded:
+        decoded = self._decoder.decode(values)
+        bad = {each.index: each.reason for each in decoded.bad}
+        places = np.full(len(values), -1, np.int64)
+        good = [at for at in range(len(values)) if at not in bad] if bad else np.arange(len(values))
+        places[good] = np.arange(len(good))
+        columns = {name: decoded.rows.column(name) for name in decoded.rows.schema.names}
+        if bad:
+            columns = {name: spread(column, places) for name, column in columns.items()}
+        none = np.zeros(len(values), np.bool_)
+        said = columns.pop(IS_DELETED, None)
+        deleted = none if said is None else said.fill_null(False).to_numpy(zero_copy_only=False)
+        return _Decoded(columns, deleted, none, none, bad)
+
+
+class _Events:
+    """Debezium's change events."""
+
+    def __init__(self, shape: ChangeShape) -> None:
+        schema = shape.rows.schema
+        self._names = schema.values.names
+        self._keys = [name for name in shape.rows.keys.fields if name in self._names]
+        self._ordering = [
+            field.name for field in (schema.change or T.StructType()).fields if field.name != IS_DELETED
+        ]
+        self._decoder = EventDecoder(shape.rows.format, schema.unchecked, shape.debezium_ordering)
+
+    def decode(self, values: pa.BinaryArray) -> _Decoded:
+        events = self._decoder.decode(values)
+        columns = dict(zip(self._names, events.columns, strict=True))
+        unknown = np.zeros(len(values), np.bool_)
+        for name in self._keys:
+            unknown |= columns[name].is_null().to_numpy(zero_copy_only=False)
+        if events.ordering is not None:
+            columns[self._ordering[0]] = events.ordering
+        return _Decoded(columns, events.deleted, events.skipped, events.deleted & unknown, _by_row(events.bad))
+
+
+def _by_row(bad: tuple[BadValue, ...]) -> dict[int, str]:
+    return {each.index: each.reason for each in bad}

@@ -1,0 +1,78 @@
+"""The fields of the record key out of the key of a Kafka record, for records whose value does not say them.
+
+Guarantee: rows that need it get their record key's columns from the record's own key, or are named with the reason why
+not. Raises ConfigError for columns that the key's format cannot fill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import types as T
+
+from sink.decode.debezium import picked, spread
+from sink.decode.formats import ValueFormat
+from sink.schema import KEY, TableSchema
+
+_NO_FORMAT = (
+    "the value is null (a tombstone) or names no key, and delete.key.format does not say how to read the record's key;"
+    " set it"
+)
+_PAYLOAD = "payload"
+
+Flags = npt.NDArray[np.bool_]
+
+
+class KeyBytes:
+    """`form` is None where the record key cannot be read from the record's key. With `wrapped`, JSON may have Kafka
+    Connect's `schema` and `payload` around it."""
+
+    def __init__(self, fields: Sequence[str], schema: TableSchema, form: ValueFormat | None, wrapped: bool) -> None:
+        self._fields = [name for name in fields if name != KEY]
+        self._form = form
+        self._wrapped = wrapped and form is not None and form.name.startswith("json") and _PAYLOAD not in self._fields
+        if form is None or not self._fields:
+            self._decoder = None
+            return
+        key = T.StructType([T.StructField(name, schema.spark[name].dataType) for name in self._fields])
+        self._kinds = [field.type for field in TableSchema(key, provenance=False).fields]
+        if form.name == "string":
+            key = T.StructType([T.StructField(self._fields[0], T.StringType())])
+        elif self._wrapped:
+            key = T.StructType([*key.fields, T.StructField(_PAYLOAD, key)])
+        self._decoder = form.decoder(TableSchema(key, provenance=False))
+
+    def fill(self, columns: dict[str, pa.Array], keys: pa.BinaryArray, wanted: Flags) -> dict[int, str]:
+        """Puts the fields into these columns in the rows that want them; reasons for the rows that are bad."""
+        if not wanted.any() or not self._fields:
+            return {}
+        rows = np.flatnonzero(wanted)
+        if self._decoder is None:
+            return {int(rows[0]): _NO_FORMAT}
+        chosen = keys.take(pa.array(rows))
+        if chosen.null_count:
+            first = int(rows[np.flatnonzero(chosen.is_null().to_numpy(zero_copy_only=False))[0]])
+            return {first: "it names no key to delete: the value is null or without one, and the record has no key"}
+        decoded = self._decoder.decode(chosen)
+        if decoded.bad:
+            return {int(rows[decoded.bad[0].index]): f"its key: {decoded.bad[0].reason}"}
+        places = np.full(len(wanted), -1, np.int64)
+        places[rows] = np.arange(len(rows))
+        for name, kind, found in zip(self._fields, self._kinds, self._read(decoded.rows), strict=True):
+            try:
+                column = found.cast(kind)
+            except pa.ArrowInvalid as error:
+                return {int(rows[0]): f"its key, or that of a later one to delete, is no {kind}: {error}"}
+            columns[name] = picked(wanted, spread(column, places), columns[name])
+        return {}
+
+    def _read(self, rows: pa.RecordBatch) -> list[pa.Array]:
+        plain = [rows.column(name) for name in self._fields]
+        if not self._wrapped:
+            return plain
+        payload = rows.column(_PAYLOAD)
+        wrapped = payload.is_valid().to_numpy(zero_copy_only=False)
+        return [picked(wrapped, inner, outer) for inner, outer in zip(payload.flatten(), plain, strict=True)]

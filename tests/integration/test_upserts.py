@@ -1,0 +1,243 @@
+"""Tables whose rows are changed: what Spark reads of them against a computation of its own, over the same log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from coordination.errors import BadRecord
+from sink.audit import audit
+from sink.rehearsal import rehearse
+from sink.table import TableOutcome
+from sink.write.shape import table_schema
+from tests.integration.sinktable import slices_of, stats_of
+from tests.integration.table_kit import SINK, connected
+from tests.integration.upsert_kit import Change, Upserts, expected, plain, random_log, send
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+MakeUpserts = Callable[..., Upserts]
+NO_METADATA = {"hoodie__metadata__enable": "false"}
+ORDERED = {"ordering__field__name": "at"}
+BY_LOG = {"delete__key__format": "string"}
+ON_READ = {"target__table__type": "merge_on_read"}
+RECORD_INDEX = {
+    "index__type": "record",
+    # Hudi's defaults are for large tables: each of these is a task.
+    "hoodie__metadata__global__record__level__index__min__filegroup__count": "1",
+    "hoodie__global__index__reconcile__parallelism": "2",
+    "hoodie__metadata__index__column__stats__enable": "false",
+}
+BUCKETS = {"index__type": "bucket", "hoodie__bucket__index__num__buckets": "3"}
+
+
+@pytest.fixture
+def upserts(spark, kafka, zookeeper, topic, tmp_path: Path) -> Iterator[MakeUpserts]:
+    """Makes a table over a topic of two partitions."""
+    with connected(zookeeper.address) as client:
+
+        def make(name: str = "", **more: str) -> Upserts:
+            table = Upserts(spark, client, tmp_path / f"table{len(made)}", kafka.address, name or topic(2), **more)
+            made.append(table)
+            return table
+
+        made: list[Upserts] = []
+        make.client = client  # type: ignore[attr-defined]
+        yield make
+        for each in made:
+            each.table.stop_heartbeats()
+
+
+def row(key: int, at: int, kind: str = "a", **more: object) -> Change:
+    return str(key).encode(), json.dumps({"id": key, "at": at, "kind": kind, **more}).encode()
+
+
+@pytest.mark.parametrize(
+    ("ordered", "more"),
+    [
+        (True, NO_METADATA),
+        (False, {**ON_READ, **RECORD_INDEX}),
+        (True, {**ON_READ, **BUCKETS, **NO_METADATA}),
+    ],
+    ids=["copy on write, bloom", "merge on read, record index", "merge on read, buckets"],
+)
+def test_random_changes_give_what_the_log_says_through_rollbacks_and_a_change_of_coordinator(
+    upserts: MakeUpserts, kafka, ordered: bool, more: dict[str, str]
+) -> None:
+    one = upserts(**(ORDERED if ordered else BY_LOG), **more)
+    log = random_log(1, 2, 3000, 250, ordered)
+    for partition in (0, 1):
+        send(kafka.address, one.topic, log.changes(partition), partition)
+    ends = [len(changes) for changes in log.partitions]
+    slices = slices_of(one.topic, (0, 0, 400), (0, 400, 600), (1, 0, 500))
+    assert [result.records for result in one.land((0, 0, 400), (0, 400, 600), (1, 0, 500)).results] == [400, 200, 500]
+    assert one.rows() == plain(expected(log, slices, ordered))
+
+    ranges = ((0, 600, 1100), (1, 500, ends[1]))
+    first = one.begin()
+    attempt, left = one.write(first, *ranges), one.files()
+    one.table.roll_back(first)
+    assert one.rows() == plain(expected(log, slices, ordered))
+    gone = {path: content for path, content in left.items() if not path.exists()}
+    assert gone
+    second = one.begin()
+    again = one.write(second, *ranges)
+    assert again.results == attempt.results
+    # Tasks that are late, and a writer that only now notes what it is going to write.
+    for path, content in gone.items():
+        path.write_bytes(content)
+    revived = Path(one.settings.base_path, ".hoodie", "timeline", f"{first}{one.inflight}")
+    revived.touch()
+    slices += slices_of(one.topic, *ranges)
+    assert one.complete(second, again) is TableOutcome.COMPLETED
+    assert one.rows() == plain(expected(log, slices, ordered))
+
+    third = one.begin()
+    last = one.write(third, (0, 1100, ends[0]))
+    # Who began it is dead: another completes it.
+    other, _ = one.another(upserts.client)  # type: ignore[attr-defined]
+    assert one.complete(third, last, other) is TableOutcome.COMPLETED
+    other.stop_heartbeats()
+    slices += slices_of(one.topic, (0, 1100, ends[0]))
+    assert one.rows() == plain(expected(log, slices, ordered))
+    one.table.services()
+    assert not [path for path in (*gone, revived) if path.exists()]
+    assert one.rows() == plain(expected(log, slices, ordered))
+    report = audit(one.settings.base_path, SINK)
+    assert report.held, report.to_json()
+    assert report.changed
+
+
+def test_a_pending_clustering_of_the_same_rows_gives_way_and_one_of_others_stays(upserts: MakeUpserts, kafka) -> None:
+    ddl = "id bigint, at bigint, kind string, day string"
+    one = upserts(ddl=ddl, partition__field__name="day", **NO_METADATA)
+    send(kafka.address, one.topic, [row(1, 1, day="mon"), row(2, 1, day="tue")])
+    one.land((0, 0, 2))
+    mine, others = plan_clustering(one, "day=mon"), plan_clustering(one, "day=tue")
+    assert {mine, others} == set(pending_clusterings(one))
+    send(kafka.address, one.topic, [row(1, 2, "b", day="mon"), row(3, 1, "c", day="mon")])
+    one.land((0, 2, 4))
+    assert one.brief() == {1: (2, "b"), 2: (1, "a"), 3: (1, "c")}
+    assert pending_clusterings(one) == [others]
+    run_clustering(one, others)
+    assert one.brief() == {1: (2, "b"), 2: (1, "a"), 3: (1, "c")}
+
+
+def test_what_another_writer_has_replaced_meanwhile_is_a_conflict_and_is_formed_again(
+    upserts: MakeUpserts, kafka
+) -> None:
+    one = upserts(**NO_METADATA)
+    send(kafka.address, one.topic, [row(1, 1), row(2, 1), row(1, 2, "b")])
+    one.land((0, 0, 2))
+    planned = plan_clustering(one)
+    instant = one.begin()
+    written = one.write(instant, (0, 2, 3))
+    run_clustering(one, planned)
+    # Hudi's own check knows nothing of an instant that another coordinator began.
+    other, _ = one.another(upserts.client)  # type: ignore[attr-defined]
+    assert one.complete(instant, written, other) is TableOutcome.CONFLICT
+    other.roll_back(instant)
+    other.stop_heartbeats()
+    one.land((0, 2, 3))
+    assert one.brief() == {1: (2, "b"), 2: (1, "a")}
+
+
+def test_a_pending_compaction_is_in_nobodys_way(upserts: MakeUpserts, kafka) -> None:
+    one = upserts(**ON_READ, **BUCKETS, **NO_METADATA)
+    send(kafka.address, one.topic, [row(1, 1), row(2, 1), row(1, 2, "b"), row(2, 2, "b"), row(1, 3, "c")])
+    one.land((0, 0, 2))
+    one.land((0, 2, 3))
+    before = one.begin()
+    written = one.write(before, (0, 3, 4))
+    services = one.services()
+    planned = services.scheduleCompaction(one.none).get()
+    assert one.complete(before, written) is TableOutcome.COMPLETED
+    one.land((0, 4, 5))
+    assert one.brief() == {1: (3, "c"), 2: (2, "b")}
+    services.compact(planned, True)
+    services.close()
+    assert one.brief() == {1: (3, "c"), 2: (2, "b")}
+
+
+def test_the_record_index_finds_a_row_wherever_it_is_to_move_or_delete_it(upserts: MakeUpserts, kafka) -> None:
+    by_day = {"ddl": "id bigint, at bigint, kind string, day string", "partition__field__name": "day"}
+    one = upserts(**RECORD_INDEX, **by_day, **BY_LOG)
+    days = [row(1, 1, day="mon"), row(2, 1, day="mon"), row(3, 1, day="tue")]
+    send(kafka.address, one.topic, [*days, (b"3", None), row(1, 2, "b", day="tue"), (b"9", None)])
+    one.land((0, 0, 3))
+    one.land((0, 3, 6))
+    found = [{"id": 1, "at": 2, "kind": "b", "day": "tue"}, {"id": 2, "at": 1, "kind": "a", "day": "mon"}]
+    assert one.rows() == found
+    assert one.rows(**{"hoodie.metadata.enable": "false"}) == found
+
+
+def test_debeziums_events_land_by_their_place_in_the_source(upserts: MakeUpserts, kafka) -> None:
+    debezium = {"value__envelope": "debezium", "debezium__ordering": "lsn", "delete__key__format": "json"}
+    one = upserts(ddl="id bigint, at bigint, kind string not null", **debezium, **NO_METADATA)
+
+    def event(op: str, key: int, lsn: int, kind: str = "a", before: bool = True) -> Change:
+        there = {"id": key, "at": lsn, "kind": kind}
+        shown = {"before": there if op == "d" and before else None, "after": None if op == "d" else there}
+        return json.dumps({"id": key}).encode(), json.dumps({**shown, "op": op, "source": {"lsn": lsn}}).encode()
+
+    tombstone: Change = (b'{"id": 2}', None)
+    first = [event("r", 1, 10), event("c", 2, 11), event("c", 3, 12), event("u", 1, 14, "b"), event("u", 1, 13, "late")]
+    second = [event("d", 2, 20), tombstone, event("d", 3, 11), event("d", 1, 22, before=False), event("c", 4, 23)]
+    send(kafka.address, one.topic, [*first, *second])
+    one.land((0, 0, 5))
+    assert one.brief() == {1: (14, "b"), 2: (11, "a"), 3: (12, "a")}
+    one.land((0, 5, 10))
+    assert one.brief() == {3: (12, "a"), 4: (23, "a")}
+    send(kafka.address, one.topic, [event("u", 3, 11, "late"), event("u", 1, 21, "nobody remembers the delete")])
+    one.land((0, 10, 12))
+    assert one.brief() == {1: (21, "nobody remembers the delete"), 3: (12, "a"), 4: (23, "a")}
+
+
+def test_a_bad_record_is_named_and_leaves_nothing_behind(upserts: MakeUpserts, kafka) -> None:
+    one = upserts(**NO_METADATA)
+    send(kafka.address, one.topic, [row(1, 1), row(2, 1), (b"1", None), (None, b"{}")])
+    instant = one.begin()
+    with pytest.raises(BadRecord, match=r"delete\.key\.format") as bad:
+        one.write(instant, (0, 0, 4))
+    assert (bad.value.topic, bad.value.partition, bad.value.offset) == (one.topic, 0, 2)
+    one.table.roll_back(instant)
+    assert not one.files()
+
+
+def test_who_does_not_lead_rehearses_with_such_a_table(upserts: MakeUpserts) -> None:
+    one = upserts(**ON_READ, **BUCKETS, **ORDERED, **NO_METADATA)
+    rehearse(one.spark, one.settings, table_schema(one.settings))
+    assert one.rows() == []
+
+
+def test_inserts_fill_small_files_and_keep_every_record(upserts: MakeUpserts, kafka) -> None:
+    one = upserts(write__operation="insert", ddl="id bigint, at bigint, kind string", **NO_METADATA)
+    send(kafka.address, one.topic, [row(1, 1), row(2, 1), row(1, 2, "b"), row(1, 3, "c")])
+    first, second = one.land((0, 0, 2)), one.land((0, 2, 4))
+    assert [(each["id"], each["at"]) for each in one.rows()] == [(1, 1), (1, 2), (1, 3), (2, 1)]
+    (before,), (after,) = stats_of(first), stats_of(second)
+    assert before["fileId"] == after["fileId"]
+    assert one.spark.sparkContext._jsc.getPersistentRDDs().isEmpty()
+
+
+def plan_clustering(one: Upserts, partition: str = "") -> str:
+    """As a clustering job of somebody else plans it."""
+    options = {"hoodie.clustering.plan.strategy.partition.selected": partition} if partition else {}
+    services = one.services(options)
+    found = str(services.scheduleClustering(one.none).get())
+    services.close()
+    return found
+
+
+def run_clustering(one: Upserts, instant: str) -> None:
+    services = one.services()
+    services.cluster(instant, True)
+    services.close()
+
+
+def pending_clusterings(one: Upserts) -> list[str]:
+    timeline = one.hudi.meta_client().getActiveTimeline().filterPendingReplaceOrClusteringTimeline()
+    return sorted(str(each.requestedTime()) for each in timeline.getInstants())

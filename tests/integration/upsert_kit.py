@@ -1,0 +1,194 @@
+"""What the tests of upsert tables share: a table with its engine, keyed records in a topic, and what the table must
+hold after them, computed without Spark and Hudi.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from kazoo.client import KazooClient
+from pyspark.sql import SparkSession
+
+from coordination.model import PartitionCheckpoint, Slice, TopicPartition
+from sink.table import Table, TableOutcome
+from sink.table.gateway import Hudi
+from sink.table.lock import TableLocks
+from sink.table.options import commit_options, service_options
+from sink.write.engine import Written
+from sink.write.shape import table_schema
+from sink.write.upsert_engine import UpsertEngine
+from tests.integration.sinktable import make_settings, slices_of
+from tests.integration.table_kit import allow, checkpoint
+
+DDL = "id bigint, at bigint, kind string not null, amount decimal(10,2), tags array<string>"
+
+Change = tuple[bytes | None, bytes | None]
+"""A record's key and value."""
+
+
+def send(kafka: str, topic: str, changes: Iterable[Change], partition: int = 0) -> None:
+    producer = Producer({"bootstrap.servers": kafka, "linger.ms": 20})
+    for key, value in changes:
+        producer.produce(topic, value=value, key=key, partition=partition)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+class Upserts:
+    """A table of its own, with its engine."""
+
+    def __init__(
+        self, spark: SparkSession, client: KazooClient, place: Path, kafka: str, topic: str, **more: str
+    ) -> None:
+        place.mkdir(exist_ok=True)
+        given = {
+            "zookeeper__connect": ",".join(f"{host}:{port}" for host, port in client.hosts),
+            "write__operation": "upsert",
+            "record__key__fields": "id",
+            "provenance__columns": "false",
+            **more,
+        }
+        ddl = given.pop("ddl", DDL)
+        self.spark = spark
+        self.settings = make_settings(place, kafka, topic, ddl, **given)
+        self.topic = topic
+        self.table, self.engine = self.another(client)
+        self.engine.check()
+        self.table.ensure()
+        self.number = 0
+        self.ends: dict[TopicPartition, PartitionCheckpoint] = {}
+
+        self.hudi = Hudi(spark, self.settings.base_path, self._avro(), commit_options(self.settings))
+        self.none = self.hudi.option()
+
+    def services(self, options: Mapping[str, str] | None = None) -> Any:
+        """A write client of somebody else's, for table services, with the same lock."""
+        soon = {"hoodie.compact.inline.max.delta.commits": "1"}
+        given = {**service_options(self.settings), **soon, **(options or {})}
+        theirs = Hudi(self.spark, self.settings.base_path, self._avro(), given)
+        return theirs.client
+
+    def _avro(self) -> str:
+        return table_schema(self.settings).avro(self.settings.table_name)
+
+    def another(self, client: KazooClient) -> tuple[Table, UpsertEngine]:
+        """As another worker has them."""
+        schema = table_schema(self.settings)
+        locks = TableLocks(client, self.settings)
+        return Table(self.spark, self.settings, schema, locks), UpsertEngine(self.spark, self.settings, schema)
+
+    @property
+    def inflight(self) -> str:
+        """What the name of a pending write ends with."""
+        return ".deltacommit.inflight" if self.hudi.merges_on_read else ".inflight"
+
+    def begin(self) -> str:
+        return self.table.begin(self.number + 1, 1)
+
+    def write(self, instant: str, *ranges: tuple[int, int, int]) -> Written:
+        return self.engine.write(instant, slices_of(self.topic, *ranges))
+
+    def complete(self, instant: str, written: Written, table: Table | None = None) -> TableOutcome:
+        ends = dict(self.ends)
+        for result in written.results:
+            ends[result.slice.source] = PartitionCheckpoint(result.slice.end, 0)
+        said = replace(
+            checkpoint(self.number + 1), topics={self.topic: f"id-of-{self.topic}"}, ends=ends, results=written.results
+        )
+        outcome = (table or self.table).complete(instant, written.stats, said, allow)
+        if outcome is TableOutcome.COMPLETED:
+            self.number, self.ends = self.number + 1, ends
+        return outcome
+
+    def land(self, *ranges: tuple[int, int, int]) -> Written:
+        """A whole transaction."""
+        instant = self.begin()
+        written = self.write(instant, *ranges)
+        assert self.complete(instant, written) is TableOutcome.COMPLETED
+        return written
+
+    def rows(self, **options: str) -> list[dict[str, Any]]:
+        frame = self.spark.read.format("hudi").options(**options).load(self.settings.base_path)
+        hidden = [name for name in frame.columns if name.startswith("_hoodie")]
+        return sorted((row.asDict() for row in frame.drop(*hidden).collect()), key=lambda row: (row["id"], row["at"]))
+
+    def brief(self) -> dict[int, tuple[int, str]]:
+        """By id, the ordering value and the kind."""
+        return {row["id"]: (row["at"], row["kind"]) for row in self.rows()}
+
+    def files(self) -> dict[Path, bytes]:
+        """Data and log files, whoever may see them."""
+        base = Path(self.settings.base_path)
+        found = (path for path in base.rglob("*") if path.is_file() and ".hoodie" not in path.parts)
+        return {path: path.read_bytes() for path in found if ".parquet" in path.name or ".log." in path.name}
+
+
+@dataclass(frozen=True)
+class Log:
+    """Random changes of few keys, as they were sent to partitions."""
+
+    partitions: Sequence[Sequence[Mapping[str, Any] | int]]
+    """A row, with `_hoodie_is_deleted` or without, or the id that a tombstone deletes."""
+
+    def changes(self, partition: int) -> list[Change]:
+        found: list[Change] = []
+        for change in self.partitions[partition]:
+            if isinstance(change, int):
+                found.append((str(change).encode(), None))
+            else:
+                found.append((str(change["id"]).encode(), json.dumps(change).encode()))
+        return found
+
+
+def random_log(seed: int, partitions: int, count: int, keys: int, ordered: bool) -> Log:
+    """A key is always in the same partition. With `ordered`, ordering values come out of order and often twice, deletes
+    too, but a row that comes back after a delete is never older than it: of that Hudi promises nothing. Without, there
+    are tombstones.
+    """
+    rng = random.Random(seed)
+    made: list[list[Mapping[str, Any] | int]] = [[] for _ in range(partitions)]
+    deleted: dict[int, int] = {}
+    for step in range(count):
+        key = rng.randrange(keys)
+        at = max(step // 8 + rng.randrange(-40, 40), deleted.get(key, 1))
+        row = {
+            "id": key,
+            "at": at,
+            "kind": rng.choice(["buy", "view", "click"]),
+            "amount": f"{rng.randrange(10**6) / 100:.2f}",
+            "tags": rng.choice([None, [], ["a", None], ["b"]]),
+        }
+        deletes = rng.random() < 0.2
+        if deletes:
+            deleted[key] = at
+        tombstone = deletes and not ordered and rng.random() < 0.5
+        made[key % partitions].append(key if tombstone else {**row, "_hoodie_is_deleted": True} if deletes else row)
+    return Log(made)
+
+
+def expected(log: Log, slices: Sequence[Slice], ordered: bool) -> dict[int, Any]:
+    """What the table holds, by id, after these slices of the log, in their order: of each key the newest change."""
+    rows: dict[int, Any] = {}
+    for piece in slices:
+        for change in log.partitions[piece.partition][piece.start : piece.end]:
+            if isinstance(change, int):
+                rows.pop(change, None)
+            elif not ordered or change["at"] >= rows.get(change["id"], change)["at"]:
+                rows[change["id"]] = change
+    return {key: row for key, row in rows.items() if not row.get("_hoodie_is_deleted")}
+
+
+def plain(rows: Mapping[int, Any]) -> list[dict[str, Any]]:
+    """As the table's reader shows them."""
+    found = []
+    for _, row in sorted(rows.items()):
+        kept = {name: value for name, value in row.items() if not name.startswith("_")}
+        found.append({**kept, "amount": Decimal(kept["amount"])})
+    return found

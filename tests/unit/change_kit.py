@@ -1,0 +1,68 @@
+"""Changes of rows made of records without Spark: settings in, records in, rows out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from sink.config import Settings, load
+from sink.write.changes import Changes
+from sink.write.shape import change_shape, table_schema
+
+DDL = "id bigint, name string not null, at bigint"
+
+Record = tuple[Any, Any]
+"""Key and value: bytes, text, None, or what becomes JSON."""
+
+
+def settings_of(directory: Path, **more: str) -> Settings:
+    """Names have `__` for a dot; an empty value takes a setting out."""
+    given = {
+        "zookeeper.connect": "127.0.0.1:2181",
+        "kafka.bootstrap.servers": "127.0.0.1:9092",
+        "kafka.topic.names": "t",
+        "target.base.path": str(directory / "table"),
+        "target.table.name": "orders",
+        "schema.ddl": DDL,
+        "write.operation": "upsert",
+        "record.key.fields": "id",
+        "provenance.columns": "false",
+        **{name.replace("__", "."): value for name, value in more.items()},
+    }
+    file = directory / "sink.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in given.items() if value))
+    return load(file, {})
+
+
+def changes_of(settings: Settings, records: Sequence[Record]) -> list[dict[str, Any]]:
+    """The rows, each with its offset and without what else tells its place."""
+    changes = Changes(change_shape(settings, table_schema(settings)))
+    rows = changes.of(batch_of(records), "t").to_pylist()
+    for row in rows:
+        row["offset"] = row.pop("_sink_offset")
+        del row["_sink_topic"], row["_sink_partition"]
+    return rows
+
+
+def batch_of(records: Sequence[Record]) -> pa.RecordBatch:
+    count = len(records)
+    return pa.RecordBatch.from_pydict(
+        {
+            "key": pa.array([_bytes(key) for key, _ in records], pa.binary()),
+            "value": pa.array([_bytes(value) for _, value in records], pa.binary()),
+            "partition": pa.array([0] * count, pa.int32()),
+            "offset": pa.array(range(count), pa.int64()),
+            "timestamp": pa.array([0] * count, pa.timestamp("us", "UTC")),
+            "digest": pa.array([0] * count, pa.int64()),
+        }
+    )
+
+
+def _bytes(value: Any) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    return (value if isinstance(value, str) else json.dumps(value)).encode()

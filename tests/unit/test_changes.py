@@ -1,0 +1,94 @@
+"""Records as changes of rows: what deletes, what orders, and which record is bad."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sink.write.record_columns import BadRow
+from tests.unit.change_kit import changes_of, settings_of
+
+
+def row(key: int, **more: object) -> dict[str, object]:
+    return {"id": key, "name": f"n{key}", "at": 1, **more}
+
+
+def test_a_null_value_deletes_the_row_of_its_key_and_keeps_its_place_among_the_others(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, delete__key__format="string")
+    found = changes_of(settings, [("1", row(1)), ("7", None), ("1", None), ("2", row(2))])
+    assert [(each["offset"], each["id"], each["_hoodie_is_deleted"]) for each in found] == [
+        (0, 1, False),
+        (1, 7, True),
+        (2, 1, True),
+        (3, 2, False),
+    ]
+    assert [each["name"] for each in found] == ["n1", None, None, "n2"]
+
+
+@pytest.mark.parametrize(
+    ("form", "keys", "key"),
+    [
+        ("string", "id", "12"),
+        ("json", "id", {"id": 12, "other": 1}),
+        ("json", "id,name", {"name": "x", "id": 12}),
+        ("json", "name,id", {"name": "x", "id": 12}),
+    ],
+)
+def test_a_key_in_each_format_names_the_row(tmp_path: Path, form: str, keys: str, key: object) -> None:
+    settings = settings_of(tmp_path, delete__key__format=form, record__key__fields=keys)
+    (found,) = changes_of(settings, [(key, None)])
+    assert (found["id"], found["_hoodie_is_deleted"]) == (12, True)
+    assert found["name"] == ("x" if "name" in keys else None)
+
+
+def test_the_records_own_key_may_be_the_record_key(tmp_path: Path) -> None:
+    texts = {"value__format": "string", "schema__ddl": "value string", "key__format": "string"}
+    settings = settings_of(tmp_path, record__key__fields="_kafka_key", **texts)
+    found = changes_of(settings, [("k", "hello"), ("k", None)])
+    assert [(each["_kafka_key"], each["value"], each["_hoodie_is_deleted"]) for each in found] == [
+        ("k", "hello", False),
+        ("k", None, True),
+    ]
+
+
+def test_a_value_may_say_that_it_deletes_and_then_needs_no_more_than_its_key(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path)
+    values = [{"id": 3, "_hoodie_is_deleted": True}, row(4, _hoodie_is_deleted=False)]
+    found = changes_of(settings, [(None, value) for value in values])
+    assert [(each["id"], each["_hoodie_is_deleted"]) for each in found] == [(3, True), (4, False)]
+
+
+@pytest.mark.parametrize(
+    ("more", "record", "offset", "reason"),
+    [
+        ({}, ("1", None), 1, "delete.key.format does not say"),
+        ({"delete__key__format": "string"}, (None, None), 1, "has no key"),
+        ({"delete__key__format": "string"}, ("x", None), 1, "no int64"),
+        ({"delete__key__format": "json"}, ("x", None), 1, "its key: "),
+        ({"delete__key__format": "json"}, ({"no": 1}, None), 1, "record key column 'id' is null"),
+        ({}, (None, "{}"), 1, "column 'name' is null, and NOT NULL"),
+        ({}, (None, {"name": "a"}), 1, "record key column 'id' is null"),
+        ({}, (None, {"id": "no number"}), 1, "id"),
+        ({"ordering__field__name": "at"}, (None, {"id": 1, "name": "a"}), 1, "column 'at' is null, and what orders"),
+        ({"ordering__field__name": "at"}, (None, {"id": 1, "_hoodie_is_deleted": True}), 1, "column 'at' is null"),
+        ({"ordering__field__name": "at"}, ("1", None), 1, "no place in the order"),
+    ],
+)
+def test_the_first_record_that_is_no_change_is_named(
+    tmp_path: Path, more: dict[str, str], record: tuple[object, object], offset: int, reason: str
+) -> None:
+    with pytest.raises(BadRow) as bad:
+        changes_of(settings_of(tmp_path, **more), [("5", row(5)), record, (None, "also bad")])
+    assert bad.value.row == offset
+    assert reason in bad.value.reason
+
+
+def test_of_several_bad_records_the_first_is_named_whatever_is_wrong_with_it(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, delete__key__format="string")
+    bad_ones = [("x", None), (None, "{"), (None, {"id": 1}), (None, {"name": "a"})]
+    for first in range(len(bad_ones)):
+        turned = [("5", row(5)), *bad_ones[first:], *bad_ones[:first]]
+        with pytest.raises(BadRow) as bad:
+            changes_of(settings, turned)
+        assert bad.value.row == 1, turned

@@ -1,0 +1,203 @@
+"""Debezium's change events, in the shapes in which its connectors for Postgres and MySQL send them."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+
+from coordination.errors import ConfigError
+from sink.config import Settings
+from sink.decode.debezium import EventDecoder
+from sink.decode.formats import ValueFormat
+from sink.schema import parse_ddl
+from sink.write.record_columns import BadRow
+from tests.unit.change_kit import DDL, changes_of, settings_of
+
+POSTGRES = {
+    "version": "2.7.0.Final",
+    "connector": "postgresql",
+    "name": "shop",
+    "ts_ms": 1700,
+    "snapshot": "false",
+    "db": "shop",
+    "sequence": '[null,"24023128"]',
+    "schema": "public",
+    "table": "t",
+    "txId": 555,
+    "lsn": 24,
+    "xmin": None,
+}
+MYSQL = {
+    "version": "2.7.0.Final",
+    "connector": "mysql",
+    "name": "shop",
+    "ts_ms": 1700,
+    "snapshot": "false",
+    "db": "shop",
+    "table": "t",
+    "server_id": 223344,
+    "gtid": None,
+    "file": "mysql-bin.000003",
+    "pos": 154,
+    "row": 0,
+    "thread": 7,
+    "query": None,
+}
+
+Json = dict[str, Any]
+
+
+def event(op: str, before: Any = None, after: Any = None, source: Json = POSTGRES, **more: Any) -> Json:
+    return {"before": before, "after": after, "source": {**source, **more}, "op": op, "ts_ms": 1800}
+
+
+def wrapped(payload: Json) -> Json:
+    fields = [{"type": "int64", "optional": False, "field": "id"}]
+    return {"schema": {"type": "struct", "fields": fields, "optional": False}, "payload": payload}
+
+
+def row(key: int, name: str = "a") -> Json:
+    return {"id": key, "name": name, "at": 1}
+
+
+def debezium(directory: Path, **more: str) -> Settings:
+    return settings_of(directory, value__envelope="debezium", **more)
+
+
+def brief(found: list[Json]) -> list[tuple[int, str | None, bool]]:
+    return [(each["id"], each["name"], each["_hoodie_is_deleted"]) for each in found]
+
+
+@pytest.mark.parametrize("source", [POSTGRES, MYSQL], ids=["postgres", "mysql"])
+@pytest.mark.parametrize("shape", [lambda each: each, wrapped], ids=["plain", "wrapped"])
+def test_creates_updates_snapshots_and_deletes(tmp_path: Path, source: Json, shape: Any) -> None:
+    events = [
+        event("r", None, row(1), source, snapshot="true"),
+        event("c", None, row(2), source),
+        event("u", row(1), row(1, "b"), source),
+        event("u", None, row(1, "c"), source),
+        event("d", row(2), None, source),
+    ]
+    found = changes_of(debezium(tmp_path), [(None, shape(each)) for each in events])
+    assert brief(found) == [(1, "a", False), (2, "a", False), (1, "b", False), (1, "c", False), (2, "a", True)]
+
+
+def test_both_shapes_may_be_mixed(tmp_path: Path) -> None:
+    records = [(None, wrapped(event("c", None, row(1)))), (None, event("c", None, row(2)))]
+    found = changes_of(debezium(tmp_path), records)
+    assert brief(found) == [(1, "a", False), (2, "a", False)]
+
+
+def test_a_delete_of_which_postgres_tells_only_the_key_or_nothing(tmp_path: Path) -> None:
+    settings = debezium(tmp_path, delete__key__format="json")
+    records = [
+        ({"id": 1}, event("d", {"id": 1}, None)),
+        ({"id": 2}, event("d", None, None)),
+        (wrapped({"id": 3}), event("d", None, None)),
+        ({"id": 4}, event("d", {"id": 4, "name": "", "at": None}, None)),
+    ]
+    assert brief(changes_of(settings, records)) == [(1, None, True), (2, None, True), (3, None, True), (4, "", True)]
+    with pytest.raises(BadRow, match=r"delete\.key\.format"):
+        changes_of(debezium(tmp_path), records)
+
+
+def test_the_tombstone_after_a_delete_deletes_again_unless_columns_order_the_changes(tmp_path: Path) -> None:
+    records = [({"id": 1}, event("d", row(1), None)), ({"id": 1}, None)]
+    by_log = changes_of(debezium(tmp_path, delete__key__format="json"), records)
+    assert brief(by_log) == [(1, "a", True), (1, None, True)]
+    by_lsn = changes_of(debezium(tmp_path, debezium__ordering="lsn"), records)
+    assert brief(by_lsn) == [(1, "a", True)]
+
+
+def test_what_orders_the_changes_is_a_column(tmp_path: Path) -> None:
+    postgres = [(None, event("c", None, row(1), lsn=30)), (None, event("d", row(1), None, lsn=31))]
+    places = changes_of(debezium(tmp_path, debezium__ordering="lsn"), postgres)
+    assert [each["_debezium_lsn"] for each in places] == [30, 31]
+    times = changes_of(debezium(tmp_path, debezium__ordering="ts_ms"), postgres)
+    assert [each["_debezium_ts_ms"] for each in times] == [1700, 1700]
+
+
+def test_places_in_mysqls_binary_log_sort_as_text(tmp_path: Path) -> None:
+    places = [("mysql-bin.000009", 99), ("mysql-bin.000009", 100), ("mysql-bin.000010", 4), ("mysql-bin.1000000", 4)]
+    records = [(None, event("c", None, row(1), MYSQL, file=file, pos=pos)) for file, pos in places]
+    found = [each["_debezium_binlog"] for each in changes_of(debezium(tmp_path, debezium__ordering="binlog"), records)]
+    assert found == sorted(found)
+    assert len(set(found)) == len(places)
+
+
+def test_messages_are_no_changes(tmp_path: Path) -> None:
+    message = {"op": "m", "ts_ms": 1, "source": POSTGRES, "message": {"prefix": "p", "content": "aGk="}}
+    found = changes_of(debezium(tmp_path), [(None, message), (None, event("c", None, row(1))), (None, message)])
+    assert [(each["offset"], each["id"]) for each in found] == [(1, 1)]
+
+
+def test_events_in_avro(tmp_path: Path) -> None:
+    """As Debezium's Avro has them: `before` and `after` of one type, and more in the source than is asked for."""
+    optional = {"name": ["null", "string"], "at": ["null", "long"], "lsn": ["null", "long"], "ts_ms": ["null", "long"]}
+
+    def record(kind: str, /, **fields: Any) -> Json:
+        return {"type": "record", "name": kind, "fields": [{"name": n, "type": each} for n, each in fields.items()]}
+
+    value = record("Value", id="long", name=optional["name"], at=optional["at"])
+    source = record("Source", connector="string", ts_ms="long", lsn=optional["lsn"])
+    rows = {"before": ["null", value], "after": ["null", "Value"]}
+    envelope = record("Envelope", **rows, source=source, op="string", ts_ms=optional["ts_ms"])
+    schema = fastavro.parse_schema(envelope)
+
+    def written(found: Json) -> bytes:
+        to = io.BytesIO()
+        fastavro.schemaless_writer(to, schema, found)
+        return to.getvalue()
+
+    events = [event("c", None, row(1)), event("u", row(1), row(1, "b")), event("d", row(1), None), event("m")]
+    decoder = EventDecoder(ValueFormat("avro", json.dumps(envelope).encode()), parse_ddl(DDL).unchecked, "lsn")
+    found = decoder.decode(pa.array(map(written, events), pa.binary()))
+    assert not found.bad
+    assert [column.to_pylist()[:3] for column in found.columns] == [[1, 1, 1], ["a", "b", "a"], [1, 1, 1]]
+    assert (found.deleted.tolist(), found.skipped.tolist()) == ([False, False, True, False], [False] * 3 + [True])
+    assert found.ordering is not None
+    assert found.ordering.to_pylist() == [24] * 4
+
+
+@pytest.mark.parametrize(
+    ("value", "more", "reason"),
+    [
+        (event("t"), {}, "truncate"),
+        (event("x", None, row(1)), {}, "no change event"),
+        ({"id": 1, "name": "a"}, {}, "no change event"),
+        (event("c", row(1), None), {}, "without the row after it"),
+        (event("c", None, {"id": 1}), {}, "column 'name' is null, and NOT NULL"),
+        (event("c", None, {"name": "a"}), {}, "record key column 'id' is null"),
+        (event("u", None, row(1, "__debezium_unavailable_value")), {}, "REPLICA IDENTITY FULL"),
+        (event("c", None, row(1), lsn=None), {"debezium__ordering": "lsn"}, "column '_debezium_lsn' is null"),
+        (event("c", None, row(1), MYSQL, pos=None), {"debezium__ordering": "binlog"}, "'_debezium_binlog' is null"),
+        (event("c", None, row(1), MYSQL, file="x"), {"debezium__ordering": "binlog"}, "'_debezium_binlog' is null"),
+    ],
+)
+def test_events_that_cannot_take_effect_are_bad_records(
+    tmp_path: Path, value: Json, more: dict[str, str], reason: str
+) -> None:
+    with pytest.raises(BadRow) as bad:
+        changes_of(debezium(tmp_path, **more), [(None, event("c", None, row(1), {**POSTGRES, **MYSQL})), (None, value)])
+    assert bad.value.row == 1
+    assert reason in bad.value.reason
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"value__format": "string", "schema__ddl": "value string"}, "value.envelope=debezium is JSON"),
+        ({"ordering__field__name": "at", "debezium__ordering": "lsn"}, "keep one"),
+        ({"write__operation": "append"}, "is for write.operation=upsert"),
+    ],
+)
+def test_settings_that_contradict_each_other(tmp_path: Path, more: dict[str, str], reason: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        debezium(tmp_path, **more)
+    assert reason in str(refused.value)

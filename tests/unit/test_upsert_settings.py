@@ -1,0 +1,112 @@
+"""What settings of upserts ask for, and what is refused before any server is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coordination.errors import ConfigError
+from sink.incarnation import coordinator_config
+from sink.operations.validation import _schema as described
+from sink.table.options import commit_options
+from sink.table.usable import unusable
+from sink.write.shape import table_schema
+from tests.unit.change_kit import settings_of
+
+BUCKETS = {"index__type": "bucket", "hoodie__bucket__index__num__buckets": "4"}
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"transactions__in__flight": "2"}, "transactions.in.flight=1"),
+        ({"write__operation": "append", "target__table__type": "merge_on_read"}, "not for append"),
+        ({"write__operation": "insert", "ordering__field__name": "at"}, "is for write.operation=upsert"),
+        (
+            {"schema__ddl": "", "schema__subject": "s", "value__format": "avro-confluent", "schema__registry__url": "http://r"},
+            "schema.subject is for write.operation=append",
+        ),
+        ({"delete__key__format": "avro-confluent"}, "schema.registry.url"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused_at_once(
+    tmp_path: Path, more: dict[str, str], reason: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        settings_of(tmp_path, **more)
+    assert reason in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"record__key__fields": "_kafka_partition,_kafka_offset", "provenance__columns": "true"}, "record.key.fields"),
+        ({"record__key__fields": ""}, "set record.key.fields"),
+        ({"hoodie__populate__meta__fields": "false"}, "hoodie.populate.meta.fields=true"),
+        ({"ordering__field__name": "nowhere"}, "no column 'nowhere'"),
+        *(
+            ({"schema__ddl": f"id bigint, at {kind}", "ordering__field__name": "at"}, "use one of long, string")
+            for kind in ("int", "smallint", "date", "decimal(10,2)", "double")
+        ),
+        ({"index__type": "bucket"}, "hoodie.bucket.index.num.buckets"),
+        ({"index__type": "record", "hoodie__metadata__enable": "false"}, "hoodie.metadata.enable=true"),
+        ({"hoodie__index__type": "SIMPLE"}, "index.type decides it"),
+        ({"hoodie__datasource__write__precombine__field": "at"}, "ordering.field.name decides it"),
+        ({"ordering__field__name": "at", "delete__key__format": "string"}, "no place in the order"),
+        ({"delete__key__format": "string", "partition__field__name": "name"}, "in which partition"),
+        ({"delete__key__format": "string", "record__key__fields": "id,name"}, "use json, or one field"),
+        ({"schema__ddl": "id bigint, name string, _debezium_lsn bigint"}, "reserved"),
+    ],
+)
+def test_what_an_upsert_table_cannot_be_is_refused_in_a_sentence(
+    tmp_path: Path, more: dict[str, str], reason: str
+) -> None:
+    def sentences() -> list[str]:
+        try:
+            settings = settings_of(tmp_path, **more)
+            return [str(error) for error in unusable(settings, table_schema(settings))]
+        except ConfigError as error:
+            return [str(error)]
+
+    assert any(reason in sentence for sentence in sentences()), sentences()
+
+
+def test_validation_tells_what_is_wrong_with_a_key_that_is_no_column(tmp_path: Path) -> None:
+    given = settings_of(tmp_path, record__key__fields="nowhere", delete__key__format="string")
+    assert any(each.wrong and "no column 'nowhere'" in each.sentence for each in described(given)[1])
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"ordering__field__name": "at"},
+        BUCKETS,
+        {"index__type": "record", "delete__key__format": "json", "partition__field__name": "name"},
+        {"delete__key__format": "json", "record__key__fields": "id,name", "partition__field__name": "name"},
+        {"value__envelope": "debezium", "debezium__ordering": "lsn", "delete__key__format": "json"},
+        {"write__operation": "insert", "provenance__columns": "true", "target__table__type": "merge_on_read"},
+    ],
+)
+def test_what_goes_together_is_usable_and_written_by_one_worker(tmp_path: Path, more: dict[str, str]) -> None:
+    settings = settings_of(tmp_path, **more)
+    assert list(unusable(settings, table_schema(settings))) == []
+    assert coordinator_config(settings, "w", "lock").single_writer
+
+
+def test_appending_stays_as_it_was(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, write__operation="append")
+    assert not coordinator_config(settings, "w", "lock").single_writer
+    options = commit_options(settings)
+    assert options["hoodie.datasource.write.operation"] == "bulk_insert"
+    assert not [name for name in options if "index.type" in name or "merge.mode" in name or "multi.write" in name]
+    assert "_hoodie_is_deleted" not in table_schema(settings).spark.names
+
+
+def test_ordering_columns_choose_how_hudi_merges(tmp_path: Path) -> None:
+    by_log = commit_options(settings_of(tmp_path))
+    assert by_log["hoodie.write.record.merge.mode"] == "COMMIT_TIME_ORDERING"
+    by_lsn = commit_options(settings_of(tmp_path, value__envelope="debezium", debezium__ordering="lsn"))
+    assert by_lsn["hoodie.write.record.merge.mode"] == "EVENT_TIME_ORDERING"
+    assert by_lsn["hoodie.table.ordering.fields"] == "_debezium_lsn"
