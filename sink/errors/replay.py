@@ -84,6 +84,11 @@ class Replay:
     """One replay by this process."""
 
     def __init__(self, spark: SparkSession, settings: Settings, client: KazooClient, root: str) -> None:
+        if settings.operation != "append":
+            raise ConfigError(
+                f"write.operation={settings.operation}: a replayed record would come after all that has changed its row"
+                " since; produce the repaired records to the topic again, where they have a place in the order"
+            )
         self._spark = spark
         self._settings = settings
         self._client = client

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 from sink.config import Settings, load
 from sink.write.changes import Changes
+from sink.write.record_columns import BadRow, sift
 from sink.write.shape import change_shape, table_schema
 
 DDL = "id bigint, name string not null, at bigint"
@@ -39,13 +41,21 @@ def settings_of(directory: Path, **more: str) -> Settings:
 
 
 def changes_of(settings: Settings, records: Sequence[Record]) -> list[dict[str, Any]]:
-    """The rows, each with its offset and without what else tells its place."""
+    """The rows, each with its offset and without what else tells its place. None is bad."""
+    rows, bad = sifted(settings, records)
+    assert not bad
+    return rows
+
+
+def sifted(settings: Settings, records: Sequence[Record]) -> tuple[list[dict[str, Any]], tuple[BadRow, ...]]:
+    """The rows of the good records, and what is said of the bad ones."""
     changes = Changes(change_shape(settings, table_schema(settings)))
-    rows = changes.of(batch_of(records), "t").to_pylist()
+    _, found, bad = sift(batch_of(records), partial(changes.of, topic="t"))
+    rows = [] if found is None else found.to_pylist()
     for row in rows:
         row["offset"] = row.pop("_sink_offset")
         del row["_sink_topic"], row["_sink_partition"]
-    return rows
+    return rows, bad
 
 
 def batch_of(records: Sequence[Record]) -> pa.RecordBatch:
