@@ -182,7 +182,8 @@ def test_clustering_beside_an_open_transaction_neither_stops_it_nor_is_stopped(m
 
 
 def test_columns_that_came_later_are_kept_by_a_clustering(make: MakeDriver, spark: SparkSession) -> None:
-    driver = make(**CLUSTERING)
+    # By rows Hudi asks the table for its columns; record by record it trusts its client.
+    driver = make(**CLUSTERING, hoodie__datasource__write__row__writer__enable="false")
     driver.land(1)
     base = driver.settings.base_path
     spark.sql(f"CREATE TABLE wider USING hudi LOCATION '{base}'")
