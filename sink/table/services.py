@@ -99,8 +99,8 @@ class TableServices:
         return instant
 
     def _execute(self, service: str, instant: str) -> None:
-        """With the table's columns as they are now: no file of the plan, which is made, has others. Hudi takes what it
-        reads and writes from the client's schema, and what that lacks would be gone.
+        """With the table's columns as they are now: no file of the plan, which is made, has others. Where Hudi rewrites
+        record by record it takes them from its client, and what that lacks would be gone.
         """
         columns = self._hudi.table_schema(self._hudi.meta_client()) or self._avro
         hudi = Hudi(self._spark, self._settings.base_path, columns, service_options(self._settings))

@@ -153,7 +153,7 @@ def measure(spark: SparkSession, it: Fleet) -> Measured:
         shown=len(shown),
         mib=sum(path.stat().st_size for path in shown) / 1024**2,
         stored=len(list(it.table.glob("*.parquet"))),
-        instants=len(list((it.table / ".hoodie" / "timeline").glob("*_*.*"))),
+        instants=len(list((it.table / ".hoodie" / "timeline").glob("2*_*.*"))),
         spark=seconds_of(lambda: by_spark(True)),
         spark_listing=seconds_of(lambda: by_spark(False)),
         rust=seconds_of(by_rust),

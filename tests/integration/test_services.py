@@ -182,7 +182,8 @@ def test_clustering_beside_an_open_transaction_neither_stops_it_nor_is_stopped(m
 
 
 def test_columns_that_came_later_are_kept_by_a_clustering(make: MakeDriver, spark: SparkSession) -> None:
-    driver = make(**CLUSTERING)
+    # By rows Hudi asks the table for its columns; record by record it trusts its client.
+    driver = make(**CLUSTERING, hoodie__datasource__write__row__writer__enable="false")
     driver.land(1)
     base = driver.settings.base_path
     spark.sql(f"CREATE TABLE wider USING hudi LOCATION '{base}'")
@@ -281,7 +282,7 @@ def test_a_worker_killed_while_it_clusters_is_taken_over_and_every_record_is_the
     it.coordinator()
     doomed = it.start("w2", "Clustering.scheduled=wait")
     it.wait("both are members", lambda view: len(view.members) == 2)
-    produce(it.kafka, it.topic, 3000, PARTITIONS, first=900)
+    produce(it.kafka, it.topic, 1800, PARTITIONS, first=900)
     it.wait_fired("Clustering.scheduled")
     timeline = it.table / ".hoodie" / "timeline"
     planned = max(timeline.glob("*.clustering.requested"))
@@ -291,12 +292,12 @@ def test_a_worker_killed_while_it_clusters_is_taken_over_and_every_record_is_the
     doomed.kill()
     assert not list(timeline.glob(f"{planned.name[:17]}_*")), "it was not killed in the middle"
     it.wait("its session has ended", lambda view: len(view.members) == 1)
-    produce(it.kafka, it.topic, 3000, PARTITIONS, first=3900)
-    it.wait_landed(dict.fromkeys(range(PARTITIONS), 2300))
+    produce(it.kafka, it.topic, 1200, PARTITIONS, first=2700)
+    it.wait_landed(dict.fromkeys(range(PARTITIONS), 1300))
     eventually("the plan of the dead is gone", lambda: not planned.exists(), 60, it.logs)
 
     def clustered_since() -> bool:
         return any(each.name[:17] > planned.name[:17] for each in timeline.glob("*.replacecommit"))
 
     eventually("another is carried out", clustered_since, 60, it.logs)
-    it.assert_exactly_once(6900)
+    it.assert_exactly_once(3900)
