@@ -70,7 +70,11 @@ class Upserts:
 
     def services(self, options: Mapping[str, str] | None = None) -> Any:
         """A write client of somebody else's, for table services, with the same lock."""
-        soon = {"hoodie.compact.inline.max.delta.commits": "1"}
+        soon = {
+            "hoodie.compact.inline.max.delta.commits": "1",
+            "hoodie.clustering.async.enabled": "false",
+            "hoodie.clustering.plan.strategy.single.group.clustering.enabled": "true",
+        }
         given = {**service_options(self.settings), **soon, **(options or {})}
         theirs = Hudi(self.spark, self.settings.base_path, self._avro(), given)
         return theirs.client
