@@ -161,6 +161,7 @@ def test_a_table_of_spark_sql_with_a_record_index_is_shared_with_everything_that
     assert it.table.view().checkpoint == checkpoint(3)
 
 
+@pytest.mark.thorough
 def test_a_table_of_spark_sql_with_several_keys_and_partition_columns_is_taken_over(shared: MakeShared) -> None:
     it = shared(Shape("id,kind", "kind,region", NO_STATISTICS))
     it.table.ensure()

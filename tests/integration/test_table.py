@@ -416,9 +416,9 @@ def test_instants_are_named_in_utc_whatever_the_zone_of_the_host(
 def test_a_schema_that_does_not_fit_is_refused_with_both_sides(driver: Driver, client: KazooClient) -> None:
     driver.land(1)
     for ddl, said in (
-        ("id string, kind string", "id is bigint in the table, string in the schema"),
+        ("id string, kind string", "id is BIGINT in the table, STRING in the records"),
         ("id bigint", "kind string is in the table, not in the schema"),
-        (DDL + ", price double", "price double is not in the table"),
+        (DDL + ", price double not null", "price is new and NOT NULL"),
     ):
         with pytest.raises(TableError) as refused:
             table = Table(driver.spark, driver.settings, parse_ddl(ddl), TableLocks(client, driver.settings))
