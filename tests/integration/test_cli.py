@@ -444,12 +444,12 @@ def test_validate_compares_with_the_table_that_is_there(make_config, sink, tmp_p
     wrong = [f["sentence"] for f in json.loads(out)["findings"] if f["wrong"]]
     assert code == 1
     place = f"{tmp_path}/table: the table's"
+    records = f"{tmp_path}/table: the records' columns cannot become the table's"
     for said in (
         f"{place} name: invoices; the settings ask for orders (target.table.name)",
         f"{place} type: MERGE_ON_READ; the settings ask for COPY_ON_WRITE",
         f"{place} partition columns: name; the settings ask for none (partition.field.name)",
-        f"{place} columns do not fit the schema: id is string in the table, bigint in the schema; name string is not in"
-        " the table",
+        f"{records} with schema.compatibility=BACKWARD: id is STRING in the table, BIGINT in the records",
     ):
         assert any(sentence.startswith(said) for sentence in wrong), (said, wrong)
 
