@@ -29,7 +29,7 @@ from pydantic import (
 )
 
 from sink.config import kafka as config_kafka
-from sink.config.operations import contradiction
+from sink.config.contradictions import contradictions
 from sink.config.redaction import Properties, redact_text
 from sink.config.values import (
     BasePath,
@@ -567,69 +567,8 @@ class Settings(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _a_schema_for_the_format(self) -> Settings:
-        wire = self.value_format.endswith("-confluent") or self.delete_key_format.endswith("-confluent")
-        if wire != bool(self.registry_urls):
-            needs = "asks for" if wire else "has no use for"
-            raise ValueError(f"value.format={self.value_format} {needs} schema.registry.url; correct one of them")
-        if (self.registry_certificate is None) != (self.registry_key is None):
-            raise ValueError(
-                "schema.registry.ssl.certificate.location and schema.registry.ssl.key.location go together; set both"
-            )
-        plain = self.value_format in ("avro", "protobuf")
-        if self.value_schema_file is not None and not plain:
-            raise ValueError(f"value.format={self.value_format} has no use for value.schema.file; remove it")
-        own = self.value_format == "avro" and self.schema_text.startswith("{")
-        if self.value_schema_file is None and plain and not own:
-            raise ValueError(f"value.format={self.value_format} needs the schema of the values: set value.schema.file")
-        if self.schema_subject is not None and self.value_format not in ("avro-confluent", "protobuf-confluent"):
-            raise ValueError(
-                f"schema.subject is for value.format=avro-confluent and protobuf-confluent, not {self.value_format}:"
-                " set schema.ddl, or schema.file"
-            )
-        if (self.value_message is not None) != (self.value_format == "protobuf"):
-            raise ValueError("value.message goes with value.format=protobuf, and with it alone; set both or none")
-        return self
-
-    @model_validator(mode="after")
-    def _access_to_zookeeper(self) -> Settings:
-        certificate = self.zookeeper_certificate is not None
-        named = self.zookeeper_username is not None
-        if certificate != (self.zookeeper_key is not None):
-            raise ValueError("zookeeper.ssl.certificate.location and zookeeper.ssl.key.location go together; set both")
-        if certificate and self.zookeeper_ca is None:
-            raise ValueError("zookeeper.ssl.certificate.location is for TLS, which zookeeper.ssl.ca.location turns on")
-        if named != (self.zookeeper_password is not None):
-            raise ValueError("zookeeper.digest.username and zookeeper.digest.password go together; set both")
-        if self.zookeeper_acl == "creator" and not (named or certificate):
-            raise ValueError("zookeeper.acl=creator needs a creator: set zookeeper.digest.username, or a certificate")
-        return self
-
-    @model_validator(mode="after")
-    def _a_time_to_partition_by(self) -> Settings:
-        rest = sorted(name for name in self.model_fields_set if name.startswith("partition_time_"))
-        if self.partition_time_field is None and rest:
-            name = type(self).model_fields[rest[0]].alias
-            raise ValueError(f"{name} is for tables that are partitioned by time: set partition.time.field too")
-        return self
-
-    @model_validator(mode="after")
-    def _a_place_for_errors(self) -> Settings:
-        rest = sorted(self.model_fields_set & {"errors_max", "errors_ratio", "errors_base_path", "errors_topic"})
-        if self.errors_tolerance == "none" and rest:
-            name = type(self).model_fields[rest[0]].alias
-            raise ValueError(f"{name} is for sinks that tolerate bad records: set errors.tolerance=all too")
-        if f"{self.errors_base_path}/".startswith(f"{self.base_path}/"):
-            raise ValueError("errors.table.base.path is inside the table; name a place beside target.base.path")
-        if f"{self.base_path}/".startswith(f"{self.errors_base_path}/"):
-            raise ValueError("target.base.path is inside errors.table.base.path; name a place beside it")
-        if self.errors_topic in self.topics:
-            raise ValueError("errors.deadletter.topic is one of kafka.topic.names; bad records would come round again")
-        return self
-
-    @model_validator(mode="after")
-    def _what_goes_with_upserts(self) -> Settings:
-        if (wrong := contradiction(self)) is not None:
+    def _together(self) -> Settings:
+        for wrong in contradictions(self):
             raise ValueError(wrong)
         return self
 

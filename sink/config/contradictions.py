@@ -1,0 +1,109 @@
+"""Settings of which each can be used, and which cannot be used together. Pure.
+
+Each contradiction is one sentence; what takes the columns to tell is told by `sink.table.usable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sink.config.model import Settings
+
+ENVELOPED = ("json", "json-confluent", "avro-confluent")
+FOLLOWED = ("avro-confluent", "protobuf-confluent")
+
+
+def contradictions(settings: Settings) -> Iterator[str]:
+    for about in (_format, _zookeeper, _partition_time, _errors, _upserts, _order_of_changes):
+        yield from about(settings)
+
+
+def _format(settings: Settings) -> Iterator[str]:
+    name = settings.value_format
+    wire = name.endswith("-confluent") or settings.delete_key_format.endswith("-confluent")
+    if wire != bool(settings.registry_urls):
+        needs = "asks for" if wire else "has no use for"
+        yield f"value.format={name} {needs} schema.registry.url; correct one of them"
+    if (settings.registry_certificate is None) != (settings.registry_key is None):
+        yield "schema.registry.ssl.certificate.location and schema.registry.ssl.key.location go together; set both"
+    plain = name in ("avro", "protobuf")
+    if settings.value_schema_file is not None and not plain:
+        yield f"value.format={name} has no use for value.schema.file; remove it"
+    own = name == "avro" and settings.schema_text.startswith("{")
+    if settings.value_schema_file is None and plain and not own:
+        yield f"value.format={name} needs the schema of the values: set value.schema.file"
+    if settings.schema_subject is not None and name not in FOLLOWED:
+        yield (
+            f"schema.subject is for value.format={' and '.join(FOLLOWED)}, not {name}: set schema.ddl, or schema.file"
+        )
+    if (settings.value_message is not None) != (name == "protobuf"):
+        yield "value.message goes with value.format=protobuf, and with it alone; set both or none"
+
+
+def _zookeeper(settings: Settings) -> Iterator[str]:
+    certificate = settings.zookeeper_certificate is not None
+    named = settings.zookeeper_username is not None
+    if certificate != (settings.zookeeper_key is not None):
+        yield "zookeeper.ssl.certificate.location and zookeeper.ssl.key.location go together; set both"
+    if certificate and settings.zookeeper_ca is None:
+        yield "zookeeper.ssl.certificate.location is for TLS, which zookeeper.ssl.ca.location turns on"
+    if named != (settings.zookeeper_password is not None):
+        yield "zookeeper.digest.username and zookeeper.digest.password go together; set both"
+    if settings.zookeeper_acl == "creator" and not (named or certificate):
+        yield "zookeeper.acl=creator needs a creator: set zookeeper.digest.username, or a certificate"
+
+
+def _partition_time(settings: Settings) -> Iterator[str]:
+    rest = sorted(name for name in settings.model_fields_set if name.startswith("partition_time_"))
+    if settings.partition_time_field is None and rest:
+        name = type(settings).model_fields[rest[0]].alias
+        yield f"{name} is for tables that are partitioned by time: set partition.time.field too"
+
+
+def _errors(settings: Settings) -> Iterator[str]:
+    rest = sorted(settings.model_fields_set & {"errors_max", "errors_ratio", "errors_base_path", "errors_topic"})
+    if settings.errors_tolerance == "none" and rest:
+        name = type(settings).model_fields[rest[0]].alias
+        yield f"{name} is for sinks that tolerate bad records: set errors.tolerance=all too"
+    if f"{settings.errors_base_path}/".startswith(f"{settings.base_path}/"):
+        yield "errors.table.base.path is inside the table; name a place beside target.base.path"
+    if f"{settings.base_path}/".startswith(f"{settings.errors_base_path}/"):
+        yield "target.base.path is inside errors.table.base.path; name a place beside it"
+    if settings.errors_topic in settings.topics:
+        yield "errors.deadletter.topic is one of kafka.topic.names; bad records would come round again"
+
+
+def _upserts(settings: Settings) -> Iterator[str]:
+    operation = settings.operation
+    of_upserts = {
+        "ordering.field.name": bool(settings.ordering_fields),
+        "delete.key.format": settings.delete_key_format != "none",
+        "value.envelope": settings.value_envelope != "none",
+    }
+    given = [name for name, is_given in of_upserts.items() if is_given]
+    if operation != "upsert" and given:
+        yield f"{given[0]} is for write.operation=upsert: set that, or remove {given[0]}"
+    if operation == "append" and settings.table_type != "copy_on_write":
+        yield "target.table.type=merge_on_read is for write.operation=upsert or insert, not for append"
+    if operation != "append" and settings.in_flight > 1:
+        yield (
+            f"write.operation={operation} has one transaction in flight, for the next one's keys may be in it: set"
+            " transactions.in.flight=1"
+        )
+    if operation != "append" and settings.schema_subject is not None:
+        yield f"schema.subject is for write.operation=append, not for {operation}; use schema.ddl"
+
+
+def _order_of_changes(settings: Settings) -> Iterator[str]:
+    enveloped = settings.value_envelope == "debezium"
+    if settings.debezium_ordering != "log" and not enveloped:
+        yield "debezium.ordering is for value.envelope=debezium: set that too"
+    if settings.debezium_ordering != "log" and settings.ordering_fields:
+        yield "ordering.field.name and debezium.ordering both order the changes; keep one"
+    if enveloped and settings.value_format not in ENVELOPED:
+        yield (
+            "value.envelope=debezium is JSON, or Avro behind a registry's header, not"
+            f" value.format={settings.value_format}"
+        )
