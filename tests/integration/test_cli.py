@@ -483,7 +483,7 @@ def test_validate_refuses_a_table_of_another_version_and_encoding_as_a_worker_do
         ),
         (
             {"provenance__columns": "false", "write__engine": "hudi"},
-            "write.engine=hudi makes record keys from columns of the table",
+            "Hudi's own writer (write.engine=hudi, write.operation=insert and upsert) makes record keys from columns",
         ),
         ({"target__base__path": "abfss://lake@host/t"}, "write.engine=arrow cannot reach 'abfss://lake@host/t'"),
     ],
