@@ -136,8 +136,7 @@ class Table:
             avro = self._columns_with(columns)
             guard(view)
             try:
-                with self._unobstructed():
-                    self._hudi.commit_stats(instant, parsed, extra, avro)
+                self._hudi.commit_stats(instant, parsed, extra, avro)
             except (Py4JError, OSError) as error:
                 return self._outcome(instant, error)
         return TableOutcome.COMPLETED
@@ -238,23 +237,9 @@ class Table:
     @contextmanager
     def _changing(self, what: str) -> Iterator[None]:
         try:
-            with self._unobstructed():
-                yield
+            yield
         except (Py4JError, OSError) as error:
             raise OutcomeUnknown(f"{self._settings.base_path}: {what}: {message(error)}") from error
-
-    @contextmanager
-    def _unobstructed(self) -> Iterator[None]:
-        """Who died while compacting the metadata table leaves a heartbeat, and Hudi lets nobody write for the two
-        minutes that it is good for. All writing to that table is done under the lock that is held here: whoever it
-        was is gone, and the next attempt need not wait.
-        """
-        try:
-            yield
-        except Py4JJavaError as error:
-            if any("HoodieLockException" in name for name in causes(error)):
-                self._hudi.drop_metadata_heartbeats()
-            raise
 
 
 def _settled(now: Snapshot, view: TableView, instant: str) -> TableOutcome | None:

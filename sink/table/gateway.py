@@ -23,7 +23,6 @@ COMMIT = "commit"
 CLUSTERING = "clustering"
 COMPACTION = "compaction"
 DELTA_COMMIT = "deltacommit"
-METADATA_HEARTBEATS = ".hoodie/metadata/.hoodie/.heartbeat"
 BENT = ("hoodie.clean.failed.writes.policy",)
 _FILE_NAME = re.compile(r"[^/,{}\[\]\s'=]+\.parquet")
 
@@ -314,11 +313,6 @@ class Hudi:
                 at = str(self.client.createNewInstantTime(False))
                 table.scheduleRollback(self.engine_context, at, each, False, True, False)
                 table.rollback(self.engine_context, at, each, True, True)
-
-    def drop_metadata_heartbeats(self) -> None:
-        """Those of table services of the metadata table. The table lock is held, so that nobody runs one now."""
-        for name in self.names(METADATA_HEARTBEATS):
-            self.storage().deleteFile(self.path(f"{METADATA_HEARTBEATS}/{name}"))
 
     def stop_beating(self) -> None:
         """Ends this process's heartbeats and leaves their files, which may be another's by now."""
