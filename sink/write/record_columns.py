@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -77,9 +76,9 @@ def columns_needed(schema: TableSchema) -> list[str]:
 
 
 def sift(
-    batch: pa.RecordBatch, of: Callable[[pa.RecordBatch], _Made]
+    batch: pa.RecordBatch, topic: str, of: Callable[[pa.RecordBatch, str], _Made]
 ) -> tuple[pa.RecordBatch, _Made | None, tuple[BadRow, ...]]:
-    """The good records of a batch, what `of` makes of them, and the bad ones by rising row.
+    """The good records of a batch of one topic, what `of` makes of them, and the bad ones by rising row.
 
     What is bad is taken out, stage by stage as `of` raises BadRows, and the rest is done again.
     """
@@ -87,7 +86,7 @@ def sift(
     bad: list[BadRow] = []
     while batch.num_rows:
         try:
-            return batch, of(batch), tuple(sorted(bad))
+            return batch, of(batch, topic), tuple(sorted(bad))
         except BadRows as error:
             bad += (BadRow(int(places[row]), error.kind, reason) for row, reason in error.reasons.items())
             good = np.ones(batch.num_rows, np.bool_)
@@ -105,11 +104,12 @@ class Rows:
 
     def sift(self, batch: pa.RecordBatch, topic: str) -> Sifted:
         """The rows of a batch of one topic, with a dictionary for its name, and the table partitions they go to."""
-        good, found, bad = sift(batch, partial(self._of, topic=topic))
+        good, found, bad = sift(batch, topic, self.of)
         rows, groups = found or (None, _NOWHERE)
         return Sifted(good, rows, groups, bad)
 
-    def _of(self, batch: pa.RecordBatch, topic: str) -> tuple[pa.RecordBatch, Groups]:
+    def of(self, batch: pa.RecordBatch, topic: str) -> tuple[pa.RecordBatch, Groups]:
+        """Of records that are all good; raises BadRows for the first stage that some do not get through."""
         decoded = self._decoder.decode(batch.column("value"))
         if decoded.bad:
             raise BadRows("value", {each.index: each.reason for each in decoded.bad})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,7 @@ def changes_of(settings: Settings, records: Sequence[Record]) -> list[dict[str, 
 def sifted(settings: Settings, records: Sequence[Record]) -> tuple[list[dict[str, Any]], tuple[BadRow, ...]]:
     """The rows of the good records, and what is said of the bad ones."""
     changes = Changes(change_shape(settings, table_schema(settings)))
-    _, found, bad = sift(batch_of(records), partial(changes.of, topic="t"))
+    _, found, bad = sift(batch_of(records), "t", changes.of)
     rows = [] if found is None else found.to_pylist()
     for row in rows:
         row["offset"] = row.pop("_sink_offset")
