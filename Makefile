@@ -15,11 +15,11 @@ TESTED = $(BIN)/python -m pytest tests -n 2 --dist loadgroup --durations=40
 $(VENV)/%.stamp: export PYTHONWARNINGS := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all unit simulate chaos takeover bench docs lint jars clean
+.PHONY: help demo test test-all unit simulate chaos takeover bench bench-data docs lint jars clean
 
 help: ## this list
 	@echo "make demo    is the place to start. All targets:"
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10 | sed 's/^/  /'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12 | sed 's/^/  /'
 
 demo: $(VENV)/demo.stamp ## ZooKeeper, Kafka and a fleet on this machine: kill the coordinator, audit the table (3 minutes)
 	$(BIN)/sink demo $(ARGS)
@@ -46,6 +46,9 @@ takeover: $(VENV)/test.stamp ## how long a table stands still when a worker is k
 
 bench: $(VENV)/dev.stamp ## rates and freshness beside what one would use instead; writes docs/benchmarks.md (hours)
 	$(BIN)/python -m tests.bench $(ARGS)
+
+bench-data: $(VENV)/dev.stamp ## the same for Avro, upserts and 5,000 table partitions; writes docs/benchmarks-data.md (hours)
+	$(BIN)/python -m tests.bench.data $(ARGS)
 
 docs: $(VENV)/demo.stamp ## write the generated parts of docs/ again
 	$(BIN)/python -m sink.config.reference > docs/configuration.md.new && mv docs/configuration.md.new docs/configuration.md

@@ -110,7 +110,7 @@ def _run(options: argparse.Namespace) -> tuple[Results, Path]:
     if options.records % options.lead or options.lead % unit:
         raise ConfigError(f"--records has to be a multiple of --lead, and --lead of {unit}: transactions are equal")
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
-    load = Load(options.records, options.lead)
+    load = Load(options.records, options.lead, options.lead)
     began = datetime.now(timezone.utc)
     results = Results(
         command=" ".join(["python -m tests.bench", *_arguments(sys.argv[1:], options.directory)]),

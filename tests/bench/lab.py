@@ -20,10 +20,12 @@ PATIENCE = 1800.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """`records` are counted; `lead` come before them in the topic and are what a peer may warm up with."""
+    """`records` are counted; `lead` come before them in the topic and are what a peer may warm up with. The sink moves
+    `transaction` in one."""
 
     records: int
     lead: int
+    transaction: int
 
     @property
     def total(self) -> int:

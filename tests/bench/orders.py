@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -28,6 +30,10 @@ _PRODUCER = {
 }
 
 
+Record = Callable[[int, random.Random], tuple[bytes, bytes]]
+"""Key and value of a record by its number."""
+
+
 @dataclass(frozen=True, slots=True)
 class Filled:
     """What was put into the topic, values in `bytes` before compression; both 0 when it was there before."""
@@ -37,16 +43,27 @@ class Filled:
     seconds: float
 
 
+def event(number: int, chance: random.Random) -> dict[str, Any]:
+    user = chance.randrange(1_000_000)
+    return {
+        "id": number,
+        "user": user,
+        "event": _EVENTS[chance.randrange(3)],
+        "amount": round(chance.random() * 1000, 2),
+        "ts": 1_700_000_000_000 + number,
+        "url": f"https://example.com/item/{user}?ref={number % 97}",
+    }
+
+
 def order(number: int, chance: random.Random) -> tuple[bytes, bytes]:
     """Key and value of one event."""
-    user = chance.randrange(1_000_000)
-    event = _EVENTS[chance.randrange(3)]
+    found = event(number, chance)
     # Written out: the json module would take longer than everything else here.
     value = (
-        f'{{"id":{number},"user":{user},"event":"{event}","amount":{round(chance.random() * 1000, 2)},'
-        f'"ts":{1_700_000_000_000 + number},"url":"https://example.com/item/{user}?ref={number % 97}"}}'
+        f'{{"id":{number},"user":{found["user"]},"event":"{found["event"]}","amount":{found["amount"]},'
+        f'"ts":{found["ts"]},"url":"{found["url"]}"}}'
     )
-    return str(user).encode(), value.encode()
+    return str(found["user"]).encode(), value.encode()
 
 
 def create_topic(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> None:
@@ -65,8 +82,8 @@ def ends(bootstrap: str, topic: str) -> dict[int, int]:
         client.close()
 
 
-def fill(bootstrap: str, topic: str, records: int) -> Filled:
-    """Makes and fills the topic, unless it is there with as many records."""
+def fill(bootstrap: str, topic: str, records: int, record: Record = order) -> Filled:
+    """Makes and fills the topic, unless it is there with as many records. `record` gives key and value by number."""
     there = ends(bootstrap, topic)
     if there:
         if sum(there.values()) != records:
@@ -78,7 +95,7 @@ def fill(bootstrap: str, topic: str, records: int) -> Filled:
     size = 0
     started = time.monotonic()
     for number in range(records):
-        key, value = order(number, chance)
+        key, value = record(number, chance)
         size += len(value)
         while not _sent(producer, topic, key, value, number % PARTITIONS):
             producer.poll(0.1)

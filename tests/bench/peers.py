@@ -11,7 +11,7 @@ from tests.bench import connect_run, sink_run, spark_runs
 from tests.bench.lab import Lab
 from tests.bench.results import Run
 from tests.bench.sink_run import ROW_WRITER, TWO_IN_FLIGHT, WITHOUT_META, Variant
-from tests.bench.spark_peer import Kind
+from tests.bench.spark_plan import BULK, PARQUET, TUNED, UPSERT, Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class Peer:
         return self.start(lab, self.name, number)
 
 
-def _spark(name: str, what: str, kind: Kind) -> Peer:
-    return Peer(name, what, lambda lab, peer, number: spark_runs.run(lab, peer, number, kind))
+def _spark(name: str, what: str, plan: Plan) -> Peer:
+    return Peer(name, what, lambda lab, peer, number: spark_runs.run(lab, peer, number, plan))
 
 
 def _sink(name: str, what: str, workers: int, settings: Mapping[str, object] | None = None, parts: int = 1) -> Peer:
@@ -36,10 +36,10 @@ def _sink(name: str, what: str, workers: int, settings: Mapping[str, object] | N
 
 
 ALL = (
-    _spark("a", "Spark batch, Kafka to Parquet (zstd), no guarantees", Kind.PARQUET),
-    _spark("b", "Structured Streaming to Hudi, as documented (upsert)", Kind.UPSERT),
-    _spark("b-bulk", "Structured Streaming to Hudi, with `bulk_insert`", Kind.BULK),
-    _spark("c", "Structured Streaming to Hudi, tuned as the sink is", Kind.TUNED),
+    _spark("a", "Spark batch, Kafka to Parquet (zstd), no guarantees", PARQUET),
+    _spark("b", "Structured Streaming to Hudi, as documented (upsert)", UPSERT),
+    _spark("b-bulk", "Structured Streaming to Hudi, with `bulk_insert`", BULK),
+    _spark("c", "Structured Streaming to Hudi, tuned as the sink is", TUNED),
     _sink("d", "sink, 1 worker, Arrow writer", 1),
     _sink("d-nometa", "sink, 1 worker, Arrow writer, no meta fields", 1, WITHOUT_META),
     _sink("d-row", "sink, 1 worker, Hudi's row writer", 1, ROW_WRITER),

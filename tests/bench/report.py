@@ -62,7 +62,7 @@ def render(results: Results, name: str) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [
         f"| {' | '.join(heads)} |",
         f"|{'|'.join('---' if not n else '---:' for n in range(len(heads)))}|",
@@ -70,23 +70,29 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows), ""])
 
 
-def _head(results: Results, name: str) -> str:
+def machine_lines(results: Results) -> str:
+    """What ran where, as a list."""
     machine, conditions = results.machine, results.conditions
-    records, lead = int(conditions["records"]), int(conditions["lead"])
     versions = ", ".join(f"{package} {number}" for package, number in machine.versions.items())
+    return f"""\
+- Command: `{results.command}`
+- Machine: {machine.processor}, {machine.cpus} CPUs, {machine.memory / 2**30:.0f} GB, {machine.system}
+- Bound to CPUs {", ".join(map(str, machine.pinned))}
+- {machine.java}, Python {machine.python}, {versions}
+- Heap of every JVM that is compared: {conditions["heap"]}
+- Load averages just before: {conditions["load before"]}"""
+
+
+def _head(results: Results, name: str) -> str:
+    records, lead = int(results.conditions["records"]), int(results.conditions["lead"])
     return f"""\
 # Benchmarks
 
 Written by `python -m tests.bench` (`make bench`): do not edit. Begun {results.began}.
 Every run, as data: [{name}.json]({name}.json).
 
-- Command: `{results.command}`
-- Machine: {machine.processor}, {machine.cpus} CPUs, {machine.memory / 2**30:.0f} GB, {machine.system}
-- Bound to CPUs {", ".join(map(str, machine.pinned))}
-- {machine.java}, Python {machine.python}, {versions}
+{machine_lines(results)}
 - {records:,} counted records a run after {lead:,} that warm up; the sink moves {lead:,} in a transaction
-- Heap of every JVM that is compared: {conditions["heap"]}
-- Load averages just before: {conditions["load before"]}
 
 ![Rates by peer, and where a transaction's time goes]({name}.png)
 """
@@ -102,8 +108,8 @@ def _throughput(results: Results) -> str:
             rows.append(
                 [
                     f"`{peer.name}` {peer.what}",
-                    _spread(rate(found), ",.0f"),
-                    _spread(cpu_per_million(found), ".2f"),
+                    spread_text(rate(found), ",.0f"),
+                    spread_text(cpu_per_million(found), ".2f"),
                     *(f"{part:.2f}" if part else "" for part in parts),
                     f"{broker_per_million(found).median:.2f}",
                     *(f"{size / 2**20:,.0f}" if size else "" for size in sizes),
@@ -114,7 +120,7 @@ def _throughput(results: Results) -> str:
     heads += [f"{name}, MB" for name in names]
     rounds = max((run.round for run in results.runs), default=0)
     said = f"Median of {rounds} rounds (least to most); memory is the highest of all."
-    return f"## Throughput\n\n{said}\n\n{_table(heads, rows)}"
+    return f"## Throughput\n\n{said}\n\n{table(heads, rows)}"
 
 
 def _targets(results: Results) -> str:
@@ -132,7 +138,7 @@ def _targets(results: Results) -> str:
                     "yes" if target.reached else "**no**",
                 ]
             )
-    return f"## Against what was to be reached\n\n{_table(['figure', 'wanted', 'measured', 'reached'], rows)}"
+    return f"## Against what was to be reached\n\n{table(['figure', 'wanted', 'measured', 'reached'], rows)}"
 
 
 def _phases(results: Results) -> str:
@@ -151,7 +157,7 @@ def _phases(results: Results) -> str:
         f"## Time by phase\n\nSeconds of a transaction of {lead:,} records, medians over all counted ones.\n"
         "`plan`: since the transaction before ended (look at the log, plan). `begin`: plan written, Hudi\n"
         "instant begun. `write`: STARTED to PREPARED. `commit`: to COMMITTED. `settle`: to AFTER.\n\n"
-        + _table(heads, rows)
+        + table(heads, rows)
     )
 
 
@@ -162,8 +168,8 @@ def _in_flight(results: Results) -> str:
     rows = [
         [
             f"{each.seconds:.1f}",
-            _spread(each.one, ",.0f"),
-            _spread(each.two, ",.0f"),
+            spread_text(each.one, ",.0f"),
+            spread_text(each.two, ",.0f"),
             f"{100 * each.ratio - 100:+.0f} %",
         ]
         for each in found
@@ -173,7 +179,7 @@ def _in_flight(results: Results) -> str:
     return (
         "## Two transactions in flight\n\n`transactions.in.flight=2`: the next one is written while the one before it"
         " commits. The gain\ncannot be more than the time outside the write phase: of transactions that take"
-        f" {INTERVAL_SECONDS:g} s, {most:.1f} %.\n\n{_table(heads, rows)}"
+        f" {INTERVAL_SECONDS:g} s, {most:.1f} %.\n\n{table(heads, rows)}"
     )
 
 
@@ -184,7 +190,7 @@ def _end_to_end(results: Results) -> str:
             seconds = median_of(runs, lambda run: run.details["end_to_end_seconds"])
             records = runs[0].details["end_to_end_records"]
             rows.append([f"`{peer}`", f"{records:,.0f}", f"{seconds:.1f}", f"{records / seconds:,.0f}"])
-    return f"## End to end, cold\n\n{_table(['peer', 'records', 'seconds', 'records/s'], rows)}" if rows else ""
+    return f"## End to end, cold\n\n{table(['peer', 'records', 'seconds', 'records/s'], rows)}" if rows else ""
 
 
 def _freshness(results: Results) -> str:
@@ -200,7 +206,7 @@ def _freshness(results: Results) -> str:
         f"## Freshness at a trickle\n\n{results.freshness[0].rate:,.0f} records/s for a minute,"
         " `transaction.interval.ms=1000`, one worker. From the moment a record\nis handed to the producer to"
         " the completion of the commit whose checkpoint covers it, by the\ntable's timeline."
-        " Phases are medians in seconds.\n\n" + _table(heads, rows)
+        " Phases are medians in seconds.\n\n" + table(heads, rows)
     )
 
 
@@ -213,7 +219,7 @@ def _left_out(results: Results) -> str:
     return "## Not run\n\n" + "\n".join(lines) + "\n" if lines else ""
 
 
-def _spread(spread: Spread, form: str) -> str:
+def spread_text(spread: Spread, form: str) -> str:
     if spread.least == spread.most:
         return f"**{spread.median:{form}}**"
     return f"**{spread.median:{form}}** ({spread.least:{form}} to {spread.most:{form}})"

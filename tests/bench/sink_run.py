@@ -1,8 +1,8 @@
 """Runs the sink itself over the filled topic, as real worker processes.
 
 The clock runs from the moment the first counted transaction was opened to the moment the last one was
-COMMITTED. The first transaction, which takes the lead of the topic or a part of it, is what the other peers have as
-their warm-up; where two are in flight it is counted, cold as it is, for no moment parts it from the second.
+COMMITTED. The first transactions, which take the lead of the topic or a part of it, are what the other peers have as
+their warm-up; where two are in flight they are counted, cold as they are, for no moment parts them from the next.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ JOIN_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """`workers` processes of `cores` cores each. `parts`: into how many transactions the lead is divided."""
+    """`workers` processes of `cores` cores each. `parts`: into how many a transaction is divided."""
 
     workers: int
     cores: int
@@ -36,7 +36,7 @@ class Variant:
 
 
 def run(lab: Lab, peer: str, number: int, variant: Variant) -> Run:
-    each = lab.load.lead // PARTITIONS // variant.parts
+    each = lab.load.transaction // PARTITIONS // variant.parts
     settings = {
         "flush.size": each,
         "slice.records": each,
@@ -56,7 +56,8 @@ def run(lab: Lab, peer: str, number: int, variant: Variant) -> Run:
     moved = sum(summary.records for summary in summaries)
     if moved != lab.load.total:
         raise Unavailable(f"peer {peer} moved {moved} records, not {lab.load.total}")
-    counted = summaries if variant.settings == TWO_IN_FLIGHT else summaries[1:]
+    skipped = 0 if variant.settings == TWO_IN_FLIGHT else lab.load.lead // lab.load.transaction
+    counted = summaries[skipped:]
     window = Window(
         counted[0].times[Phase.PLANNED.value],
         counted[-1].times[Phase.COMMITTED.value],
@@ -65,4 +66,4 @@ def run(lab: Lab, peer: str, number: int, variant: Variant) -> Run:
     cold = summaries[-1].times[Phase.COMMITTED.value] - summaries[0].times[Phase.PLANNED.value]
     shutil.rmtree(fleet.table)
     details = {"end_to_end_seconds": cold, "end_to_end_records": float(moved)}
-    return measured(peer, number, window, (own, broker), phases(summaries)[1:], details)
+    return measured(peer, number, window, (own, broker), phases(summaries)[max(skipped, 1) :], details)

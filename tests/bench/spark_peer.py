@@ -12,55 +12,29 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
-from enum import Enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
 
 from sink.local.packages import java_binary, spark_jars
-from tests.bench.orders import DDL, ends
+from tests.bench.orders import ends
+from tests.bench.spark_plan import Plan
 
-FETCH = {"kafka.max.poll.records": "10000", "kafka.max.partition.fetch.bytes": str(16 << 20)}
-TABLE = "orders"
-_DOCUMENTED = {
-    "hoodie.table.name": TABLE,
-    "hoodie.datasource.write.table.name": TABLE,
-    "hoodie.datasource.write.recordkey.field": "id",
-    "hoodie.table.ordering.fields": "ts",
-    "hoodie.upsert.shuffle.parallelism": "2",
-    "hoodie.insert.shuffle.parallelism": "2",
-}
-"""https://hudi.apache.org/docs/writing_tables_streaming_writes, but not partitioned, as no peer is."""
-_BULK = {**_DOCUMENTED, "hoodie.datasource.write.operation": "bulk_insert"}
-HUDI: Mapping[str, Mapping[str, str]] = {
-    "upsert": {**_DOCUMENTED, "hoodie.datasource.write.operation": "upsert"},
-    "bulk": _BULK,
-    "tuned": {
-        **_BULK,
-        "hoodie.bulkinsert.sort.mode": "NONE",
-        "hoodie.parquet.compression.codec": "zstd",
-        "hoodie.embed.timeline.server": "false",
-        "hoodie.write.markers.type": "DIRECT",
-        "hoodie.clean.automatic": "false",
-        "hoodie.archive.automatic": "false",
-    },
-}
+FRAME_BYTES = 5
+"""What Confluent's serializers put before a value."""
 
 
-class Kind(Enum):
-    PARQUET = "parquet"
-    UPSERT = "upsert"
-    BULK = "bulk"
-    TUNED = "tuned"
-
-
-def session(kind: Kind, cores: int, heap: str) -> SparkSession:
+def session(plan: Plan, cores: int, heap: str) -> SparkSession:
     os.environ.setdefault("JAVA_HOME", str(java_binary().resolve().parent.parent))
     builder = (
         SparkSession.builder.master(f"local[{cores}]")
-        .appName(f"bench-{kind.value}")
+        .appName("bench")
         .config("spark.jars", ",".join(map(str, spark_jars())))
         .config("spark.driver.memory", heap)
         .config("spark.driver.bindAddress", "127.0.0.1")
@@ -69,7 +43,7 @@ def session(kind: Kind, cores: int, heap: str) -> SparkSession:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
     )
-    if kind is not Kind.PARQUET:
+    if plan.hudi is not None:
         builder = (
             builder.config("spark.serializer", "org.apache.spark.serializer.KryoSerializer")
             .config("spark.kryo.registrator", "org.apache.spark.HoodieSparkKryoRegistrar")
@@ -81,15 +55,24 @@ def session(kind: Kind, cores: int, heap: str) -> SparkSession:
     return spark
 
 
+@dataclass(frozen=True)
+class Batch:
+    """Wall-clock seconds between which so many records were moved."""
+
+    started: float
+    ended: float
+    records: int
+
+
 class Peer:
-    def __init__(self, kind: Kind, spark: SparkSession, bootstrap: str, topic: str, place: Path) -> None:
-        self._kind = kind
+    def __init__(self, plan: Plan, spark: SparkSession, bootstrap: str, topic: str, place: Path) -> None:
+        self._plan = plan
         self._spark = spark
-        self._source = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+        self._source = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, **plan.source}
         self._topic = topic
         self._place = place
 
-    def run(self, name: str, starts: Mapping[int, int]) -> None:
+    def run(self, name: str, starts: Mapping[int, int]) -> Sequence[Batch]:
         """From `starts` to the end of the topic, into a directory of that name."""
         source = {
             **self._source,
@@ -97,57 +80,67 @@ class Peer:
         }
         target = self._place / name
         shutil.rmtree(target, ignore_errors=True)
-        if self._kind is Kind.PARQUET:
+        if self._plan.hudi is None:
+            started = time.time()
             rows = self._spark.read.format("kafka").options(**source).load()
-            columns(rows).write.option("compression", "zstd").parquet(str(target / "table"))
-            return
-        if self._kind is Kind.TUNED:
-            source |= FETCH
+            columns(rows, self._plan).write.option("compression", "zstd").parquet(str(target / "table"))
+            return [Batch(started, time.time(), self.count(name))]
         rows = self._spark.readStream.format("kafka").options(**source).load()
+        started = time.time()
         query = (
-            columns(rows)
+            columns(rows, self._plan)
             .writeStream.format("hudi")
-            .options(**HUDI[self._kind.value])
+            .options(**self._plan.hudi)
             .outputMode("append")
             .option("checkpointLocation", str(target / "checkpoint"))
             .trigger(availableNow=True)
             .start(str(target / "table"))
         )
         query.awaitTermination()
+        return batches_of(query.recentProgress, started, sum(starts.values()))
 
     def count(self, name: str) -> int:
-        rows = self._spark.read.format("parquet" if self._kind is Kind.PARQUET else "hudi")
+        rows = self._spark.read.format("parquet" if self._plan.hudi is None else "hudi")
         return rows.load(str(self._place / name / "table")).count()
 
 
-def columns(rows: DataFrame) -> DataFrame:
+def batches_of(progress: Iterable[Mapping[str, Any]], started: float, offset: int) -> Sequence[Batch]:
+    """The first one began with the query, at `started`, behind `offset` records of the topic."""
+    found = []
+    for each in progress:
+        end = sum(next(iter(each["sources"][0]["endOffset"].values())).values())
+        if end > offset:
+            began = datetime.fromisoformat(each["timestamp"].replace("Z", "+00:00")).timestamp()
+            ended = began + each["durationMs"]["triggerExecution"] / 1000
+            found.append(Batch(began if found else started, ended, end - offset))
+            offset = end
+    return found
+
+
+def columns(rows: DataFrame, plan: Plan) -> DataFrame:
     """What the sink's table has: the value's columns, and where they come from."""
-    parsed = rows.select(
-        F.from_json(F.col("value").cast("string"), DDL).alias("v"),
-        "topic",
-        "partition",
-        "offset",
-        "timestamp",
-    )
+    if plan.avro:
+        value = from_avro(F.expr(f"substring(value, {FRAME_BYTES + 1})"), plan.avro)
+    else:
+        value = F.from_json(F.col("value").cast("string"), plan.ddl)
+    parsed = rows.select(value.alias("v"), "topic", "partition", "offset", "timestamp")
     kafka = [F.col(name).alias(f"_kafka_{name}") for name in ("topic", "partition", "offset", "timestamp")]
     return parsed.select("v.*", *kafka)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name in ("kind", "bootstrap", "topic", "place", "result", "heap"):
+    for name in ("plan", "bootstrap", "topic", "place", "result", "heap"):
         parser.add_argument(f"--{name}", required=True)
     for name in ("skip", "warm", "cores"):
         parser.add_argument(f"--{name}", required=True, type=int)
     chosen = parser.parse_args()
-    kind = Kind(chosen.kind)
-    peer = Peer(kind, session(kind, chosen.cores, chosen.heap), chosen.bootstrap, chosen.topic, Path(chosen.place))
+    plan = Plan.of(chosen.plan)
+    peer = Peer(plan, session(plan, chosen.cores, chosen.heap), chosen.bootstrap, chosen.topic, Path(chosen.place))
     there = ends(chosen.bootstrap, chosen.topic)
     peer.run("warm", {p: end - chosen.warm // len(there) for p, end in there.items()})
-    started = time.time()
-    peer.run("counted", dict.fromkeys(there, chosen.skip // len(there)))
-    ended = time.time()
-    found = {"started": started, "ended": ended, "records": peer.count("counted")}
+    batches = peer.run("counted", dict.fromkeys(there, chosen.skip // len(there)))
+    found = {"batches": [asdict(each) for each in batches], "rows": peer.count("counted")}
     Path(chosen.result).write_text(json.dumps(found))
 
 

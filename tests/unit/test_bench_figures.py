@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
 from coordination.tree import Summary
+from tests.bench import data_report
 from tests.bench.figures import Spread, gains, outside_write, phase_seconds, rate, targets
 from tests.bench.fleet import phases
 from tests.bench.report import render
 from tests.bench.results import Freshness, Machine, Results, Run
 from tests.bench.sampler import Reading, Role, Sampler
+from tests.bench.spark_peer import Batch, batches_of
 
 MACHINE = Machine(2, (0, 1), 2**34, "cpu", "system", "3.11", "Java 17", {"pyspark": "3.5.7"})
 CONDITIONS = {"records": "8", "lead": "4", "heap": "2g", "load before": "0 0 0"}
@@ -86,6 +89,25 @@ def test_a_window_counts_the_cpu_of_processes_that_have_ended() -> None:
     usage = sampler.usage(0.0, 2.0)
     assert usage.cpu == pytest.approx({Role.JVM: 2.0, Role.PYTHON: 0.0, Role.SPARK_PYTHON: 1.0})
     assert usage.peak == {Role.JVM: 300, Role.SPARK_PYTHON: 50}
+
+
+def test_a_pair_is_compared_by_its_medians_and_what_was_not_run_is_said() -> None:
+    runs = [a_run("avro-sink", 1.0), a_run("avro-spark", 1.1), a_run("partitions-sink", 1.0)]
+    text = data_report.render(results(*runs))
+    assert "| `avro` | at least 1.2 times | 1.10 times | **no** |" in text
+    assert "| `partitions` | at least 1 times | not run |  |" in text
+
+
+def test_a_trigger_that_moved_nothing_is_no_batch_and_the_first_begins_with_its_query() -> None:
+    def progress(second: int, end: int) -> dict[str, object]:
+        sources = [{"endOffset": {"t": {"0": end, "1": end}}}]
+        return {"timestamp": f"2026-01-01T00:00:{second:02}.000Z", "durationMs": {"triggerExecution": 500}} | {
+            "sources": sources
+        }
+
+    zero = datetime(2026, 1, 1, tzinfo=timezone.utc).timestamp()
+    found = batches_of([progress(2, 10), progress(3, 10), progress(4, 25)], zero, 4)
+    assert found == [Batch(zero, zero + 2.5, 16), Batch(zero + 4, zero + 4.5, 30)]
 
 
 def test_results_come_back_from_their_file(tmp_path: Path) -> None:

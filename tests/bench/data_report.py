@@ -1,0 +1,75 @@
+"""`docs/benchmarks-data.md`, made from results: no figure in its tables was typed by a person."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tests.bench.data_pairs import PAIRS, Pair
+from tests.bench.figures import by_peer, cpu_per_million, peak, rate
+from tests.bench.report import machine_lines, spread_text, table
+from tests.bench.results import Results, Run
+from tests.bench.sampler import Role
+
+METHOD = """\
+- The sink with one worker, and plain Spark: a stream of Structured Streaming into Hudi with the sink's settings for the
+  table (codec, index, ordering, table type; no cleaning, no compaction), unless the pair says otherwise. Both have two
+  cores and the same heap, and take turns, never two at a time; the broker's work comes out of the same cores.
+- **The clock** does not count the start of a process. The sink: from the opening of the first counted transaction to
+  the `COMMITTED` of the last. Spark, after a warm-up of a million records into another table: from the start of the
+  query, or of its first counted trigger, to the end of its last.
+- **Upserts**: both take 5,000,000 keys first, in transactions of 1,000,000 records, which are not counted; then two
+  such transactions of changes to keys drawn evenly, so that each touches every file.
+- **5,000 partitions**: a transaction of 1,000,000 records makes a file in each of them.
+- CPU is that of the whole process tree, memory the highest resident size of the JVMs seen in the window."""
+
+
+def render(results: Results) -> str:
+    runs = by_peer(results)
+    rows = [row for pair in PAIRS for row in _rows(pair, runs.get(pair.sink, []), runs.get(pair.spark, []))]
+    heads = ["pair", "", "records/s", "CPU s per million", "JVM, MB"]
+    rounds = max((run.round for run in results.runs), default=0)
+    failed = "".join(f"- Failed: {each}\n" for each in results.failed)
+    return f"""\
+# Benchmarks: Avro, upserts, many partitions
+
+Written by `python -m tests.bench.data`: do not edit. Begun {results.began}.
+Every run, as data: [benchmarks-data.json](benchmarks-data.json). The sink beside other things that one would use for
+JSON that is only appended: [benchmarks](benchmarks.md).
+
+{machine_lines(results)}
+
+## How it is measured
+
+{METHOD}
+
+## Rates
+
+Median of {rounds} rounds (least to most).
+
+{table(heads, rows)}
+{failed}
+## Against what was to be reached
+
+{table(["pair", "wanted", "measured", "reached"], [_target(pair, runs) for pair in PAIRS])}"""
+
+
+def _rows(pair: Pair, sink: Sequence[Run], spark: Sequence[Run]) -> list[list[str]]:
+    return [
+        [
+            f"`{pair.name}` {pair.what}" if who == "sink" else "",
+            who,
+            spread_text(rate(found), ",.0f"),
+            spread_text(cpu_per_million(found), ".2f"),
+            f"{peak(found, Role.JVM) / 2**20:,.0f}",
+        ]
+        for who, found in (("sink", sink), ("Spark", spark))
+        if found
+    ]
+
+
+def _target(pair: Pair, runs: Mapping[str, list[Run]]) -> list[str]:
+    wanted = f"at least {pair.wanted:g} times"
+    if not (runs.get(pair.sink) and runs.get(pair.spark)):
+        return [f"`{pair.name}`", wanted, "not run", ""]
+    ratio = rate(runs[pair.sink]).median / rate(runs[pair.spark]).median
+    return [f"`{pair.name}`", wanted, f"{ratio:.2f} times", "yes" if ratio >= pair.wanted else "**no**"]

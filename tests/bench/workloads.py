@@ -1,0 +1,73 @@
+"""What the topics of the benchmark hold, besides the orders of `tests.bench.orders`.
+
+Guarantee: equal counts give equal bytes, evenly spread. The numbers of a topic rise from 0, and record `number` goes to
+partition `number % PARTITIONS`; so does every change of a key.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+from dataclasses import dataclass
+from io import BytesIO
+
+import fastavro
+
+from tests.bench.orders import DDL, PARTITIONS, Record, event
+
+KEYS = 5_000_000
+REGIONS = 5_000
+SCHEMA_ID = 1
+"""The registry is new in every run, so that the first schema has this id."""
+AVRO = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "user", "type": "long"},
+        {"name": "event", "type": "string"},
+        {"name": "amount", "type": "double"},
+        {"name": "ts", "type": "long"},
+        {"name": "url", "type": "string"},
+    ],
+}
+_FRAME = struct.pack(">bI", 0, SCHEMA_ID)
+_PARSED = fastavro.parse_schema(AVRO)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """`name` is that of its topic. `registered`: its schema stands in a registry."""
+
+    name: str
+    record: Record
+    ddl: str = DDL
+    registered: bool = False
+
+
+def avro_order(number: int, chance: random.Random) -> tuple[bytes, bytes]:
+    """An order in Avro behind the header of Confluent's serializers."""
+    found = event(number, chance)
+    stream = BytesIO()
+    stream.write(_FRAME)
+    fastavro.schemaless_writer(stream, _PARSED, found)
+    return str(found["user"]).encode(), stream.getvalue()
+
+
+def change(number: int, chance: random.Random) -> tuple[bytes, bytes]:
+    """The first `KEYS` make a row each; every one after that changes one of them, drawn evenly."""
+    key = number if number < KEYS else PARTITIONS * chance.randrange(KEYS // PARTITIONS) + number % PARTITIONS
+    found = {**event(number, chance), "id": key}
+    return str(key).encode(), json.dumps(found).encode()
+
+
+def regional_order(number: int, chance: random.Random) -> tuple[bytes, bytes]:
+    """An order from one of `REGIONS` regions, drawn evenly."""
+    found = {**event(number, chance), "region": f"region-{chance.randrange(REGIONS)}"}
+    return str(found["user"]).encode(), json.dumps(found).encode()
+
+
+AVRO_ORDERS = Workload("avro", avro_order, registered=True)
+CHANGES = Workload("changes", change)
+REGIONAL = Workload("regional", regional_order, f"{DDL}, region STRING")
