@@ -1,7 +1,8 @@
 """Named places where a test can make a worker die, stop or wait; nothing at all unless the environment asks.
 
 `SINK_FAILPOINTS` is a comma-separated list of `<point>=<action>`, `SINK_FAILPOINTS_DIR` a directory in which each
-point leaves a file when it fires; a point fires once for all processes that share the directory. Points are
+point leaves a file when it fires; a point fires once for all processes that share the directory. A process that runs
+is asked by a file there, `<point>.armed`, that holds its id and an action. Points are
 `<request>.before` and `<request>.after`, for instance `Complete.before`, or `Write:PREPARED.after`;
 `Complete.published`, when the bad records are in the errors table, and
 `Complete.guarded`, inside the table lock, behind the checks and right before the commit; of a replay of bad records
@@ -25,15 +26,17 @@ from coordination.messages import Operation
 
 VARIABLE = "SINK_FAILPOINTS"
 DIRECTORY = "SINK_FAILPOINTS_DIR"
+ARMED = ".armed"
 _POLL_SECONDS = 0.02
 
 
 class Failpoints:
     """The points that this process was asked to fire at."""
 
-    def __init__(self, actions: Mapping[str, str], directory: Path) -> None:
+    def __init__(self, actions: Mapping[str, str], directory: Path | None) -> None:
         self._actions = actions
         self._directory = directory
+        """None: nobody will ever ask."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Failpoints:
@@ -42,25 +45,46 @@ class Failpoints:
         unknown = sorted(set(actions.values()) - set(_ACTIONS))
         if unknown:
             raise ConfigError(f"{VARIABLE}: no action {', '.join(unknown)}; there are {', '.join(_ACTIONS)}")
-        return cls(actions, Path(environ.get(DIRECTORY, ".")))
+        directory = environ.get(DIRECTORY, "." if actions else "")
+        return cls(actions, Path(directory) if directory else None)
 
     def reach(self, operation: Operation, side: str) -> None:
         """`side` is `before` or `after` the operation's effect."""
-        if self._actions:
+        if self._directory is not None:
             purpose = getattr(operation, "purpose", "")
             self.at(f"{type(operation).__name__}{':' if purpose else ''}{purpose}.{side}")
 
     def at(self, point: str) -> None:
-        action = self._actions.get(point)
-        if action is not None and self._claim(point):
+        if self._directory is None:
+            return
+        action = self._actions.get(point) or _armed(self._directory / f"{point}{ARMED}")
+        if action is not None and _claimed(self._directory / point):
             _ACTIONS[action](self._directory / f"{point}.go")
 
-    def _claim(self, point: str) -> bool:
-        try:
-            (self._directory / point).touch(exist_ok=False)
-        except FileExistsError:
-            return False
-        return True
+
+def arm(directory: Path, point: str, action: str, process: int) -> None:
+    """Asks a process that runs; also for a point that has fired before."""
+    part = directory / f"{point}.part"
+    part.write_text(f"{process} {action}")
+    for left in (point, f"{point}.go"):
+        (directory / left).unlink(missing_ok=True)
+    part.rename(directory / f"{point}{ARMED}")
+
+
+def _armed(file: Path) -> str | None:
+    try:
+        process, action = file.read_text().split()
+    except FileNotFoundError:
+        return None
+    return action if int(process) == os.getpid() else None
+
+
+def _claimed(file: Path) -> bool:
+    try:
+        file.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
 
 
 def _kill(_: Path) -> None:

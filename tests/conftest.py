@@ -12,6 +12,7 @@ import os
 import signal
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -95,11 +96,17 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer | Ad
 @pytest.fixture
 def chroot(zookeeper: ZooKeeperServer | Address) -> Iterator[str]:
     """`host:port/path` of an empty tree of the test's own, removed afterwards."""
+    with a_chroot(zookeeper.address) as root:
+        yield root
+
+
+@contextmanager
+def a_chroot(address: str) -> Iterator[str]:
     root = f"/test-{uuid.uuid4().hex[:12]}"
-    client = KazooClient(hosts=zookeeper.address)
+    client = KazooClient(hosts=address)
     client.start()
     client.create(root)
-    yield f"{zookeeper.address}{root}"
+    yield f"{address}{root}"
     client.delete(root, recursive=True)
     client.stop()
     client.close()
@@ -108,7 +115,13 @@ def chroot(zookeeper: ZooKeeperServer | Address) -> Iterator[str]:
 @pytest.fixture
 def topic(kafka: KafkaServer | Address) -> Iterator[TopicFactory]:
     """Makes a topic and gives its name: `topic(partitions=3, config={"cleanup.policy": "compact"})`."""
-    admin = AdminClient({"bootstrap.servers": kafka.address, "log_level": 3})
+    with topics(kafka.address) as make:
+        yield make
+
+
+@contextmanager
+def topics(address: str) -> Iterator[TopicFactory]:
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 3})
     made: list[str] = []
 
     def make(partitions: int = 1, name: str = "", config: Mapping[str, str] | None = None) -> str:

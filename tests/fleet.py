@@ -20,7 +20,7 @@ from coordination.model import Phase, TopicPartition
 from coordination.tree import KeeperView, Transaction
 from sink.audit import TopicAccess, audit
 from sink.audit.report import Report
-from sink.failpoints import DIRECTORY, VARIABLE
+from sink.failpoints import DIRECTORY, VARIABLE, arm
 from sink.local.servers import WorkerProcess
 from tests.waiting import eventually
 
@@ -77,10 +77,17 @@ class Fleet:
         worker = WorkerProcess(config, self.directory / f"{name}.log", environment, name)
         worker.start()
         self.workers[name] = worker
-        point, _, action = failpoint.partition("=")
+        self._expect(*failpoint.partition("=")[::2], worker)
+        return worker
+
+    def arm(self, name: str, point: str, action: str) -> None:
+        """As `start` with a failpoint, for a worker that runs."""
+        arm(self.points, point, action, self.workers[name].pid)
+        self._expect(point, action, self.workers[name])
+
+    def _expect(self, point: str, action: str, worker: WorkerProcess) -> None:
         if action == "kill":
             self.dying[point] = worker
-        return worker
 
     def close(self) -> None:
         for worker in self.workers.values():
@@ -125,8 +132,9 @@ class Fleet:
         if point in self.dying:
             eventually(f"who is killed at {point} is dead", lambda: not self.dying[point].running, seconds, self.logs)
 
-    def wait_for_log(self, worker: str, text: str, seconds: float = PATIENCE) -> None:
-        eventually(f"{worker} logged {text!r}", lambda: text in self.log(worker), seconds, self.logs)
+    def wait_for_log(self, worker: str, text: str, since: int = 0, seconds: float = PATIENCE) -> None:
+        """`since`: how long the log was before."""
+        eventually(f"{worker} logged {text!r}", lambda: text in self.log(worker)[since:], seconds, self.logs)
 
     def let_go(self, point: str) -> None:
         (self.points / f"{point}.go").touch()

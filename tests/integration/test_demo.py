@@ -141,8 +141,8 @@ def test_everything_lands_though_the_coordinator_is_killed_and_what_is_kept_can_
     "moment",
     [
         pytest.param("starting ZooKeeper and Kafka", marks=pytest.mark.thorough),
-        pytest.param("starting 3 workers", marks=pytest.mark.thorough),
-        "SIGKILL to the coordinator",
+        "starting 3 workers",
+        pytest.param("SIGKILL to the coordinator", marks=pytest.mark.thorough),
     ],
 )
 def test_ctrl_c_leaves_no_process_behind(demo, moment: str) -> None:

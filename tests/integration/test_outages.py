@@ -29,12 +29,23 @@ def land_more(it: Fleet, landed: int, more: int = 3000) -> None:
     it.assert_exactly_once(landed + more)
 
 
-def test_an_emptied_zookeeper_is_rebuilt_from_the_timeline(fleet: MakeFleet, tmp_path) -> None:
+def test_zookeeper_gone_for_longer_than_the_session_and_the_heartbeat_or_emptied_is_rebuilt_from_the_timeline(
+    fleet: MakeFleet, tmp_path
+) -> None:
     with ZooKeeperServer(tmp_path / "zookeeper") as server:
-        it = fleet(zookeeper=server.address)
-        it.start("w1")
-        it.start("w2")
+        it = fleet(zookeeper=server.address, **QUICK_HEARTBEAT)
+        it.start("w1", "Complete.before=wait")
+        it.wait_fired("Complete.before")
+        prepared = transaction_in(it.wait("PREPARED", in_phase(Phase.PREPARED)), Phase.PREPARED)
+        server.stop()
+        it.let_go("Complete.before")
+        it.wait_for_log("w1", "session.lost")
+        server.start()
         before = it.wait_landed(ENDS)
+        assert prepared.header.instant in [s.instant for s in before.ledger.history if s.outcome == "COMMITTED"]
+
+        it.start("w2")
+        it.wait("both are members", lambda v: len(v.members) == 2)
         server.empty()
         it.reconnect()
         after = it.wait("the tree is there again", lambda v: v.info is not None and v.epoch > 0)
@@ -68,23 +79,6 @@ def test_content_put_back_by_hand_is_never_believed_and_can_be_forgotten(fleet: 
     assert cli.main(["reset", "--forget", "--yes", "--config", str(it.directory / "w1.yaml")]) == 0
     it.start("w1")
     land_more(it, RECORDS + 6000)
-
-
-def test_zookeeper_gone_for_longer_than_the_session_and_the_heartbeat(fleet: MakeFleet, tmp_path) -> None:
-    with ZooKeeperServer(tmp_path / "zookeeper") as server:
-        it = fleet(zookeeper=server.address, **QUICK_HEARTBEAT)
-        it.start("w1", "Complete.before=wait")
-        it.wait_fired("Complete.before")
-        prepared = transaction_in(it.wait("PREPARED", in_phase(Phase.PREPARED)), Phase.PREPARED)
-        server.stop()
-        it.let_go("Complete.before")
-        it.wait_for_log("w1", "session.lost")
-        server.start()
-        it.wait_landed(ENDS)
-        instants = [s.instant for s in it.view().ledger.history if s.outcome == "COMMITTED"]
-        assert prepared.header.instant in instants
-        land_more(it, RECORDS)
-        it.close()
 
 
 def test_kafka_gone_halts_nothing_but_a_log_that_lost_its_end_does(fleet: MakeFleet, tmp_path) -> None:

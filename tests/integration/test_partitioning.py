@@ -125,7 +125,7 @@ def expected_texts(landing: Landing, count: int) -> dict[int, str | None]:
 
 
 MORE = pytest.mark.thorough
-CASES = [pytest.param("arrow", TIMES[0], id="arrow-hourly"), pytest.param("hudi", TIMES[1], id="hudi-days")]
+CASES = [pytest.param("arrow", TIMES[0], id="arrow-hourly"), pytest.param("hudi", TIMES[1], id="hudi-days", marks=MORE)]
 CASES += [pytest.param("arrow", TIMES[at], id=f"arrow-{at}", marks=MORE) for at in (1, 2, 3, 4)]
 
 

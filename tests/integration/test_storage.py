@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.disk import FullDisk, ReadOnlyDisk, mount_small, unmount
-from tests.fleet import produce
+from tests.fleet import Fleet, produce
 from tests.integration.conftest import PARTITIONS, RECORDS, MakeFleet
 from tests.waiting import eventually
 
@@ -28,20 +29,24 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     unmount(place)
 
 
-@pytest.mark.parametrize("trouble", [FullDisk, ReadOnlyDisk])
-def test_storage_that_refuses_writes_for_a_while_loses_nothing(
-    fleet: MakeFleet, disk: Path, trouble: Callable[[Path], FullDisk | ReadOnlyDisk]
-) -> None:
+def test_storage_that_refuses_writes_for_a_while_loses_nothing(fleet: MakeFleet, disk: Path) -> None:
     it = fleet(**{"target.base.path": str(disk / "table")})
     it.table = disk / "table"
     it.start("w1")
     it.start("w2")
     it.wait_landed(ENDS)
-    refusing = trouble(disk)
-    refusing.begin()
-    produce(it.kafka, it.topic, 3000, PARTITIONS, first=RECORDS)
-    eventually("a worker was refused", lambda: any(refusing.error in it.log(name) for name in it.workers), 120, it.logs)
-    refusing.end()
-    it.wait_landed({p: end + 1000 for p, end in ENDS.items()})
-    assert it.view().halt is None
-    it.assert_exactly_once(RECORDS + 3000)
+    landed = RECORDS
+    for trouble in (FullDisk(disk), ReadOnlyDisk(disk)):
+        logged = {name: len(it.log(name)) for name in it.workers}
+        trouble.begin()
+        produce(it.kafka, it.topic, 3000, PARTITIONS, first=landed)
+        landed += 3000
+        eventually("a worker was refused", partial(_refused, it, trouble.error, logged), 120, it.logs)
+        trouble.end()
+        it.wait_landed(dict.fromkeys(range(PARTITIONS), landed // PARTITIONS))
+        assert it.view().halt is None
+        it.assert_exactly_once(landed)
+
+
+def _refused(it: Fleet, error: str, since: Mapping[str, int]) -> bool:
+    return any(error in it.log(name)[length:] for name, length in since.items())

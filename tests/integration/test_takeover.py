@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from coordination.model import Phase
-from sink.local.servers import Part
-from tests.fleet import in_phase, produce, transaction_in
+from sink.local.servers import Part, WorkerProcess
+from tests.conftest import a_chroot, topics
+from tests.fleet import Fleet, in_phase, produce, transaction_in
 from tests.integration.conftest import PARTITIONS, RECORDS, MakeFleet
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
+DEADLINE_MS = 15_000
+MORE = 3000
 ENDS = dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS)
 UNDECIDED = ("Write:open a transaction.after", "Begin.after", "Write:STARTED.after", "Write:PREPARED.before")
 """Moments before a transaction's outcome is decided."""
@@ -20,20 +26,62 @@ PREPARED = "Write:PREPARED.after"
 COMPLETED = "Complete.after"
 
 
-def test_a_participant_killed_while_writing_costs_one_attempt(fleet: MakeFleet) -> None:
-    it = fleet()
-    it.start("w1")
-    it.coordinator()
-    victim = it.start("w2", "WriteSlices.before=wait")
-    it.wait("both are members", lambda view: len(view.members) == 2)
-    produce(it.kafka, it.topic, 3000, PARTITIONS, first=RECORDS)
-    it.wait_fired("WriteSlices.before")
-    before = it.view()
-    victim.kill()
-    view = it.wait_landed({p: end + 1000 for p, end in ENDS.items()})
-    aborted = [s for s in view.ledger.history if s.outcome == "ABORTED"]
-    assert any("left the fleet" in s.reason for s in aborted), (before, view.ledger)
-    it.assert_exactly_once(RECORDS + 3000)
+@dataclass
+class Pair:
+    """Two workers that several tests share: each finds both alive, and everything landed."""
+
+    fleet: Fleet
+    records: int = 0
+
+    def make_whole(self) -> None:
+        for name in ("w1", "w2"):
+            if name not in self.fleet.workers or not self.fleet.workers[name].running:
+                self.fleet.start(name)
+        self.fleet.wait("both are members", lambda view: {m.worker for m in view.members} == {"w1", "w2"})
+        self.fleet.coordinator()
+        self.land()
+
+    def produce(self) -> None:
+        produce(self.fleet.kafka, self.fleet.topic, MORE, PARTITIONS, first=self.records)
+        self.records += MORE
+
+    def wait_landed(self) -> None:
+        self.fleet.wait_landed(dict.fromkeys(range(PARTITIONS), self.records // PARTITIONS))
+
+    def land(self) -> None:
+        self.produce()
+        self.wait_landed()
+
+    def leader(self) -> WorkerProcess:
+        return self.fleet.coordinator()
+
+    def other(self) -> WorkerProcess:
+        leader = self.leader()
+        return next(worker for worker in self.fleet.workers.values() if worker is not leader)
+
+    def incarnation(self, worker: WorkerProcess) -> str:
+        return next(m.incarnation for m in self.fleet.view().members if m.worker == worker.name)
+
+    def reasons(self, since: int) -> list[str]:
+        """Why transactions were aborted after that number."""
+        return [s.reason for s in self.fleet.view().ledger.history if s.number > since and s.outcome == "ABORTED"]
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory, zookeeper, kafka) -> Iterator[Pair]:
+    directory: Path = tmp_path_factory.mktemp("standing")
+    with a_chroot(zookeeper.address) as chroot, topics(kafka.address) as topic:
+        settings = {"coordinator.writestatus.timeout": DEADLINE_MS}
+        fleet = Fleet(directory, chroot, kafka.address, topic(partitions=PARTITIONS), settings)
+        yield Pair(fleet)
+        fleet.close()
+
+
+@pytest.fixture
+def pair(standing: Pair) -> Iterator[Pair]:
+    standing.make_whole()
+    yield standing
+    standing.fleet.assert_exactly_once(standing.records)
 
 
 @pytest.mark.timeout(1200)
@@ -54,86 +102,78 @@ def test_what_a_killed_coordinator_left_is_rolled_back_recommitted_or_settled(fl
     it.assert_exactly_once(RECORDS)
 
 
-def test_a_coordinator_paused_beyond_its_session_is_refused_and_rejoins(fleet: MakeFleet) -> None:
-    it = fleet()
-    paused = it.start("w1", "Write:PREPARED.before=stop")
+def test_a_participant_killed_while_writing_costs_one_attempt(pair: Pair) -> None:
+    victim, last = pair.other(), pair.fleet.view().ledger.history[-1].number
+    pair.fleet.arm(victim.name, "WriteSlices.before", "wait")
+    pair.produce()
+    pair.fleet.wait_fired("WriteSlices.before")
+    victim.kill()
+    pair.wait_landed()
+    assert any("left the fleet" in reason for reason in pair.reasons(since=last)), pair.fleet.view().ledger
+
+
+def test_a_coordinator_paused_beyond_its_session_is_refused_and_rejoins(pair: Pair) -> None:
+    paused, it = pair.leader(), pair.fleet
+    old, logged = pair.incarnation(paused), len(it.log(paused.name))
+    it.arm(paused.name, "Write:PREPARED.before", "stop")
+    pair.produce()
     it.wait_fired("Write:PREPARED.before")
-    old = it.view().coordinator
     paused.pause()
-    it.start("w2")
-    it.wait("w1's session has ended", lambda v: all(m.incarnation != old for m in v.members))
-    it.wait_landed(ENDS)
+    it.wait("its session has ended", lambda v: all(m.incarnation != old for m in v.members))
+    pair.wait_landed()
     paused.resume()
-    it.wait_for_log("w1", "session.lost")
-    it.wait("w1 has rejoined", lambda v: any(m.worker == "w1" and m.incarnation != old for m in v.members))
-    produce(it.kafka, it.topic, 3000, PARTITIONS, first=RECORDS)
-    it.wait_landed({p: end + 1000 for p, end in ENDS.items()})
-    it.assert_exactly_once(RECORDS + 3000)
+    it.wait_for_log(paused.name, "session.lost", logged)
+    it.wait("it has rejoined", lambda v: any(m.worker == paused.name and m.incarnation != old for m in v.members))
+    pair.land()
 
 
-def test_a_participant_paused_beyond_its_session_is_refused_and_rejoins(fleet: MakeFleet) -> None:
-    it = fleet()
-    it.start("w1")
-    it.coordinator()
-    paused = it.start("w2", "Write:write status.before=stop")
-    it.wait("w2 has joined", lambda v: len(v.members) == 2)
-    produce(it.kafka, it.topic, 3000, PARTITIONS, first=RECORDS)
+def test_a_participant_paused_beyond_its_session_is_refused_and_rejoins(pair: Pair) -> None:
+    paused, it = pair.other(), pair.fleet
+    old, logged = pair.incarnation(paused), len(it.log(paused.name))
+    it.arm(paused.name, "Write:write status.before", "stop")
+    pair.produce()
     it.wait_fired("Write:write status.before")
     paused.pause()
-    old = {m.incarnation for m in it.view().members if m.worker == "w2"}
-    it.wait_landed({p: end + 1000 for p, end in ENDS.items()})
+    pair.wait_landed()
     paused.resume()
-    it.wait_for_log("w2", "session.lost")
-    it.wait("w2 has rejoined", lambda v: any(m.worker == "w2" and m.incarnation not in old for m in v.members))
-    it.assert_exactly_once(RECORDS + 3000)
+    it.wait_for_log(paused.name, "session.lost", logged)
+    it.wait("it has rejoined", lambda v: any(m.worker == paused.name and m.incarnation != old for m in v.members))
 
 
-def test_only_the_python_of_a_committing_coordinator_is_paused(fleet: MakeFleet) -> None:
-    it = fleet()
-    paused = it.start("w1", "Complete.guarded=stop")
-    it.wait_fired("Complete.guarded")
-    it.start("w2")
-    it.wait_landed(ENDS)
+def test_only_the_python_of_a_committing_coordinator_is_paused(pair: Pair) -> None:
+    paused = pair.leader()
+    pair.fleet.arm(paused.name, "Complete.guarded", "stop")
+    pair.produce()
+    pair.fleet.wait_fired("Complete.guarded")
+    pair.wait_landed()
     paused.signal(signal.SIGCONT, Part.PYTHON)
-    produce(it.kafka, it.topic, 3000, PARTITIONS, first=RECORDS)
-    it.wait_landed({p: end + 1000 for p, end in ENDS.items()})
-    it.assert_exactly_once(RECORDS + 3000)
+    pair.land()
 
 
-def test_only_the_jvm_of_a_committing_coordinator_is_paused(fleet: MakeFleet) -> None:
-    it = fleet()
-    stuck = it.start("w1", "Complete.guarded=stop-jvm")
-    it.wait_fired("Complete.guarded")
-    it.start("w2")
-    it.wait_landed(ENDS)
-    it.wait("w1 has ended itself", lambda _: not stuck.running)
-    it.assert_exactly_once(RECORDS)
+def test_only_the_jvm_of_a_committing_coordinator_is_paused(pair: Pair) -> None:
+    stuck = pair.leader()
+    pair.fleet.arm(stuck.name, "Complete.guarded", "stop-jvm")
+    pair.produce()
+    pair.fleet.wait_fired("Complete.guarded")
+    pair.wait_landed()
+    pair.fleet.wait("it has ended itself", lambda _: not stuck.running)
 
 
-def test_slices_that_miss_the_write_status_deadline_are_reformed_elsewhere(fleet: MakeFleet) -> None:
-    it = fleet(**{"coordinator.writestatus.timeout": 5000})
-    it.start("w1")
-    it.coordinator()
-    it.start("w2", "WriteSlices.before=wait")
-    it.wait("w2 has joined", lambda v: len(v.members) == 2)
-    produce(it.kafka, it.topic, 3000, PARTITIONS, first=RECORDS)
-    view = it.wait_landed({p: end + 1000 for p, end in ENDS.items()})
-    assert any("no write status of w2" in s.reason for s in view.ledger.history), view.ledger
-    it.let_go("WriteSlices.before")
-    it.assert_exactly_once(RECORDS + 3000)
+def test_slices_that_miss_the_write_status_deadline_are_reformed_elsewhere(pair: Pair) -> None:
+    late, last = pair.other(), pair.fleet.view().ledger.history[-1].number
+    pair.fleet.arm(late.name, "WriteSlices.before", "wait")
+    pair.produce()
+    missed = f"no write status of {late.name}"
+    pair.fleet.wait(missed, lambda _: any(missed in reason for reason in pair.reasons(since=last)))
+    pair.wait_landed()
 
 
-def test_sigterm_and_ctrl_c_drain_and_exit_with_status_0(fleet: MakeFleet) -> None:
-    it = fleet()
-    first = it.start("w1")
-    it.coordinator()
-    last = it.start("w2")
-    it.wait("both have joined", lambda v: len(v.members) == 2)
+def test_sigterm_and_ctrl_c_drain_and_exit_with_status_0(pair: Pair) -> None:
+    first, last = pair.leader(), pair.other()
     first.signal(signal.SIGTERM, Part.PYTHON)
-    it.wait("w1 has left", lambda v: all(m.worker != "w1" for m in v.members))
+    pair.fleet.wait("it has left", lambda v: [m.worker for m in v.members] == [last.name])
     assert first.wait(60) == 0
-    it.wait_landed(ENDS)
+    pair.land()
     last.signal(signal.SIGINT, Part.PYTHON)
     assert last.wait(60) == 0
-    assert not it.view().members
-    it.assert_exactly_once(RECORDS)
+    assert not pair.fleet.view().members
