@@ -121,7 +121,11 @@ AWKWARD = (*PLAIN, "k:v,w", "q?#[]^{", "back\\slash", '"', "12:00", "line\nfeed"
     [
         (UNENCODED, {"partition__field__name": "kind"}),
         (UNENCODED, {"partition__field__name": "kind", "partition__hive__style": "false"}),
-        (UNENCODED, {"partition__field__name": "kind,day", "hoodie__metadata__enable": "true"}),
+        pytest.param(
+            UNENCODED,
+            {"partition__field__name": "kind,day", "hoodie__metadata__enable": "true"},
+            marks=pytest.mark.thorough,
+        ),
         (AWKWARD, {"partition__field__name": "kind", URL_ENCODE: "true", "hoodie__metadata__enable": "true"}),
         (AWKWARD, {"partition__field__name": "day,kind", URL_ENCODE: "true"}),
         (AWKWARD, {"record__key__fields": "id,kind"}),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trustme
@@ -28,6 +27,7 @@ from tests.waiting import eventually
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 PASSWORD = "open-sesame"
+DIGEST_PASSWORD = "close-sesame"
 SECRET_KEY = "s3-secret-key"
 RECORDS = 2000
 
@@ -44,35 +44,6 @@ def login(tmp_path: Path) -> Iterator[tuple[KafkaServer, str]]:
     listener = Listener("SASL", secured, f"{LOOPBACK}:{secured}", "SASL_PLAINTEXT")
     with KafkaServer(tmp_path / "kafka", settings=settings, listeners=[listener]) as server:
         yield server, listener.advertised
-
-
-def test_a_worker_logs_in_and_shows_no_secret(tmp_path: Path, chroot: str, login: tuple[KafkaServer, str]) -> None:
-    kafka, secured = login
-    create_topic(kafka.address, "orders", 2)
-    produce(kafka.address, "orders", RECORDS, 2)
-    # Another Spark on the machine is not meant.
-    it = Fleet(tmp_path / "fleet", chroot, kafka.address, "orders", environment={"SPARK_HOME": "/nowhere"})
-    worker = it.start(
-        "w1",
-        **{
-            "kafka.bootstrap.servers": secured,
-            "kafka.security.protocol": "SASL_PLAINTEXT",
-            "kafka.sasl.mechanism": "PLAIN",
-            "kafka.sasl.username": "sink",
-            "kafka.sasl.password": PASSWORD,
-            "spark.hadoop.fs.s3a.secret.key": SECRET_KEY,
-        },
-    )
-    it.wait_landed({0: RECORDS // 2, 1: RECORDS // 2})
-    said = "\n".join(family(worker.pid).values())
-    log = (it.directory / "w1.log").read_text()
-    said += log + (it.directory / "w1-spark.log").read_text()
-    it.assert_exactly_once(RECORDS)
-    it.close()
-    assert "java" in said
-    assert PASSWORD not in said
-    assert SECRET_KEY not in said
-    assert all(json.loads(line)["event"] for line in log.splitlines())
 
 
 @pytest.fixture
@@ -100,7 +71,7 @@ def guarded(tmp_path: Path) -> Iterator[tuple[ZooKeeperServer, dict[str, object]
         "zookeeper.ssl.certificate.location": str(tmp_path / "worker.pem"),
         "zookeeper.ssl.key.location": str(tmp_path / "worker.key"),
         "zookeeper.digest.username": "sink",
-        "zookeeper.digest.password": PASSWORD,
+        "zookeeper.digest.password": DIGEST_PASSWORD,
         "zookeeper.acl": "creator",
     }
     with ZooKeeperServer(tmp_path / "zookeeper", settings=settings) as server_:
@@ -113,14 +84,42 @@ def _pkcs8(certificate: trustme.LeafCert) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
-def test_a_worker_keeps_its_znodes_to_itself(
-    tmp_path: Path, kafka: Any, topic: Any, guarded: tuple[ZooKeeperServer, dict[str, object]]
+def test_a_worker_logs_in_everywhere_keeps_its_znodes_to_itself_and_shows_no_secret(
+    tmp_path: Path, login: tuple[KafkaServer, str], guarded: tuple[ZooKeeperServer, dict[str, object]]
 ) -> None:
-    zookeeper, access = guarded
-    topics = topic(partitions=2)
-    produce(kafka.address, topics, RECORDS, 2)
-    it = Fleet(tmp_path / "fleet", zookeeper.address, kafka.address, topics)
-    it.start("w1", **access)
+    (kafka, secured), (zookeeper, access) = login, guarded
+    create_topic(kafka.address, "orders", 2)
+    produce(kafka.address, "orders", RECORDS, 2)
+    # Another Spark on the machine is not meant.
+    it = Fleet(tmp_path / "fleet", zookeeper.address, kafka.address, "orders", environment={"SPARK_HOME": "/nowhere"})
+    worker = it.start(
+        "w1",
+        **access,
+        **{
+            "kafka.bootstrap.servers": secured,
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "PLAIN",
+            "kafka.sasl.username": "sink",
+            "kafka.sasl.password": PASSWORD,
+            "spark.hadoop.fs.s3a.secret.key": SECRET_KEY,
+        },
+    )
+    nobody_else_reads(zookeeper, it)
+    it.client.add_auth("digest", f"sink:{DIGEST_PASSWORD}")
+    it.wait_landed({0: RECORDS // 2, 1: RECORDS // 2})
+    said = "\n".join(family(worker.pid).values())
+    log = (it.directory / "w1.log").read_text()
+    said += log + (it.directory / "w1-spark.log").read_text()
+    it.assert_exactly_once(RECORDS)
+    assert cli.main(["status", "--config", str(it.directory / "w1.yaml")]) == 0
+    it.close()
+    assert "java" in said
+    for secret in (PASSWORD, DIGEST_PASSWORD, SECRET_KEY):
+        assert secret not in said
+    assert all(json.loads(line)["event"] for line in log.splitlines())
+
+
+def nobody_else_reads(zookeeper: ZooKeeperServer, it: Fleet) -> None:
     stranger = KazooClient(zookeeper.address)
     stranger.start()
     eventually("the tree is there", lambda: stranger.exists(f"{it.root}/keeper"), 120, it.logs)
@@ -128,9 +127,3 @@ def test_a_worker_keeps_its_znodes_to_itself(
         stranger.get(f"{it.root}/keeper")
     stranger.stop()
     stranger.close()
-    it.client.add_auth("digest", f"sink:{PASSWORD}")
-    it.wait_landed({0: RECORDS // 2, 1: RECORDS // 2})
-    it.assert_exactly_once(RECORDS)
-    assert cli.main(["status", "--config", str(it.directory / "w1.yaml")]) == 0
-    it.close()
-    assert PASSWORD not in (it.directory / "w1.log").read_text()

@@ -60,7 +60,7 @@ def row(key: int, at: int, kind: str = "a", **more: object) -> Change:
     [
         (True, NO_METADATA),
         (False, {**ON_READ, **RECORD_INDEX}),
-        (True, {**ON_READ, **BUCKETS, **NO_METADATA}),
+        pytest.param(True, {**ON_READ, **BUCKETS, **NO_METADATA}, marks=pytest.mark.thorough),
     ],
     ids=["copy on write, bloom", "merge on read, record index", "merge on read, buckets"],
 )
