@@ -11,6 +11,8 @@ from tests.bench.spark_plan import Plan, changes, partitioned
 from tests.bench.workloads import AVRO, AVRO_ORDERS, CHANGES, KEYS, REGIONAL, Workload
 
 MILLION = 1_000_000
+NO_STATISTICS = {"hoodie.metadata.index.column.stats.enable": "false"}
+"""As docs/how-to/partitioning.md recommends: Hudi takes minutes for those of 20,000 files."""
 _UPSERTED = Load(2 * MILLION, KEYS, MILLION)
 
 
@@ -83,8 +85,8 @@ PAIRS = (
         "partitions",
         "5,000 table partitions, appended; the peer: `bulk_insert`",
         REGIONAL,
-        Load(2 * MILLION, MILLION, MILLION),
-        {"partition.field.name": "region"},
-        partitioned("region", REGIONAL.ddl),
+        Load(MILLION, MILLION, MILLION),
+        {"partition.field.name": "region", **NO_STATISTICS},
+        partitioned("region", REGIONAL.ddl, NO_STATISTICS),
     ),
 )

@@ -70,7 +70,7 @@ def changes(table_type: str, index: Mapping[str, str], transaction: int) -> Plan
     return Plan(options, {**_FETCH, "maxOffsetsPerTrigger": str(transaction)})
 
 
-def partitioned(field_name: str, ddl: str) -> Plan:
+def partitioned(field_name: str, ddl: str, more: Mapping[str, str]) -> Plan:
     """As TUNED, into a table partition for each value."""
     assert TUNED.hudi is not None
-    return Plan({**TUNED.hudi, "hoodie.datasource.write.partitionpath.field": field_name}, _FETCH, ddl)
+    return Plan({**TUNED.hudi, "hoodie.datasource.write.partitionpath.field": field_name, **more}, _FETCH, ddl)
