@@ -26,7 +26,8 @@ from sink.config.files import (
     resolve,
     variable_name,
 )
-from sink.config.model import COLUMNS, RAW_COLUMNS, Settings, aliases, schema_problem
+from sink.config.groups.records import COLUMNS, RAW_COLUMNS, schema_problem
+from sink.config.model import Settings, aliases
 from sink.config.redaction import HIDDEN, Properties, looks_secret, redact_text
 from sink.config.rules import FOREIGN, IMPLIED, canonical, refusals
 from sink.config.spelling import mistaken_for

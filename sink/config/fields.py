@@ -1,0 +1,57 @@
+"""What every group of settings is made of: a field with its names and meaning, and types that name a choice, a secret
+or a file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationInfo
+
+from sink.config.values import text
+
+SINCE = "0.1"
+
+
+class Group(BaseModel):
+    """Settings of one subject. Immutable; only the whole of them, `Settings`, is ever made, or printed."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        populate_by_name=True,
+        hide_input_in_errors=True,
+        arbitrary_types_allowed=True,
+    )
+
+
+def setting(name: str, meaning: str, *, also: tuple[str, ...] = (), fleet: bool = False, **rest: Any) -> Any:
+    """A field: `also` are further names for it; `fleet`: all workers of a sink must agree on it."""
+    extra: dict[str, Any] = {"also": list(also), "fleet": fleet, "since": SINCE}
+    return Field(alias=name, description=meaning, json_schema_extra=extra, **rest)
+
+
+def _beside_the_configuration(value: Any, info: ValidationInfo) -> Any:
+    if value is None:
+        return None
+    directory = (info.context or {}).get("directory", Path())
+    path = Path(directory, text(value)).absolute()
+    try:
+        content = path.read_bytes()
+        if info.field_name != "value_schema_file":
+            content.decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"names {path}, which is not UTF-8 text") from None
+    except (OSError, ValueError):
+        raise ValueError(
+            f"names {path}, which cannot be read; check the path and its permissions"
+        ) from None
+    return path
+
+
+Choice = BeforeValidator(lambda value: text(value).lower())
+Capitals = BeforeValidator(lambda value: text(value).upper())
+Secret = Annotated[SecretStr, BeforeValidator(text)]
+File = Annotated[Path | None, BeforeValidator(_beside_the_configuration)]
+"""One that can be read; relative to the configuration file."""

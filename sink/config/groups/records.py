@@ -1,0 +1,134 @@
+"""What Kafka's records are: the format of their values, the columns in them, and where schemas come from."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Annotated, Literal
+
+from pydantic import PrivateAttr, ValidationInfo, model_validator
+
+from sink.config.fields import Capitals, Choice, File, Group, Secret, setting
+from sink.config.values import Flag, Text, Urls, ValueFormatName
+
+RAW_COLUMNS = {"string": "value STRING", "bytes": "value BINARY"}
+"""What a table of undecoded values has, unless schema.ddl says otherwise."""
+
+COLUMNS = ("schema.ddl", "schema.file", "schema.subject")
+"""One of them says what the columns are."""
+
+
+def schema_problem(given: Collection[str], raw: str) -> str | None:
+    """`given`: those that are set. `raw`: the columns where none is needed."""
+    if len(given) == 1 or (raw and not given):
+        return None
+    found = f"{' and '.join(given)} are" if given else "none is"
+    return f"one of {', '.join(COLUMNS[:-1])} and {COLUMNS[-1]} describes the records, but {found} set; set one"
+
+
+class RecordSettings(Group):
+    schema_ddl: Text | None = setting(
+        "schema.ddl",
+        "Columns of the record's value as Spark DDL, like `id BIGINT, amount DECIMAL(10,2)`. With `value.format` string"
+        " or bytes: the one column, by default `value STRING` or `value BINARY`.",
+        default=None,
+    )
+    schema_file: File = setting(
+        "schema.file",
+        "File that holds the columns, as DDL or as an Avro schema; relative to the configuration file.",
+        default=None,
+    )
+    schema_subject: Text | None = setting(
+        "schema.subject",
+        "Subject of the schema registry whose newest schema, Avro or Protobuf, has the columns: the table follows it.",
+        default=None,
+        fleet=True,
+    )
+    schema_compatibility: Annotated[Literal["NONE", "BACKWARD", "FORWARD", "FULL"], Capitals] = setting(
+        "schema.compatibility",
+        "How the table follows its records' columns. `BACKWARD`: nullable columns are added, and types widen that can."
+        " `FULL`: columns are added, no type changes. `FORWARD`: the table stays as it is. Anything else halts the"
+        " sink, with both schemas. `NONE`: what cannot change stays, and a record that does not fit is a bad record.",
+        default="BACKWARD",
+        fleet=True,
+    )
+    value_format: Annotated[ValueFormatName, Choice] = setting(
+        "value.format",
+        "How values are written. `-confluent`: behind the header of a schema registry, which names the schema that each"
+        " value was written with; `avro` and `protobuf` alone are plain, by the schema of `value.schema.file`. Columns"
+        " get the fields of their names.",
+        default="json",
+        fleet=True,
+    )
+    value_schema_file: File = setting(
+        "value.schema.file",
+        "Schema that plain values are written with, relative to the configuration file: of Avro the JSON (by default"
+        " `schema.file`, if that is Avro), of Protobuf a descriptor set (`protoc --include_imports"
+        " --descriptor_set_out`) or a .proto file.",
+        default=None,
+    )
+    value_envelope: Annotated[Literal["none", "debezium"], Choice] = setting(
+        "value.envelope",
+        "`debezium`: values are Debezium's change events (create, update, delete, snapshot), and the columns those of"
+        " the changed row. Only with `write.operation=upsert`.",
+        default="none",
+        fleet=True,
+    )
+    debezium_ordering: Annotated[Literal["log", "lsn", "binlog", "ts_ms"], Choice] = setting(
+        "debezium.ordering",
+        "What orders the changes of a row: the order of the log, Postgres' `source.lsn`, MySQL's `source.file` and"
+        " `source.pos`, or `source.ts_ms`. All but `log` add a column, `_debezium_` and this name.",
+        default="log",
+        fleet=True,
+    )
+    value_message: Text | None = setting(
+        "value.message", "Full name of the Protobuf message that plain values are.", default=None, fleet=True
+    )
+    registry_urls: Urls = setting(
+        "schema.registry.url",
+        "Addresses of the schema registry (Confluent's API), asked in turn until one answers.",
+        default=(),
+    )
+    registry_login: Secret | None = setting(
+        "schema.registry.basic.auth.user.info", "Login to the schema registry, as `name:password`.", default=None
+    )
+    registry_ca: File = setting(
+        "schema.registry.ssl.ca.location",
+        "Certificates (PEM) that the registry's may be signed by; relative to the configuration file.",
+        default=None,
+    )
+    registry_certificate: File = setting(
+        "schema.registry.ssl.certificate.location", "The worker's own certificate (PEM).", default=None
+    )
+    registry_key: File = setting(
+        "schema.registry.ssl.key.location", "The private key of that certificate (PEM).", default=None
+    )
+    key_format: Annotated[Literal["none", "string", "bytes"], Choice] = setting(
+        "key.format",
+        "Add `_kafka_key`, the record's key as text or as bytes; `none` leaves it out.",
+        default="none",
+        fleet=True,
+    )
+    headers: Flag = setting(
+        "headers.column",
+        "Add `_kafka_headers`, the record's headers: an array of `key` and `value`.",
+        default=False,
+        fleet=True,
+    )
+
+    _schema_text: str = PrivateAttr(default="")
+
+    @model_validator(mode="after")
+    def _one_schema(self, info: ValidationInfo) -> RecordSettings:
+        raw = RAW_COLUMNS.get(self.value_format, "")
+        needed = (info.context or {}).get("columns", True)
+        given = [name for name in COLUMNS if getattr(self, name.replace(".", "_")) is not None]
+        if needed and (wrong := schema_problem(given, raw)):
+            raise ValueError(wrong)
+        content = self.schema_file.read_text() if self.schema_file else self.schema_ddl or raw
+        object.__setattr__(self, "_schema_text", content.strip())
+        return self
+
+    @property
+    def schema_text(self) -> str:
+        """The columns as written: DDL, or an Avro schema as JSON."""
+        return self._schema_text

@@ -1,0 +1,94 @@
+"""How records become rows of the table: added or changed, by which key, and in which partition."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from sink.config.fields import Choice, Group, setting
+from sink.config.values import Column, Columns, Flag, KeyFormatName, TimeFormat, TimeZone
+
+
+class RowSettings(Group):
+    record_key_fields: Columns = setting(
+        "record.key.fields",
+        "Fields that make the record key. Default: topic, partition and offset.",
+        also=("hoodie.datasource.write.recordkey.field",),
+        default=(),
+        fleet=True,
+    )
+    operation: Annotated[Literal["append", "insert", "upsert"], Choice] = setting(
+        "write.operation",
+        "`append` adds every record as a row, written by the whole fleet. `upsert` keeps one row for each record key,"
+        " and `insert` adds rows to small files, both through Hudi's own writer on one worker at a time.",
+        default="append",
+        fleet=True,
+    )
+    ordering_fields: Columns = setting(
+        "ordering.field.name",
+        "Columns that decide which of two records of one key is newer, with `write.operation=upsert`. Default: the"
+        " later one in the log.",
+        default=(),
+        fleet=True,
+    )
+    index_type: Annotated[Literal["bloom", "record", "bucket"], Choice] = setting(
+        "index.type",
+        "How an upsert finds a key's row: `bloom` filters in the data files, `record`, Hudi's global record index, or"
+        " `bucket`, a hash of the key, which needs `hoodie.bucket.index.num.buckets`.",
+        default="bloom",
+        fleet=True,
+    )
+    delete_key_format: Annotated[KeyFormatName, Choice] = setting(
+        "delete.key.format",
+        "How the keys of Kafka's records hold the fields of `record.key.fields`, for records that have nothing else:"
+        " tombstones, and Debezium's deletes without `before`. `string`: the one field; the others: fields by their"
+        " names. With `none` a tombstone halts the sink, unless the record key is `_kafka_key`.",
+        default="none",
+        fleet=True,
+    )
+    partition_fields: Columns = setting(
+        "partition.field.name",
+        "Columns that the table is partitioned by. Default: not partitioned.",
+        also=("hoodie.datasource.write.partitionpath.field",),
+        default=(),
+        fleet=True,
+    )
+    partition_time_field: Column | None = setting(
+        "partition.time.field",
+        "Column whose time the table is partitioned by, after `partition.field.name`: a TIMESTAMP, a DATE, a BIGINT"
+        " (see `partition.time.unit`), or `_kafka_timestamp`. The table gets a column of text for it. Default: none.",
+        also=("timestamp.field",),
+        default=None,
+        fleet=True,
+    )
+    partition_time_format: TimeFormat = setting(
+        "partition.time.format",
+        "`hourly`, `daily`, `monthly`, `yearly`, or a pattern of `yyyy`, `MM`, `dd`, `HH`, `mm`, other signs and quoted"
+        " text, like `yyyy/MM/dd`.",
+        also=("path.format", "hoodie.keygen.timebased.output.dateformat"),
+        default="daily",
+        fleet=True,
+    )
+    partition_time_zone: TimeZone = setting(
+        "partition.time.zone",
+        "Time zone of these hours and days, like `Europe/Berlin`. A DATE is the same day in all of them.",
+        also=("timezone", "hoodie.keygen.timebased.timezone"),
+        default="UTC",
+        fleet=True,
+    )
+    partition_time_column: Column | None = setting(
+        "partition.time.column",
+        "Name of the column that is generated. Default: `hour`, `day`, `month` or `year` after the format,"
+        " `partition_time` with a pattern.",
+        default=None,
+        fleet=True,
+    )
+    partition_time_unit: Annotated[Literal["s", "ms", "us"], Choice] = setting(
+        "partition.time.unit", "What a BIGINT in `partition.time.field` counts since 1970.", default="ms", fleet=True
+    )
+    hive_style: Flag = setting(
+        "partition.hive.style",
+        "Partition directories are named `column=value`.",
+        also=("hoodie.datasource.write.hive_style_partitioning",),
+        default=True,
+        fleet=True,
+    )

@@ -1,0 +1,112 @@
+"""What a transaction takes on and how long it may take, where partitions begin, and what becomes of lost or bad
+records.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from sink.config.fields import Choice, Group, setting
+from sink.config.values import BasePath, Count, DurationMs, Share, SizeBytes, TopicName
+
+
+class TransactionSettings(Group):
+    flush_size: Count = setting(
+        "flush.size",
+        "Most records (offsets) of one partition in one transaction.",
+        default=5_000_000,
+        ge=1,
+        le=10**12,
+        fleet=True,
+    )
+    flush_bytes: SizeBytes | None = setting(
+        "flush.bytes",
+        "Most bytes of records in one transaction, estimated from the last ones; a new coordinator counts 1 KiB each"
+        " until it knows. A transaction that reaches this or `flush.size` does not wait for `transaction.interval.ms`."
+        " Default: no bound.",
+        default=None,
+        ge=1,
+        le=2**50,
+        fleet=True,
+    )
+    slice_records: Count = setting(
+        "slice.records",
+        "Ranges are cut at multiples of it; each piece is one Spark task and one file group. Above"
+        " `flush.size` it does not cut.",
+        default=1_000_000,
+        ge=1,
+        le=10**12,
+        fleet=True,
+    )
+    interval_ms: DurationMs = setting(
+        "transaction.interval.ms",
+        "How often a transaction is begun, if there are records.",
+        default=60_000,
+        ge=10,
+        le=86_400_000,
+    )
+    writestatus_timeout_ms: DurationMs = setting(
+        "coordinator.writestatus.timeout",
+        "How long participants may take to write a transaction's slices before it"
+        " is aborted and re-formed. Grows with each attempt.",
+        default=300_000,
+        ge=1000,
+        le=86_400_000,
+    )
+    in_flight: Count = setting(
+        "transactions.in.flight",
+        "Transactions that may be open at once: 2 writes the next one while one commits.",
+        default=1,
+        ge=1,
+        le=8,
+    )
+    offset_reset: Annotated[Literal["earliest", "latest"], Choice] = setting(
+        "auto.offset.reset",
+        "Where to start with a partition that neither the table nor ZooKeeper knows.",
+        default="earliest",
+        fleet=True,
+    )
+    on_data_loss: Annotated[Literal["fail", "skip"], Choice] = setting(
+        "on.data.loss",
+        "When Kafka deleted records before they were read: `fail` halts the sink, `skip` records the"
+        " gap in the table's checkpoint and goes on.",
+        default="fail",
+        fleet=True,
+    )
+    errors_tolerance: Annotated[Literal["none", "all"], Choice] = setting(
+        "errors.tolerance",
+        "What to do with a record that cannot be decoded, or has no place in the table: `none` halts the sink and names"
+        " it; `all` puts it into the errors table, exactly once, and goes on.",
+        default="none",
+        fleet=True,
+    )
+    errors_max: Count = setting(
+        "errors.max.per.transaction",
+        "A transaction with more bad records halts the sink, and nothing of it lands.",
+        default=1000,
+        ge=1,
+        le=100_000,
+        fleet=True,
+    )
+    errors_ratio: Share = setting(
+        "errors.max.ratio",
+        "A transaction of at least 100 records of which a greater share is bad halts the sink; 1 for no such limit.",
+        default=0.5,
+        ge=0.0,
+        le=1.0,
+        fleet=True,
+    )
+    errors_base_path: BasePath = setting(
+        "errors.table.base.path",
+        "Where the errors table is, which is made with the first bad record. Its name is that of the table with"
+        " `_errors` behind it. Default: the table's base path with `_errors` behind it.",
+        default_factory=lambda data: f"{data.get('base_path', '')}_errors",
+        fleet=True,
+    )
+    errors_topic: TopicName | None = setting(
+        "errors.deadletter.topic",
+        "Kafka topic that gets a copy of each bad record, at least once, with Kafka Connect's headers"
+        " (`__connect.errors.*`). It has to exist. Default: none.",
+        default=None,
+        fleet=True,
+    )
