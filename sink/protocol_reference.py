@@ -63,7 +63,7 @@ def phases() -> str:
 
 def rules() -> str:
     """The coordinator's rules, in their order."""
-    names = [rule.__name__.removeprefix("_") for rule in RULES]
+    names = [rule.__name__ for rule in RULES]
     lines = (f"**{name.replace('_', ' ')}**: {_SENTENCES[name]}" for name in names)
     return "\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1))
 

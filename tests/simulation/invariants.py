@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
+from coordination.coordinator import Coordinator
 from coordination.errors import Corrupt
 from coordination.messages import Complete
 from coordination.model import (
@@ -19,6 +20,7 @@ from coordination.model import (
     TopicPartition,
 )
 from coordination.offsets import DataLossPolicy, OffsetReset
+from coordination.participant import Participant
 from coordination.phases import TRANSITIONS
 from coordination.tree import KeeperView, Transaction
 from tests.simulation.faults import Profile
@@ -71,12 +73,13 @@ class Invariants:
 
     # The machines
 
-    def remembers(self, machine: object) -> None:
+    def remembers(self, machine: Coordinator | Participant) -> None:
         """A machine's queues and memories are of what is open now; they do not grow with its age."""
-        group = len(vars(machine)["_group"])
-        memory = sum(len(kept) for kept in vars(machine).values() if isinstance(kept, _COLLECTIONS)) - group
+        held = vars(machine._term if isinstance(machine, Coordinator) else machine)
+        group = len(held["group" if isinstance(machine, Coordinator) else "_group"])
+        memory = sum(len(kept) for kept in held.values() if isinstance(kept, _COLLECTIONS)) - group
         if memory > REMEMBERED or group > QUEUED:
-            sizes = {name: len(kept) for name, kept in vars(machine).items() if isinstance(kept, _COLLECTIONS)}
+            sizes = {name: len(kept) for name, kept in held.items() if isinstance(kept, _COLLECTIONS)}
             raise Violation("queues are bounded", f"{type(machine).__name__}: {sizes}")
 
     # ZooKeeper

@@ -11,24 +11,29 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from coordination import (
+    advance,
     assignment,
     codec,
     coordinator,
     offsets,
+    opening,
     planner,
     planning,
     recovery,
     slicing,
     transactions,
     tree,
+    upkeep,
     writes,
 )
-from coordination.coordinator import _ADVANCE, Coordinator
+from coordination.advance import ADVANCE
+from coordination.coordinator import Coordinator
 from coordination.messages import Answered, Complete, Done, RollBack, Unknown, Write, WriteSlices
 from coordination.model import LogView, PartitionState, Phase, SliceResult, TopicPartition, WriteStatus
 from coordination.offsets import LostPrefix, OffsetReset
 from coordination.participant import Participant
 from coordination.patience import Backoff
+from coordination.term import Term
 from coordination.tolerance import ErrorLimits
 from coordination.tree import Check, Create, Delete, Set
 from tests.simulation.effects import Effects
@@ -127,23 +132,23 @@ def _any_number_may_be_bad(patch: Patch) -> None:
 
 
 def _complete_without_prepared(patch: Patch) -> None:
-    usual = Coordinator._enter
+    usual = Term.enter
 
-    def enter(self: Coordinator, t: Any, phase: Phase, instant: str | None = None) -> Any:
+    def enter(self: Term, t: Any, phase: Phase, instant: str | None = None) -> Any:
         if phase is not Phase.PREPARED:
             return usual(self, t, phase, instant)
-        return _ADVANCE[Phase.PREPARED](self, t)
+        return ADVANCE[Phase.PREPARED](self, t)
 
-    patch(Coordinator, "_enter", enter)
+    patch(Term, "enter", enter)
 
 
 def _roll_back_a_prepared_instant(patch: Patch) -> None:
-    usual = _ADVANCE[Phase.PREPARED]
+    usual = ADVANCE[Phase.PREPARED]
 
-    def advance(self: Coordinator, t: Any) -> Any:
-        return self._abort(t, "takeover") if t.header.epoch != self._epoch else usual(self, t)
+    def prepared(term: Term, t: Any) -> Any:
+        return term.abort(t, "takeover") if t.header.epoch != term.epoch else usual(term, t)
 
-    patch(_ADVANCE, Phase.PREPARED, advance)  # type: ignore[arg-type]
+    patch(ADVANCE, Phase.PREPARED, prepared)  # type: ignore[arg-type]
 
 
 def _any_status_completes(patch: Patch) -> None:
@@ -209,47 +214,43 @@ def _retry_cut_finer(patch: Patch) -> None:
 
 
 def _after_before_the_commit(patch: Patch) -> None:
-    usual = Coordinator._enter
+    usual = Term.enter
 
-    def enter(self: Coordinator, t: Any, phase: Phase, instant: str | None = None) -> Any:
+    def enter(self: Term, t: Any, phase: Phase, instant: str | None = None) -> Any:
         op = usual(self, t, phase, instant)
         if phase is Phase.PREPARED and isinstance(op, Write):
-            settled = tree.shard_ops(self._now, transactions.settled(self._now.states, t.header))
+            settled = tree.shard_ops(self.now, transactions.settled(self.now.states, t.header))
             return replace(op, ops=(*op.ops, *settled))
         return op
 
-    patch(Coordinator, "_enter", enter)
+    patch(Term, "enter", enter)
 
 
 def _orphans_without_a_record(patch: Patch) -> None:
-    def abort_orphans(self: Coordinator) -> Any:
-        named = {t.header.instant for t in self._open()} | {m.begun for m in self._memory.values()}
-        orphan = next((i for i in self._table.orphans if i not in named), None) if self._table else None
+    def abort_orphans(term: Term) -> Any:
+        named = {t.header.instant for t in term.open()} | {m.begun for m in term.memory.values()}
+        orphan = next((i for i in term.table.orphans if i not in named), None) if term.table else None
         return RollBack(orphan) if orphan else None
 
-    import coordination.coordinator as module
-
-    rules = tuple(abort_orphans if r is Coordinator._abort_orphans else r for r in module.RULES)
-    patch(module, "RULES", rules)
+    _replace(patch, opening.abort_orphans, abort_orphans)
 
 
 def _aborted_without_rollback(patch: Patch) -> None:
-    patch(_ADVANCE, Phase.ABORTED, lambda self, t: self._end(t))  # type: ignore[arg-type]
+    patch(ADVANCE, Phase.ABORTED, lambda term, t: term.end(t))  # type: ignore[arg-type]
 
 
 def _next_prepared_too_early(patch: Patch) -> None:
-    usual = Coordinator._open
+    usual = ADVANCE[Phase.STARTED]
 
-    def advance(self: Coordinator, t: Any) -> Any:
-        first = usual(self)
+    def started(term: Term, t: Any) -> Any:
+        first = term.open()
         try:
-            self._open = lambda: (t, *(o for o in first if o is not t))  # type: ignore[method-assign]
-            return started(self, t)
+            term.open = lambda: (t, *(o for o in first if o is not t))  # type: ignore[method-assign]
+            return usual(term, t)
         finally:
-            del self._open
+            del term.open
 
-    started = _ADVANCE[Phase.STARTED]
-    patch(_ADVANCE, Phase.STARTED, advance)  # type: ignore[arg-type]
+    patch(ADVANCE, Phase.STARTED, started)  # type: ignore[arg-type]
 
 
 def _checkpoint_of_what_moved(patch: Patch) -> None:
@@ -310,10 +311,11 @@ def _settled_is_still_an_orphan(patch: Patch) -> None:
     usual = Coordinator._done
 
     def done(self: Coordinator, operation: Any, value: Any) -> None:
-        orphans = self._table.orphans if self._table else ()
+        term = self._term
+        orphans = term.table.orphans if term.table else ()
         usual(self, operation, value)
-        if isinstance(operation, Complete) and self._table is not None:
-            self._table = replace(self._table, orphans=tuple({*orphans, operation.instant}))
+        if isinstance(operation, Complete) and term.table is not None:
+            term.table = replace(term.table, orphans=tuple({*orphans, operation.instant}))
 
     patch(Coordinator, "_done", done)
 
@@ -330,7 +332,7 @@ def _any_base_will_do(patch: Patch) -> None:
 
 def _rolled_back_taken_for_failed(patch: Patch) -> None:
     """Never let go of a PREPARED instant, not even on proof."""
-    patch(_ADVANCE, Phase.PREPARED, lambda *_: None)  # type: ignore[arg-type]
+    patch(ADVANCE, Phase.PREPARED, lambda *_: None)  # type: ignore[arg-type]
 
 
 def _status_without_a_fence(patch: Patch) -> None:
@@ -494,27 +496,26 @@ def _gap_to_the_end(patch: Patch) -> None:
 
 
 def _planned_though_halted(patch: Patch) -> None:
-    usual = Coordinator._plan
+    usual = opening.plan
 
-    def plan(self: Coordinator) -> Any:
-        seen = self._view
-        assert seen is not None
-        self._view = blind = replace(seen, halt=None)
-        operation = usual(self)
-        if self._view is blind:
-            self._view = seen
+    def plan(term: Term) -> Any:
+        seen = term.now
+        term.view = blind = replace(seen, halt=None)
+        operation = usual(term)
+        if term.view is blind:
+            term.view = seen
         return operation
 
     _replace(patch, usual, plan)
 
 
 def _term_not_checked(patch: Patch) -> None:
-    usual = Coordinator._check_term
+    usual = upkeep.check_term
 
-    def check(self: Coordinator) -> Any:
-        vars(self)["_resign"] = lambda _reason: None
-        usual(self)
-        del vars(self)["_resign"]
+    def check(term: Term) -> Any:
+        vars(term)["resign"] = lambda _reason: None
+        usual(term)
+        del vars(term)["resign"]
 
     _replace(patch, usual, check)
 
@@ -533,14 +534,14 @@ def _several_writers(patch: Patch) -> None:
 
 
 def _epoch_from_zookeeper_alone(patch: Patch) -> None:
-    usual = Coordinator._raise_epoch
+    usual = upkeep.raise_epoch
 
-    def raise_epoch(self: Coordinator) -> Any:
-        if self._epoch is not None:
+    def raise_epoch(term: Term) -> Any:
+        if term.epoch is not None:
             return None
-        table, self._table = self._table, None
-        operation = usual(self)
-        self._table = table
+        table, term.table = term.table, None
+        operation = usual(term)
+        term.table = table
         return operation
 
     _replace(patch, usual, raise_epoch)
@@ -597,15 +598,12 @@ def _content_of_others_believed(patch: Patch) -> None:
 
 
 def _compared_once_a_term(patch: Patch) -> None:
-    usual = Coordinator._compare
+    usual = upkeep.compare
 
-    def compare(self: Coordinator) -> Any:
-        if self._checkpoint_seen is None:
-            return usual(self)
-        return None
+    def compare(term: Term) -> Any:
+        return usual(term) if term.checkpoint_seen is None else None
 
-    rules = tuple(compare if rule is Coordinator._compare else rule for rule in coordinator.RULES)
-    patch(coordinator, "RULES", rules)
+    _replace(patch, usual, compare)
 
 
 def _any_configuration_may_join(patch: Patch) -> None:
@@ -613,7 +611,7 @@ def _any_configuration_may_join(patch: Patch) -> None:
 
 
 def _committed_though_records_are_lost(patch: Patch) -> None:
-    patch(Coordinator, "_damage", lambda *_: None)
+    patch(Term, "damage", lambda *_: None)
 
 
 def _nothing_forgotten(patch: Patch) -> None:
@@ -621,13 +619,13 @@ def _nothing_forgotten(patch: Patch) -> None:
         def __delitem__(self, key: object) -> None:
             pass
 
-    usual = Coordinator.__init__
+    usual = Term.__init__
 
-    def init(self: Coordinator, config: Any) -> None:
+    def init(self: Term, config: Any) -> None:
         usual(self, config)
-        self._memory = Kept()
+        self.memory = Kept()
 
-    patch(Coordinator, "__init__", init)
+    patch(Term, "__init__", init)
 
 
 def _never_divided(patch: Patch) -> None:
@@ -666,22 +664,22 @@ def _table_as_read_before_the_epoch(patch: Patch) -> None:
     usual = Coordinator._written
 
     def written(self: Coordinator) -> None:
-        table = self._table
+        table = self._term.table
         usual(self)
-        self._table = table
+        self._term.table = table
 
     patch(Coordinator, "_written", written)
 
 
 def _held_ids_not_asked_for(patch: Patch) -> None:
-    usual = Coordinator._remember
+    usual = Term.remember
 
-    def remember(self: Coordinator, number: int) -> Any:
+    def remember(self: Term, number: int) -> Any:
         memory = usual(self, number)
         memory.unheld = True
         return memory
 
-    patch(Coordinator, "_remember", remember)
+    patch(Term, "remember", remember)
 
 
 def _slices_for_who_drains(patch: Patch) -> None:
@@ -732,7 +730,7 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("roll back an orphan without a record", _orphans_without_a_record, faults={**DEATHS, **LATE}),
     Mutant("end an aborted transaction without its rollback", _aborted_without_rollback, faults=DEATHS),
     Mutant("compare with the table once a term", _compared_once_a_term, 60, faults=HANDS),
-    Mutant("go on with a transaction of an older epoch", _without(Coordinator._abort_superseded), faults=DEATHS),
+    Mutant("go on with a transaction of an older epoch", _without(advance.abort_superseded), faults=DEATHS),
     Mutant("a checkpoint of only what moved", _checkpoint_of_what_moved),
     Mutant("miss no participant and no deadline", _nobody_is_missed, faults=DEATHS),
     Mutant("never compare with the table", _table_never_compared, faults=WIPES),
@@ -742,7 +740,7 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("never let go of a prepared instant", _rolled_back_taken_for_failed),
     Mutant("start an old transaction again", _header_written_as_planned, faults=DEATHS),
     Mutant("forget what was recorded", _recorded_ranges_forgotten, faults=DEATHS),
-    Mutant("forget a change that is told of during a reading", _without(Coordinator._read_keeper_again), 100),
+    Mutant("forget a change that is told of during a reading", _without(upkeep.read_keeper_again), 100),
     Mutant("read only the newest commit", _only_the_newest_commit_read, faults={"foreign_commits": 1.0}),
     Mutant("reset every partition when one lost its prefix", _all_reset_when_one_lost_its_prefix, faults=GAPS),
     Mutant("plan a slice for nobody", _plans(_slice_for_nobody)),
@@ -758,8 +756,8 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("commit though its records are lost", _committed_though_records_are_lost, 200, faults=HANDS),
     Mutant("skip a gap though told to halt", _gap_skipped_under_fail, faults=LOSSES),
     Mutant("an epoch below the table's", _epoch_from_zookeeper_alone, 60, faults=WIPES),
-    Mutant("leave orphans pending", _without(Coordinator._abort_orphans), faults=DEATHS),
-    Mutant("leave plans that never counted", _without(Coordinator._tidy), faults={**DEATHS, "small_multis": True}),
+    Mutant("leave orphans pending", _without(opening.abort_orphans), faults=DEATHS),
+    Mutant("leave plans that never counted", _without(upkeep.tidy), faults={**DEATHS, "small_multis": True}),
     Mutant("complete with a file left out", _file_left_out),
     Mutant("look up the columns before the log's ends", _columns_before_the_log, faults=EVOLVING),
     Mutant("write other columns than the transaction's", _operations_without_columns(WriteSlices), faults=EVOLVING),
@@ -771,7 +769,7 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("let the same worker try again", _retry_by_the_same_writer, faults=POISON),
     Mutant("the same deadline for every attempt", _same_deadline_for_every_attempt, faults=SLOW),
     Mutant("go on over a table that is older than it was", _older_table_accepted, faults=OLDER),
-    Mutant("remember what has ended", _without(Coordinator._check_term), faults=PAUSES),
+    Mutant("remember what has ended", _without(upkeep.check_term), faults=PAUSES),
     Mutant("begin at the end of the log", _begins_at_the_end, faults={"reset": OffsetReset.EARLIEST}),
     Mutant("begin an added partition at its end", _begins_at_the_end, faults=ADDED),
     Mutant("skip more than was lost", _gap_to_the_end, faults=GAPS),
@@ -781,7 +779,7 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("PREPARED before the predecessor is COMMITTED", _next_prepared_too_early, 200, faults=TWO),
     Mutant("complete without publishing bad records", _bad_records_not_published, faults=BAD),
     Mutant("let any number of records be bad", _any_number_may_be_bad, faults={**BAD, "errors_max": 10}),
-    Mutant("leave the configuration unsaid", _without(Coordinator._stamp_config), faults=MIXED),
+    Mutant("leave the configuration unsaid", _without(upkeep.stamp_config), faults=MIXED),
 )
 
 SURVIVORS: tuple[Mutant, ...] = (

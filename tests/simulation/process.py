@@ -256,10 +256,10 @@ class Process:
         """A coordinator that rests on a reading, with nothing on its way to it, has read the tree as it is now."""
         coordinator = self.coordinator
         expired = self.session not in self.world.keeper.alive
-        if coordinator is None or coordinator._view is None or self._noticing or self.cut or expired:
+        if coordinator is None or coordinator._term.view is None or self._noticing or self.cut or expired:
             return
         latest = self.world.tree()
-        if latest is not None and self._effects.idle(coordinator) and coordinator._view != latest:
+        if latest is not None and self._effects.idle(coordinator) and coordinator._term.view != latest:
             raise Violation("a coordinator hears of every change", f"{self.name} has missed one")
 
     def notice(self) -> None:
