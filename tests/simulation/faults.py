@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 from coordination.offsets import DataLossPolicy, OffsetReset
 
@@ -82,86 +84,123 @@ class Profile:
     """Whether ZooKeeper's limits are set so low that plans, statuses and shards need several multis."""
 
 
+Maybe = Callable[..., float]
+"""Of how much at the most, and how probable it is that there is any."""
+
+
 def draw(rng: Random) -> Profile:
     """About half of the kinds of fault are on in any run, each at its own strength."""
     harsh = rng.choice((0.3, 1.0, 2.0))
-
-    def maybe(most: float, chance: float = 0.5) -> float:
-        return rng.random() * most * harsh if rng.random() < chance else 0.0
-
+    maybe = _maybe(rng, harsh)
     slice_records = rng.choice((5, 20, 50))
     # What was thought of later has a source of its own, so that the older faults of a seed stay what they were.
     later = Random(rng.getstate()[1][0])
-    drawn = Profile(
-        workers=rng.choice((1, 2, 3, 3, 4, 6)),
-        topics=rng.choice((1, 1, 2)),
-        partitions=rng.choice((1, 2, 3, 6, 12)),
-        in_flight=rng.choice((1, 2)),
-        interval=rng.choice((0.5, 1.0, 3.0)),
-        flush_size=rng.choice((20, 100, 1000)),
-        slice_records=slice_records,
-        write_timeout=rng.choice((4.0, 8.0)),
-        write_seconds=rng.choice((0.2, 1.0, 2.5)),
-        session_timeout=rng.choice((1.5, 3.0)),
-        busy=rng.choice((20.0, 40.0)),
-        lost=maybe(0.04),
-        answer_lost=maybe(0.04),
-        late=maybe(0.04),
-        failed=maybe(0.05),
-        crash_at=maybe(0.006),
-        pause_at=maybe(0.006),
-        duplicate_answer=maybe(0.05),
-        slices_fail=maybe(0.1),
-        lag=rng.choice((0.0, 0.3, 2.0)),
-        torn=rng.random() < 0.5,
-        crashes=maybe(0.15),
-        pauses=maybe(0.2),
-        expiries=maybe(0.15),
-        keeper_cuts=maybe(0.15),
-        table_cuts=maybe(0.1),
-        log_cuts=maybe(0.1),
-        drains=maybe(0.1, 0.3),
-        wipes=maybe(0.03, 0.1),
-        foreign_commits=maybe(1.0, 0.3),
-        foreign_rollbacks=maybe(0.3, 0.4),
-        new_partitions=maybe(0.1, 0.3),
-        data_loss=maybe(0.1, 0.15),
-        recreations=maybe(0.02, 0.05),
-        hole=rng.choice((0.0, 0.1, 0.5)),
-        policy=rng.choice((DataLossPolicy.SKIP, DataLossPolicy.SKIP, DataLossPolicy.FAIL)),
-        reset=rng.choice((OffsetReset.EARLIEST, OffsetReset.EARLIEST, OffsetReset.LATEST)),
-        one_survivor=rng.random() < 0.3,
-        single_writer=rng.random() < 0.15,
-        twins=rng.random() < 0.1,
-        small_multis=rng.random() < 0.25,
-        clock_jumps=later.random() * 0.2 * harsh if later.random() < 0.3 else 0.0,
-        restores=later.random() * 0.03 * harsh if later.random() < 0.1 else 0.0,
-        poisoned=later.random() < 0.1,
-        tampering=later.random() * 0.1 * harsh if later.random() < 0.15 else 0.0,
-        mixed=later.random() < 0.1,
-        truncations=later.random() * 0.02 * harsh if later.random() < 0.05 else 0.0,
-        recovery=later.choice((1.0, 1.0, 4.0, 8.0)),
-        table_restores=later.random() * 0.05 * harsh if later.random() < 0.15 else 0.0,
-        capacity=later.randint(2 * slice_records, 200) if later.random() < 0.1 else 0,
-        flush_bytes=None,
-        allow_empty=False,
-        evolutions=0.0,
-        bad=0.0,
-        errors_max=NO_LIMIT,
-    )
-    if drawn.twins:
+    maybe_later = _maybe(later, harsh)
+    drawn = {
+        "slice_records": slice_records,
+        **_fleet(rng),
+        **_at_requests(rng, maybe),
+        **_at_any_time(maybe),
+        **_circumstances(rng),
+        **_thought_of_later(later, maybe_later, slice_records),
+    }
+    if drawn["twins"]:
         # Workers that keep failing are left out by their id: who shares it is left out too, and so neither is.
-        drawn = replace(drawn, poisoned=False)
-    if drawn.tampering:
+        drawn["poisoned"] = False
+    if drawn["tampering"]:
         # From then on nobody can say whether ZooKeeper or the table is the older one.
-        drawn = replace(drawn, table_restores=0.0)
+        drawn["table_restores"] = 0.0
     if later.random() < 0.01:
-        drawn = replace(drawn, workers=later.randint(8, 20), partitions=later.randint(20, 60), topics=2, busy=20.0)
-    return replace(
-        drawn,
-        flush_bytes=later.choice((5_000, 50_000)) if later.random() < 0.2 else None,
-        allow_empty=later.random() < 0.05,
-        evolutions=later.random() * harsh if later.random() < 0.3 else 0.0,
-        bad=later.choice((0.02, 0.2)) if later.random() < 0.3 else 0.0,
-        errors_max=later.randint(5, 40) if later.random() < 0.1 else NO_LIMIT,
-    )
+        drawn |= {"workers": later.randint(8, 20), "partitions": later.randint(20, 60), "topics": 2, "busy": 20.0}
+    return Profile(**drawn, **_thought_of_last(later, maybe_later))
+
+
+def _maybe(rng: Random, harsh: float) -> Maybe:
+    def maybe(most: float, chance: float = 0.5) -> float:
+        return rng.random() * most * harsh if rng.random() < chance else 0.0
+
+    return maybe
+
+
+def _fleet(rng: Random) -> dict[str, Any]:
+    return {
+        "workers": rng.choice((1, 2, 3, 3, 4, 6)),
+        "topics": rng.choice((1, 1, 2)),
+        "partitions": rng.choice((1, 2, 3, 6, 12)),
+        "in_flight": rng.choice((1, 2)),
+        "interval": rng.choice((0.5, 1.0, 3.0)),
+        "flush_size": rng.choice((20, 100, 1000)),
+        "write_timeout": rng.choice((4.0, 8.0)),
+        "write_seconds": rng.choice((0.2, 1.0, 2.5)),
+        "session_timeout": rng.choice((1.5, 3.0)),
+        "busy": rng.choice((20.0, 40.0)),
+    }
+
+
+def _at_requests(rng: Random, maybe: Maybe) -> dict[str, Any]:
+    return {
+        "lost": maybe(0.04),
+        "answer_lost": maybe(0.04),
+        "late": maybe(0.04),
+        "failed": maybe(0.05),
+        "crash_at": maybe(0.006),
+        "pause_at": maybe(0.006),
+        "duplicate_answer": maybe(0.05),
+        "slices_fail": maybe(0.1),
+        "lag": rng.choice((0.0, 0.3, 2.0)),
+        "torn": rng.random() < 0.5,
+    }
+
+
+def _at_any_time(maybe: Maybe) -> dict[str, Any]:
+    return {
+        "crashes": maybe(0.15),
+        "pauses": maybe(0.2),
+        "expiries": maybe(0.15),
+        "keeper_cuts": maybe(0.15),
+        "table_cuts": maybe(0.1),
+        "log_cuts": maybe(0.1),
+        "drains": maybe(0.1, 0.3),
+        "wipes": maybe(0.03, 0.1),
+        "foreign_commits": maybe(1.0, 0.3),
+        "foreign_rollbacks": maybe(0.3, 0.4),
+        "new_partitions": maybe(0.1, 0.3),
+        "data_loss": maybe(0.1, 0.15),
+        "recreations": maybe(0.02, 0.05),
+    }
+
+
+def _circumstances(rng: Random) -> dict[str, Any]:
+    return {
+        "hole": rng.choice((0.0, 0.1, 0.5)),
+        "policy": rng.choice((DataLossPolicy.SKIP, DataLossPolicy.SKIP, DataLossPolicy.FAIL)),
+        "reset": rng.choice((OffsetReset.EARLIEST, OffsetReset.EARLIEST, OffsetReset.LATEST)),
+        "one_survivor": rng.random() < 0.3,
+        "single_writer": rng.random() < 0.15,
+        "twins": rng.random() < 0.1,
+        "small_multis": rng.random() < 0.25,
+    }
+
+
+def _thought_of_later(later: Random, maybe: Maybe, slice_records: int) -> dict[str, Any]:
+    return {
+        "clock_jumps": maybe(0.2, 0.3),
+        "restores": maybe(0.03, 0.1),
+        "poisoned": later.random() < 0.1,
+        "tampering": maybe(0.1, 0.15),
+        "mixed": later.random() < 0.1,
+        "truncations": maybe(0.02, 0.05),
+        "recovery": later.choice((1.0, 1.0, 4.0, 8.0)),
+        "table_restores": maybe(0.05, 0.15),
+        "capacity": later.randint(2 * slice_records, 200) if later.random() < 0.1 else 0,
+    }
+
+
+def _thought_of_last(later: Random, maybe: Maybe) -> dict[str, Any]:
+    return {
+        "flush_bytes": later.choice((5_000, 50_000)) if later.random() < 0.2 else None,
+        "allow_empty": later.random() < 0.05,
+        "evolutions": maybe(1.0, 0.3),
+        "bad": later.choice((0.02, 0.2)) if later.random() < 0.3 else 0.0,
+        "errors_max": later.randint(5, 40) if later.random() < 0.1 else NO_LIMIT,
+    }
