@@ -170,7 +170,7 @@ class Table:
         beside everything but another run of this sink: of one process a second one waits.
         """
         with self._serving, self._reading():
-            return TableServices(self.spark, self._settings, self._schema, self._locks).run()
+            return TableServices(self._hudi, self._settings, self._locks).run()
 
     def stop_heartbeats(self) -> None:
         """For a coordinator that was deposed: its instants are now another's to keep alive."""

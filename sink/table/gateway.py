@@ -38,6 +38,10 @@ class Hudi:
         self._client: Any = None
         self._begun = ""
 
+    def anew(self, options: Mapping[str, str], avro_schema: str | None = None) -> Hudi:
+        """The same table by other options, and other columns if they are given."""
+        return Hudi(self._spark, self.base_path, avro_schema or self._avro, options)
+
     @property
     def jvm(self) -> Any:
         return self._spark.sparkContext._jvm

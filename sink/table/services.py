@@ -16,14 +16,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 from py4j.protocol import Py4JError
-from pyspark.sql import SparkSession
 
 from coordination.errors import SinkError
 from coordination.services import Service
 from sink.config import Settings
 from sink.failpoints import Failpoints
 from sink.java_errors import message
-from sink.schema import TableSchema
 from sink.table.gateway import CLUSTERING, COMPACTION, Hudi
 from sink.table.options import commit_options, service_options
 from sink.table.timeline import SINK_KEY, Snapshot, Timeline
@@ -38,21 +36,15 @@ _ACTIONS = {"Clustering": CLUSTERING, "Compaction": COMPACTION}
 
 
 class TableServices:
-    """One run. `locks` gives the table lock, for what Hudi has no call for."""
+    """One run on the table of `hudi`, with clients of its own. `locks` gives the table lock, for what Hudi has no call
+    for.
+    """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        settings: Settings,
-        schema: TableSchema,
-        locks: Callable[[], AbstractContextManager[None]],
-    ) -> None:
+    def __init__(self, hudi: Hudi, settings: Settings, locks: Callable[[], AbstractContextManager[None]]) -> None:
         self._settings = settings
         self._locks = locks
-        self._spark = spark
-        self._avro = schema.avro(settings.table_name)
-        self._hudi = Hudi(spark, settings.base_path, self._avro, service_options(settings))
-        self._locked = Hudi(spark, settings.base_path, self._avro, commit_options(settings))
+        self._hudi = hudi.anew(service_options(settings))
+        self._locked = hudi.anew(commit_options(settings))
         """For what is done under the table lock held here."""
         self._timeline = Timeline(self._hudi, settings.name)
         self._failpoints = Failpoints.from_environment()
@@ -102,8 +94,7 @@ class TableServices:
         """With the table's columns as they are now: no file of the plan, which is made, has others. Where Hudi rewrites
         record by record it takes them from its client, and what that lacks would be gone.
         """
-        columns = self._hudi.table_schema(self._hudi.meta_client()) or self._avro
-        hudi = Hudi(self._spark, self._settings.base_path, columns, service_options(self._settings))
+        hudi = self._hudi.anew(self._hudi.options, self._hudi.table_schema(self._hudi.meta_client()))
         try:
             hudi.execute(service, instant)
         finally:

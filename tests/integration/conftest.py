@@ -1,4 +1,4 @@
-"""Fleets for fault tests."""
+"""Fleets for fault tests, and tables with a driver in the session of the test."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
+from pyspark.sql import SparkSession
 
 from tests.fleet import Fleet, produce
+from tests.integration.table_kit import Driver, connected, settings
 from tests.registry_kit import RegistryServer
 
 PARTITIONS = 3
 RECORDS = 9000
 
 MakeFleet = Callable[..., Fleet]
+MakeDriver = Callable[..., Driver]
 
 
 @pytest.fixture
@@ -33,6 +37,24 @@ def fleet(tmp_path: Path, chroot: str, kafka, topic) -> Iterator[MakeFleet]:
     yield make
     for each in made:
         each.close()
+
+
+@pytest.fixture
+def zookeeper_client(zookeeper) -> Iterator[KazooClient]:
+    with connected(zookeeper.address) as client:
+        yield client
+
+
+@pytest.fixture
+def make_driver(spark: SparkSession, zookeeper_client: KazooClient, zookeeper, tmp_path: Path) -> MakeDriver:
+    """A driver of a table in `tmp_path`; a second one is as another worker's, but for the JVM."""
+
+    def make(**more: str) -> Driver:
+        driver = Driver(spark, settings(tmp_path / "table", zookeeper.address, **more), zookeeper_client)
+        driver.table.ensure()
+        return driver
+
+    return make
 
 
 @pytest.fixture(scope="session")

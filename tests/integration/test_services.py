@@ -23,20 +23,13 @@ from sink.table.options import service_options
 from sink.table.services import TableServices
 from sink.table.timeline import SINK_KEY
 from tests.fleet import produce
-from tests.integration.conftest import PARTITIONS, MakeFleet
-from tests.integration.table_kit import SINK, Driver, allow, checkpoint, connected, settings
+from tests.integration.conftest import PARTITIONS, MakeDriver, MakeFleet
+from tests.integration.table_kit import SINK, Driver, allow, checkpoint, settings
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
-MakeDriver = Callable[..., Driver]
 DONE = (Service("cleaning", 0.5, "20260101000000000"),)
-
-
-@pytest.fixture
-def client(zookeeper) -> Iterator[KazooClient]:
-    with connected(zookeeper.address) as client:
-        yield client
 
 
 class Worker:
@@ -124,16 +117,6 @@ def test_a_record_that_nobody_understands_keeps_nobody_from_serving(worker: Call
     eventually("a run is recorded", lambda: first.office.last() is not None)
 
 
-@pytest.fixture
-def make(spark: SparkSession, client: KazooClient, zookeeper, tmp_path: Path) -> MakeDriver:
-    def build(**more: str) -> Driver:
-        driver = Driver(spark, settings(tmp_path / "table", zookeeper.address, **more), client)
-        driver.table.ensure()
-        return driver
-
-    return build
-
-
 CLUSTERING = {"services__clustering": "true", "hoodie__clustering__async__max__commits": "1"}
 
 
@@ -157,8 +140,8 @@ def rows_of(spark: SparkSession, base: Path) -> list[tuple[int, str]]:
     return sorted((row.id, row.kind) for row in spark.read.format("hudi").load(str(base)).collect())
 
 
-def test_clustering_beside_an_open_transaction_neither_stops_it_nor_is_stopped(make: MakeDriver) -> None:
-    driver = make(**CLUSTERING)
+def test_clustering_beside_an_open_transaction_neither_stops_it_nor_is_stopped(make_driver: MakeDriver) -> None:
+    driver = make_driver(**CLUSTERING)
     for number in range(1, 5):
         driver.land(number)
     instant = driver.table.begin(5, 1)
@@ -181,9 +164,9 @@ def test_clustering_beside_an_open_transaction_neither_stops_it_nor_is_stopped(m
     assert driver.count() == driver.count(metadata=False) == 60
 
 
-def test_columns_that_came_later_are_kept_by_a_clustering(make: MakeDriver, spark: SparkSession) -> None:
+def test_columns_that_came_later_are_kept_by_a_clustering(make_driver: MakeDriver, spark: SparkSession) -> None:
     # By rows Hudi asks the table for its columns; record by record it trusts its client.
-    driver = make(**CLUSTERING, hoodie__datasource__write__row__writer__enable="false")
+    driver = make_driver(**CLUSTERING, hoodie__datasource__write__row__writer__enable="false")
     driver.land(1)
     base = driver.settings.base_path
     spark.sql(f"CREATE TABLE wider USING hudi LOCATION '{base}'")
@@ -199,8 +182,8 @@ def test_columns_that_came_later_are_kept_by_a_clustering(make: MakeDriver, spar
     spark.sql("DROP TABLE wider")
 
 
-def test_a_plan_that_was_left_behind_is_replaced_and_one_of_others_is_left_alone(make: MakeDriver) -> None:
-    driver = make(**CLUSTERING)
+def test_a_plan_that_was_left_behind_is_replaced_and_one_of_others_is_left_alone(make_driver: MakeDriver) -> None:
+    driver = make_driver(**CLUSTERING)
     for number in (1, 2):
         driver.land(number)
     left = services_of(driver)
@@ -222,8 +205,10 @@ def test_a_plan_that_was_left_behind_is_replaced_and_one_of_others_is_left_alone
     left.close()
 
 
-def test_a_service_that_cannot_work_is_told_of_and_keeps_none_and_no_commit_from_its_work(make: MakeDriver) -> None:
-    driver = make(**CLUSTERING, hoodie__clustering__plan__strategy__class="no.such.Strategy")
+def test_a_service_that_cannot_work_is_told_of_and_keeps_none_and_no_commit_from_its_work(
+    make_driver: MakeDriver
+) -> None:
+    driver = make_driver(**CLUSTERING, hoodie__clustering__plan__strategy__class="no.such.Strategy")
     for number in (1, 2):
         driver.land(number)
     done = of(driver.table.services())
@@ -235,11 +220,11 @@ def test_a_service_that_cannot_work_is_told_of_and_keeps_none_and_no_commit_from
 
 
 def test_a_merge_on_read_table_is_compacted_and_a_compaction_that_was_left_behind_is_replaced(
-    spark: SparkSession, client: KazooClient, zookeeper, tmp_path: Path
+    spark: SparkSession, zookeeper_client: KazooClient, zookeeper, tmp_path: Path
 ) -> None:
     base = tmp_path / "table"
     given = settings(base, zookeeper.address, hoodie__compact__inline__max__delta__commits="2")
-    driver = Driver(spark, given, client)
+    driver = Driver(spark, given, zookeeper_client)
     spark.sql(
         f"CREATE TABLE merged (id bigint, kind string) USING hudi LOCATION '{base}' TBLPROPERTIES (type='mor',"
         " primaryKey='id', 'hoodie.metadata.enable'='false', 'hoodie.compact.inline'='false')"
@@ -252,7 +237,7 @@ def test_a_merge_on_read_table_is_compacted_and_a_compaction_that_was_left_behin
     ours = left.schedule("Compaction", {SINK_KEY: SINK})
     late = left.client.compact(ours, False)
     late.getWriteStatuses().collect()
-    done = of(TableServices(spark, given, driver.schema, TableLocks(client, given)).run())
+    done = of(TableServices(left, given, TableLocks(zookeeper_client, given)).run())
     assert done["compaction"].instant > ours, done
     assert not any(each.reason for each in done.values()), done
     assert not list((base / ".hoodie" / "timeline").glob(f"{ours}*"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -16,11 +16,11 @@ from sink.schema import parse_ddl
 from sink.table import Table, TableOutcome
 from sink.table.lock import TableLocks
 from sink.table.options import service_options
-from tests.integration.table_kit import DDL, Driver, Other, allow, checkpoint, connected, settings
+from tests.integration.conftest import MakeDriver
+from tests.integration.table_kit import DDL, Driver, Other, allow, checkpoint, settings
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
-MakeDriver = Callable[..., Driver]
 METADATA_TABLE = {"hoodie__metadata__enable": "true"}
 
 
@@ -33,26 +33,8 @@ def refuse(view: TableView) -> None:
 
 
 @pytest.fixture
-def client(zookeeper) -> Iterator[KazooClient]:
-    with connected(zookeeper.address) as client:
-        yield client
-
-
-@pytest.fixture
-def make(spark: SparkSession, client: KazooClient, zookeeper, tmp_path: Path) -> MakeDriver:
-    """A driver of a table in `tmp_path`; a second one is as another worker's, but for the JVM."""
-
-    def build(**more: str) -> Driver:
-        driver = Driver(spark, settings(tmp_path / "table", zookeeper.address, **more), client)
-        driver.table.ensure()
-        return driver
-
-    return build
-
-
-@pytest.fixture
-def driver(make: MakeDriver) -> Driver:
-    return make()
+def driver(make_driver: MakeDriver) -> Driver:
+    return make_driver()
 
 
 @pytest.fixture
@@ -74,8 +56,8 @@ def test_a_new_table_has_no_checkpoint_and_knows_no_instant(driver: Driver) -> N
     assert view.commits_since == 0
 
 
-def test_a_completed_instant_is_visible_with_its_checkpoint(make: MakeDriver) -> None:
-    driver = make(**METADATA_TABLE)
+def test_a_completed_instant_is_visible_with_its_checkpoint(make_driver: MakeDriver) -> None:
+    driver = make_driver(**METADATA_TABLE)
     instant = driver.table.begin(1, 1)
     stats = driver.write(instant, 0)
     assert driver.count() == 0
@@ -87,11 +69,11 @@ def test_a_completed_instant_is_visible_with_its_checkpoint(make: MakeDriver) ->
     assert driver.count() == driver.count(metadata=False) == 10
 
 
-def test_an_instant_completes_once(driver: Driver, make: MakeDriver) -> None:
+def test_an_instant_completes_once(driver: Driver, make_driver: MakeDriver) -> None:
     instant = driver.table.begin(1, 1)
     stats = driver.write(instant, 0)
     driver.table.complete(instant, stats, checkpoint(1), allow)
-    again = make().table.complete(instant, stats, checkpoint(1), allow)
+    again = make_driver().table.complete(instant, stats, checkpoint(1), allow)
     assert again is TableOutcome.ALREADY_COMPLETE
     assert driver.count() == 10
 
@@ -137,11 +119,11 @@ def test_an_instant_of_a_killed_process_is_committed_by_another(driver: Driver, 
 
 
 def test_a_heartbeat_that_could_not_be_started_does_not_stand_in_the_way_later(
-    driver: Driver, make: MakeDriver
+    driver: Driver, make_driver: MakeDriver
 ) -> None:
     instant = driver.table.begin(1, 1)
     stats = driver.write(instant, 0)
-    successor = make().table
+    successor = make_driver().table
     beats = Path(driver.settings.base_path, ".hoodie", ".heartbeat")
     aside = beats.rename(beats.with_name("aside"))
     beats.touch()
@@ -212,24 +194,24 @@ def test_an_instant_killed_between_requested_and_inflight_is_an_orphan(driver: D
     assert view.instants[instant] is InstantState.ROLLED_BACK
 
 
-def test_pending_instants_of_others_are_no_orphans(driver: Driver, make: MakeDriver) -> None:
-    make(sink__name="somebody").table.begin(1, 1)
+def test_pending_instants_of_others_are_no_orphans(driver: Driver, make_driver: MakeDriver) -> None:
+    make_driver(sink__name="somebody").table.begin(1, 1)
     assert driver.table.view().orphans == ()
 
 
-def test_an_expired_heartbeat_does_not_stop_a_commit(make: MakeDriver) -> None:
+def test_an_expired_heartbeat_does_not_stop_a_commit(make_driver: MakeDriver) -> None:
     quick = {
         "hoodie__client__heartbeat__interval_in_ms": "1000",
         "hoodie__client__heartbeat__tolerable__misses": "1",
     }
-    driver = make(**quick)
+    driver = make_driver(**quick)
     instant = driver.table.begin(1, 1)
     stats = driver.write(instant, 0)
     driver.table.stop_heartbeats()
     beat = Path(driver.settings.base_path, ".hoodie", ".heartbeat", instant)
     assert beat.exists()
     beat.unlink()
-    assert make(**quick).table.complete(instant, stats, checkpoint(1), allow) is TableOutcome.COMPLETED
+    assert make_driver(**quick).table.complete(instant, stats, checkpoint(1), allow) is TableOutcome.COMPLETED
     assert driver.count() == 10
 
 
@@ -273,8 +255,8 @@ def insert_by_spark(driver: Driver, number: int, shared: bool = True) -> None:
     writer.option("hoodie.clean.automatic", "false").mode("append").save(driver.settings.base_path)
 
 
-def test_a_clustering_by_others_hides_nothing_and_its_file_ids_are_held(make: MakeDriver) -> None:
-    driver = make(**METADATA_TABLE)
+def test_a_clustering_by_others_hides_nothing_and_its_file_ids_are_held(make_driver: MakeDriver) -> None:
+    driver = make_driver(**METADATA_TABLE)
     driver.land(1)
     instant = driver.table.begin(2, 1)
     stats = driver.write(instant, 20)
@@ -299,13 +281,13 @@ def test_file_ids_of_a_rolled_back_instant_are_not_held(driver: Driver) -> None:
     assert driver.table.held(stats) == ()
 
 
-def test_a_checkpoint_that_was_archived_is_found(make: MakeDriver) -> None:
+def test_a_checkpoint_that_was_archived_is_found(make_driver: MakeDriver) -> None:
     keep = {
         "hoodie__keep__min__commits": "3",
         "hoodie__keep__max__commits": "4",
         "hoodie__clean__commits__retained": "1",
     }
-    driver, somebody = make(**keep), make(sink__name="somebody", **keep)
+    driver, somebody = make_driver(**keep), make_driver(sink__name="somebody", **keep)
     landed = driver.land(1)
     gone = driver.table.begin(2, 1)
     driver.table.roll_back(gone)
@@ -316,7 +298,7 @@ def test_a_checkpoint_that_was_archived_is_found(make: MakeDriver) -> None:
     driver.table.services()
     active = {path.name[:17] for path in Path(driver.settings.base_path, ".hoodie", "timeline").glob("*.commit")}
     assert landed not in active
-    view = make(**keep).table.view([landed, gone, "20200101000000000"])
+    view = make_driver(**keep).table.view([landed, gone, "20200101000000000"])
     assert view.checkpoint == checkpoint(1)
     assert view.commits_since >= 8
     assert view.instants == {
@@ -327,8 +309,8 @@ def test_a_checkpoint_that_was_archived_is_found(make: MakeDriver) -> None:
     assert driver.count() == driver.count(metadata=False) == 90
 
 
-def test_services_leave_a_pending_instant_alone_however_old_its_heartbeat(make: MakeDriver) -> None:
-    driver = make()
+def test_services_leave_a_pending_instant_alone_however_old_its_heartbeat(make_driver: MakeDriver) -> None:
+    driver = make_driver()
     instant = driver.table.begin(1, 1)
     stats = driver.write(instant, 0)
     driver.table.stop_heartbeats()
@@ -338,7 +320,7 @@ def test_services_leave_a_pending_instant_alone_however_old_its_heartbeat(make: 
     assert driver.count() == 10
 
 
-def test_a_commit_that_cannot_be_read_is_an_error_and_not_a_new_table(driver: Driver, make: MakeDriver) -> None:
+def test_a_commit_that_cannot_be_read_is_an_error_and_not_a_new_table(driver: Driver, make_driver: MakeDriver) -> None:
     driver.land(1)
     timeline = Path(driver.settings.base_path, ".hoodie", "timeline")
     (commit,) = timeline.glob("*.commit")
@@ -349,15 +331,17 @@ def test_a_commit_that_cannot_be_read_is_an_error_and_not_a_new_table(driver: Dr
         with pytest.raises(Corrupt, match=commit.name[:17] if not damaged else "cannot be read"):
             Driver(driver.spark, driver.settings, None).table.view()
     commit.write_bytes(content)
-    assert make().table.view().checkpoint == checkpoint(1)
+    assert make_driver().table.view().checkpoint == checkpoint(1)
 
 
-def test_a_place_that_holds_something_else_is_refused(spark: SparkSession, client, zookeeper, tmp_path: Path) -> None:
+def test_a_place_that_holds_something_else_is_refused(
+    spark: SparkSession, zookeeper_client, zookeeper, tmp_path: Path
+) -> None:
     given = settings(tmp_path / "table", zookeeper.address)
     (tmp_path / "table").mkdir()
     (tmp_path / "table" / "letters.txt").write_text("mine")
     with pytest.raises(TableError, match=r"something else than a Hudi table \(letters.txt\)"):
-        Driver(spark, given, client).table.ensure()
+        Driver(spark, given, zookeeper_client).table.ensure()
     assert [path.name for path in (tmp_path / "table").iterdir()] == ["letters.txt"]
 
 
@@ -374,10 +358,10 @@ def test_a_place_that_holds_something_else_is_refused(spark: SparkSession, clien
     ],
 )
 def test_a_table_that_does_not_fit_is_refused_with_both_sides(
-    driver: Driver, make: MakeDriver, change: dict[str, str], said: str
+    driver: Driver, make_driver: MakeDriver, change: dict[str, str], said: str
 ) -> None:
     with pytest.raises(TableError) as refused:
-        make(**change)
+        make_driver(**change)
     assert said in str(refused.value)
 
 
@@ -413,7 +397,7 @@ def test_instants_are_named_in_utc_whatever_the_zone_of_the_host(
     assert abs(datetime.now(timezone.utc) - began) < timedelta(hours=1)
 
 
-def test_a_schema_that_does_not_fit_is_refused_with_both_sides(driver: Driver, client: KazooClient) -> None:
+def test_a_schema_that_does_not_fit_is_refused_with_both_sides(driver: Driver, zookeeper_client: KazooClient) -> None:
     driver.land(1)
     for ddl, said in (
         ("id string, kind string", "id is BIGINT in the table, STRING in the records"),
@@ -421,16 +405,18 @@ def test_a_schema_that_does_not_fit_is_refused_with_both_sides(driver: Driver, c
         (DDL + ", price double not null", "price is new and NOT NULL"),
     ):
         with pytest.raises(TableError) as refused:
-            table = Table(driver.spark, driver.settings, parse_ddl(ddl), TableLocks(client, driver.settings))
+            table = Table(driver.spark, driver.settings, parse_ddl(ddl), TableLocks(zookeeper_client, driver.settings))
             table.ensure()
         assert said in str(refused.value)
 
 
-def test_workers_that_start_together_make_one_table(spark: SparkSession, client, zookeeper, tmp_path: Path) -> None:
+def test_workers_that_start_together_make_one_table(
+    spark: SparkSession, zookeeper_client, zookeeper, tmp_path: Path
+) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     given = settings(tmp_path / "table", zookeeper.address)
-    drivers = [Driver(spark, given, client) for _ in range(3)]
+    drivers = [Driver(spark, given, zookeeper_client) for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(lambda each: each.table.ensure(), drivers))
     drivers[0].land(1)
@@ -438,8 +424,10 @@ def test_workers_that_start_together_make_one_table(spark: SparkSession, client,
 
 
 @pytest.mark.parametrize("metadata", ["true", "false"])
-def test_a_partitioned_table_is_read_with_and_without_its_metadata_table(make: MakeDriver, metadata: str) -> None:
-    driver = make(partition__field__name="kind", hoodie__metadata__enable=metadata)
+def test_a_partitioned_table_is_read_with_and_without_its_metadata_table(
+    make_driver: MakeDriver, metadata: str
+) -> None:
+    driver = make_driver(partition__field__name="kind", hoodie__metadata__enable=metadata)
     instant = driver.table.begin(1, 1)
     stats = driver.write(instant, 0, kind="a") + driver.write(instant, 10, kind="b c")
     driver.table.complete(instant, stats, checkpoint(1), allow)
@@ -448,8 +436,10 @@ def test_a_partitioned_table_is_read_with_and_without_its_metadata_table(make: M
     assert driver.count(metadata=metadata == "true") == 20
 
 
-def test_a_writer_that_died_compacting_the_metadata_table_holds_nobody_up(make: MakeDriver, tmp_path: Path) -> None:
-    driver = make(**METADATA_TABLE, hoodie__metadata__compact__max__delta__commits="2")
+def test_a_writer_that_died_compacting_the_metadata_table_holds_nobody_up(
+    make_driver: MakeDriver, tmp_path: Path
+) -> None:
+    driver = make_driver(**METADATA_TABLE, hoodie__metadata__compact__max__delta__commits="2")
     metadata, number = tmp_path / "table" / ".hoodie" / "metadata" / ".hoodie", 0
     while not (compacted := sorted((metadata / "timeline").glob("*.commit"))):
         number += 1
