@@ -7,7 +7,11 @@ Errors as `sink.errors.listing` and `sink.errors.replay`.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,28 +42,52 @@ class Group(str, Enum):
     TRANSACTION = "transaction"
 
 
-TopicOption = Annotated[str | None, typer.Option(help="Only of this topic.", show_default=False)]
-PartitionOption = Annotated[int | None, typer.Option(help="Only of this partition.", show_default=False)]
-OffsetOption = Annotated[str | None, typer.Option(help="Only this offset, or FIRST..LAST.", show_default=False)]
-SinceOption = Annotated[str | None, typer.Option(help="Only records from this time on (ISO 8601).")]
-UntilOption = Annotated[str | None, typer.Option(help="Only records before this time.")]
-KindOption = Annotated[str | None, typer.Option(help="value, key, partition or record key.", show_default=False)]
-ReasonOption = Annotated[str | None, typer.Option(help="Only where the reason has this text in it.")]
+@dataclass(frozen=True)
+class Chosen:
+    """Which records, as the options of a command say it."""
+
+    topic: Annotated[str | None, typer.Option(help="Only of this topic.", show_default=False)] = None
+    partition: Annotated[int | None, typer.Option(help="Only of this partition.", show_default=False)] = None
+    offset: Annotated[str | None, typer.Option(help="Only this offset, or FIRST..LAST.", show_default=False)] = None
+    since: Annotated[str | None, typer.Option(help="Only records from this time on (ISO 8601).")] = None
+    until: Annotated[str | None, typer.Option(help="Only records before this time.")] = None
+    kind: Annotated[str | None, typer.Option(help="value, key, partition or record key.", show_default=False)] = None
+    reason: Annotated[str | None, typer.Option(help="Only where the reason has this text in it.")] = None
+
+    def selection(self, replayed: bool = False) -> Selection:
+        from sink.errors.selection import Selection, moment, offsets
+
+        low, high = offsets(self.offset)
+        times = moment("--since", self.since), moment("--until", self.until)
+        return Selection(self.topic, self.partition, low, high, *times, self.kind, self.reason, replayed)
+
+
+def _choosing(command: Callable[..., None]) -> Callable[..., None]:
+    """Typer is shown the fields of `Chosen` in the place of the parameter `chosen`."""
+    options = signature(Chosen, eval_str=True).parameters
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        command(chosen=Chosen(**{name: given.pop(name) for name in options}), **given)
+
+    shown: list[Parameter] = []
+    for name, parameter in signature(command, eval_str=True).parameters.items():
+        of_choice = (option.replace(kind=Parameter.KEYWORD_ONLY) for option in options.values())
+        shown += of_choice if name == "chosen" else [parameter]
+    run.__signature__ = Signature(shown)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in shown}
+    return run
 
 
 @app.callback()
+@_choosing
 def errors(
+    *,
     context: typer.Context,
     config: Annotated[
         Path | None, typer.Option("--config", "-c", help="Settings: a YAML or .properties file.", show_default=False)
     ] = None,
-    topic: TopicOption = None,
-    partition: PartitionOption = None,
-    offset: OffsetOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    kind: KindOption = None,
-    reason: ReasonOption = None,
+    chosen: Chosen,
     replayed: Annotated[bool, typer.Option("--replayed", help="Those that were replayed, too.")] = False,
     group_by: Annotated[Group | None, typer.Option(help="Count them instead.", show_default=False)] = None,
     limit: Annotated[int, typer.Option(help="How many rows to show.", min=1, max=100_000)] = 20,
@@ -77,14 +105,14 @@ def errors(
 
     settings = load(config)
     quiet(settings)
-    chosen = _selection(topic, partition, offset, since, until, kind, reason, replayed)
+    selection = chosen.selection(replayed)
     if look(settings.errors_base_path, access_of(settings.spark)).content is Content.NOTHING:
         raise TableError(f"{settings.errors_base_path}: there is no errors table; no bad record has been found yet")
     if group_by is not None:
-        groups = grouped(settings.errors_base_path, chosen, group_by.value, limit)
+        groups = grouped(settings.errors_base_path, selection, group_by.value, limit)
         _print_json(groups) if as_json else console().print(_groups(groups))
         return
-    rows, total = listed(settings.errors_base_path, chosen, limit)
+    rows, total = listed(settings.errors_base_path, selection, limit)
     if as_json:
         _print_json([_plain(row) for row in rows])
     else:
@@ -92,19 +120,15 @@ def errors(
 
 
 @app.command()
+@_choosing
 def replay(
+    *,
     config: ConfigOption,
     sql: Annotated[
         str | None,
         typer.Option(help="Spark SQL that makes the value to be decoded, as text, from `value`.", show_default=False),
     ] = None,
-    topic: TopicOption = None,
-    partition: PartitionOption = None,
-    offset: OffsetOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    kind: KindOption = None,
-    reason: ReasonOption = None,
+    chosen: Chosen,
     yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
 ) -> None:
     """Put bad records into the table that are good by the settings as they are now, or after an SQL expression. Says
@@ -117,7 +141,7 @@ def replay(
 
     settings = load(config)
     quiet(settings)
-    chosen = _selection(topic, partition, offset, since, until, kind, reason, False)
+    selection = chosen.selection()
     out = console()
     with zookeeper(settings) as client:
         refuse_if_alive(workers(client, sink_root(settings)) if yes else ())
@@ -127,26 +151,9 @@ def replay(
             # Bad records may be as large as any, and nobody knows beforehand.
             spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 64)
             work = Replay(spark, settings, client, sink_root(settings))
-            _told(out, work.run(chosen, sql) if yes else work.look(chosen, sql), yes)
+            _told(out, work.run(selection, sql) if yes else work.look(selection, sql), yes)
         finally:
             spark.stop()
-
-
-def _selection(
-    topic: str | None,
-    partition: int | None,
-    offset: str | None,
-    since: str | None,
-    until: str | None,
-    kind: str | None,
-    reason: str | None,
-    replayed: bool,
-) -> Selection:
-    from sink.errors.selection import Selection, moment, offsets
-
-    low, high = offsets(offset)
-    times = moment("--since", since), moment("--until", until)
-    return Selection(topic, partition, low, high, *times, kind, reason, replayed)
 
 
 def _told(out: Console, tried: Tried, done: bool) -> None:
