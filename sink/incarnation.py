@@ -31,13 +31,14 @@ from coordination.services import ServicesOffice
 from coordination.slicing import Limits
 from coordination.term import CoordinatorConfig
 from coordination.tolerance import NO_ERRORS, ErrorLimits
+from sink.actor import Actor
 from sink.columns import Columns
 from sink.config import Settings
 from sink.config.values import flag
 from sink.errors.table import ErrorsTable
 from sink.kafka import Log
 from sink.observer import Observer
-from sink.runtime import Actor, CoordinatorPerformer, ParticipantPerformer
+from sink.performers import CoordinatorPerformer, ParticipantPerformer
 from sink.services import Services
 from sink.table import Table
 from sink.write.engine import Engine

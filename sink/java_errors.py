@@ -1,4 +1,6 @@
-"""What a Java exception says through py4j: its chain of causes, outermost first, without stack traces."""
+"""What a Java exception says through py4j: its chain of causes, outermost first, without stack traces; and any
+exception in one line.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +30,14 @@ def everything(error: BaseException) -> str:
     if not isinstance(error, Py4JJavaError):
         return str(error)
     return "\n".join(str(cause.toString()) for cause in _chain(error))
+
+
+def said(error: BaseException) -> str:
+    """An error in one line: its first lines without Java's stack trace, or what a Python traceback ends with."""
+    text, _, _ = str(error).partition("\n\tat ")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = lines[-1:] if "Traceback (most recent call last):" in lines else lines[:3]
+    return f"{type(error).__name__}: {' '.join(told)}"[:500]
 
 
 def _chain(error: Py4JJavaError) -> Iterator[Any]:

@@ -20,7 +20,7 @@ from coordination.errors import Unavailable
 from coordination.model import Checkpoint
 from sink.config import Settings
 from sink.config.redaction import Properties
-from sink.runtime import said
+from sink.java_errors import said
 from sink.schema import TableSchema
 from sink.table import Table, TableOutcome
 

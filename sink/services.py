@@ -19,8 +19,8 @@ from py4j.protocol import Py4JError
 from coordination.errors import SinkError, Unavailable
 from coordination.services import Service, ServicesOffice, ServicesRun
 from sink.config import Settings
+from sink.java_errors import said
 from sink.metrics import Metrics
-from sink.runtime import said
 
 LOG = structlog.get_logger("sink.worker")
 LOOK_SECONDS = 2.0

@@ -31,12 +31,12 @@ from sink.config import Settings, load
 from sink.errors.table import ErrorsTable
 from sink.guardian import EXIT_JVM_SILENT, Guardian, kill_process_tree
 from sink.incarnation import Incarnation, Resources, new_member
+from sink.java_errors import said
 from sink.kafka import Log
 from sink.logs import configure_from
 from sink.observer import Observer
 from sink.operations.adoption import read_remains, unadopted
 from sink.rehearsal import Rehearsal
-from sink.runtime import said
 from sink.schema import TableSchema
 from sink.session import WARM_UP, go_first, start_session, warm_up
 from sink.table import Table

@@ -25,7 +25,7 @@ from sink.columns import Columns
 from sink.errors.table import ErrorsTable
 from sink.kafka import Log
 from sink.metrics import Metrics
-from sink.runtime import CoordinatorPerformer
+from sink.performers import CoordinatorPerformer
 from tests.integration.table_kit import SINK, Driver, checkpoint, connected, settings
 from tests.simulation.table import NoWatcher, SimTable, stat_of
 

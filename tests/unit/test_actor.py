@@ -12,8 +12,9 @@ import pytest
 
 from coordination.messages import Event, ReadKeeper, Request, WriteSlices
 from coordination.model import Slice
+from sink.actor import Actor
 from sink.metrics import Metrics
-from sink.runtime import Actor, ParticipantPerformer
+from sink.performers import ParticipantPerformer
 from sink.write.engine import Written
 from tests.waiting import eventually
 
