@@ -251,15 +251,16 @@ def plan_ops(number: int, plan: Plan) -> Iterator[Op]:
 def status_ops(status: WriteStatus, attempt: int = 1) -> Iterator[Op]:
     """Znodes of a write status; the last one makes it count. A further attempt at reporting it has pieces of its
     own, for those of an earlier one may be there or still come."""
-    here, data = transaction_path(status.number), codec.encode_status(status)
+    place, data = status_path(status.number, status.incarnation), codec.encode_status(status)
     if len(data) <= PIECE_BYTES:
-        yield Create(f"{here}/status/{status.incarnation}", data)
+        yield Create(place, data)
         return
     of = f"{status.incarnation}.{attempt}"
-    yield Create(f"{here}/pieces/{of}")
-    yield from _pieces(f"{here}/pieces/{of}", data)
+    pieces = f"{transaction_path(status.number)}/pieces/{of}"
+    yield Create(pieces)
+    yield from _pieces(pieces, data)
     pointer = {"pieces": of, "digest": hashlib.sha256(data).hexdigest()}
-    yield Create(f"{here}/status/{status.incarnation}", codec.to_bytes(pointer))
+    yield Create(place, codec.to_bytes(pointer))
 
 
 def header_op(header: Header, version: int | None = None) -> Op:

@@ -73,7 +73,6 @@ class Incarnation:
         self._changed = threading.Event()
         self._draining = threading.Event()
         self._drained = threading.Event()
-        self._actors: list[Actor] = []
         self._coordinator: Actor | None = None
         self._candidacy: Candidacy | None = None
         self._next_look = math.inf

@@ -62,8 +62,8 @@ def registry_directory() -> Path:
 class RegistryServer(Server):
     """`url` is for clients of Confluent's API. Stopping it loses everything."""
 
-    def __init__(self, directory: Path, port: int = 0) -> None:
-        super().__init__(directory, port, "Schema Registry")
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, 0, "Schema Registry")
 
     @property
     def url(self) -> str:

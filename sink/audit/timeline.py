@@ -50,7 +50,6 @@ class WrittenFile:
     partition_path: str
     writes: int
     inserts: int
-    updates: int
     deletes: int
     size: int
 
@@ -305,7 +304,6 @@ def _commit(instant: str, completed: str, action: str, content: bytes) -> Commit
             partition_path=partition_path,
             writes=stat["numWrites"] or 0,
             inserts=stat["numInserts"] or 0,
-            updates=stat["numUpdateWrites"] or 0,
             deletes=stat["numDeletes"] or 0,
             size=stat["fileSizeInBytes"] or 0,
         )

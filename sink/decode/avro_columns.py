@@ -240,7 +240,7 @@ class _Union(Node):
                 fits = fits or kind_of(compiler.resolve(branch)) != "null"
             except SchemaMismatch as error:
                 refused = refused or error
-                self._branches.append(_Refused(compiler.skipper(branch), self._type, str(error)))
+                self._branches.append(_Refused(self._type, str(error)))
         if refused is not None and not fits:
             raise refused
 
@@ -249,8 +249,8 @@ class _Union(Node):
 
 
 class _Refused(Node):
-    def __init__(self, skipper: Node, kind: pa.DataType, reason: str) -> None:
-        self._skipper, self._kind, self._reason = skipper, kind, reason
+    def __init__(self, kind: pa.DataType, reason: str) -> None:
+        self._kind, self._reason = kind, reason
 
     def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
         if len(rows):

@@ -413,9 +413,6 @@ class WorkerProcess(Child):
     def pause_part(self, part: Part) -> None:
         self.signal(signal.SIGSTOP, part)
 
-    def resume_part(self, part: Part) -> None:
-        self.signal(signal.SIGCONT, part)
-
 
 def zookeeper_answers(address: str, seconds: float) -> bool:
     """Whether a session can be opened within `seconds`."""

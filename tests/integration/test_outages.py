@@ -23,10 +23,10 @@ QUICK_HEARTBEAT = {
 }
 
 
-def land_more(it: Fleet, landed: int, more: int = 3000) -> None:
-    produce(it.kafka, it.topic, more, PARTITIONS, first=landed)
-    it.wait_landed(dict.fromkeys(range(PARTITIONS), (landed + more) // PARTITIONS))
-    it.assert_exactly_once(landed + more)
+def land_more(it: Fleet, landed: int) -> None:
+    produce(it.kafka, it.topic, 3000, PARTITIONS, first=landed)
+    it.wait_landed(dict.fromkeys(range(PARTITIONS), (landed + 3000) // PARTITIONS))
+    it.assert_exactly_once(landed + 3000)
 
 
 def test_zookeeper_gone_for_longer_than_the_session_and_the_heartbeat_or_emptied_is_rebuilt_from_the_timeline(

@@ -28,10 +28,6 @@ class Refused(Exception):
     pass
 
 
-def refuse(view: TableView) -> None:
-    raise Refused
-
-
 @pytest.fixture
 def driver(make_driver: MakeDriver) -> Driver:
     return make_driver()

@@ -46,7 +46,7 @@ from coordination.reading import Share, ShareReader
 from coordination.slicing import Limits
 from coordination.term import CoordinatorConfig
 from coordination.tolerance import NO_ERRORS, ErrorLimits
-from coordination.tree import Check, Op, Transaction
+from coordination.tree import Op, Transaction
 from tests.simulation.keeper import SimKeeper
 from tests.simulation.log import SimLog
 from tests.simulation.table import NoWatcher, SimTable, stat_of
@@ -226,7 +226,3 @@ def new_term(place: Place, worker: str = "a:1", in_flight: int = 1, errors: Erro
     driver = Driver(place, Coordinator(config))
     driver.tick()
     return driver
-
-
-def is_fenced(write: Write, lock: str, epoch_version: int) -> bool:
-    return Check(lock, 0) in write.ops and Check(tree.EPOCH, epoch_version) in write.ops

@@ -50,7 +50,7 @@ def checkpoint(
 def commit(checkpoint: Checkpoint, completed: int | None = None) -> Commit:
     at = f"{completed or checkpoint.number:017d}"
     rows = sum(entry.records for entry in checkpoint.results)
-    file = WrittenFile("id", "id.parquet", "", rows, rows, 0, 0, 1)
+    file = WrittenFile("id", "id.parquet", "", rows, rows, 0, 1)
     return Commit(at, at, "commit", "BULK_INSERT", (file,), frozenset(), {"orders": checkpoint}, {})
 
 
