@@ -1,0 +1,339 @@
+"""Ways to break the protocol in what its machines decide by: pure functions, and the services that are simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from coordination import (
+    assignment,
+    codec,
+    offsets,
+    planner,
+    planning,
+    recovery,
+    slicing,
+    transactions,
+    tree,
+    writes,
+)
+from coordination.messages import Complete, Done
+from coordination.model import LogView, PartitionState, Phase, TopicPartition
+from coordination.offsets import LostPrefix, OffsetReset
+from coordination.tolerance import ErrorLimits
+from tests.simulation.effects import Effects
+from tests.simulation.table import SimTable
+
+Patch = Callable[[Any, str, Any], None]
+"""Puts a value in the place of what has that name there, for as long as the mutant is tried."""
+
+
+def any_number_may_be_bad(patch: Patch) -> None:
+    patch(ErrorLimits, "exceeded", lambda *_: None)
+
+
+def any_status_completes(patch: Patch) -> None:
+    usual = transactions.progress
+
+    def progress(t: Any, members: Any, waited: float) -> Any:
+        return transactions.Complete() if t.statuses else usual(t, members, waited)
+
+    patch(transactions, "progress", progress)
+
+
+def retry_cut_anew(patch: Patch) -> None:
+    usual = slicing.cut
+
+    def cut(source: TopicPartition, topic_id: str, recorded: Any) -> Any:
+        pieces = usual(source, topic_id, recorded)
+        return pieces[:-1] if len(pieces) > 1 else pieces
+
+    patch(slicing, "cut", cut)
+
+
+def retry_cut_finer(patch: Patch) -> None:
+    usual = planner._re_form
+
+    def re_form(*arguments: Any) -> Any:
+        step = usual(*arguments)
+        if not isinstance(step, planner.OpenBatch) or step.attempt == 1:
+            return step
+        halves = (
+            (replace(piece, end=piece.start + piece.size // 2), replace(piece, start=piece.start + piece.size // 2))
+            if piece.size > 1
+            else (piece,)
+            for piece in step.slices
+        )
+        return replace(step, slices=tuple(half for two in halves for half in two))
+
+    patch(planner, "_re_form", re_form)
+
+
+def checkpoint_of_what_moved(patch: Patch) -> None:
+    usual = transactions.checkpoint
+
+    def checkpoint(*arguments: Any) -> Any:
+        said = usual(*arguments)
+        moved = {result.slice.source for result in said.results}
+        return replace(said, ends={s: e for s, e in said.ends.items() if s in moved})
+
+    patch(transactions, "checkpoint", checkpoint)
+
+
+def nobody_is_missed(patch: Patch) -> None:
+    usual = transactions.progress
+
+    def progress(t: Any, *_: Any) -> Any:
+        return usual(t, set(t.plan.slices), 0.0)
+
+    patch(transactions, "progress", progress)
+
+
+def table_never_compared(patch: Patch) -> None:
+    patch(recovery, "compare", lambda *_: recovery.InStep())
+
+
+def gap_not_declared(patch: Patch) -> None:
+    usual = writes.skip
+    patch(writes, "skip", lambda view, changed, _: usual(view, changed, ()))
+
+
+def gap_under_the_old_generation(patch: Patch) -> None:
+    usual = offsets.reconcile
+
+    def reconcile(*arguments: Any) -> Any:
+        decision = usual(*arguments)
+        if isinstance(decision, LostPrefix):
+            state = decision.state
+            return replace(decision, state=replace(state, generation=state.generation - 1))
+        return decision
+
+    patch(offsets, "reconcile", reconcile)
+
+
+def shards_not_ordered_by_the_ledger(patch: Patch) -> None:
+    usual = writes.divide
+
+    def divide(*arguments: Any) -> Any:
+        draft = usual(*arguments)
+        ledger = tuple(op for op in draft.multis[0] if op.path == tree.TRANSACTIONS)
+        shards = (tuple(op for op in multi if op.path != tree.TRANSACTIONS) for multi in draft.multis)
+        return replace(draft, multis=(ledger, *shards))
+
+    patch(writes, "divide", divide)
+
+
+def any_base_will_do(patch: Patch) -> None:
+    usual = SimTable.refusal
+
+    def refusal(self: SimTable, op: Complete) -> Any:
+        newest = self.newest.number if self.newest else 0
+        return usual(self, replace(op, checkpoint=replace(op.checkpoint, base=newest)))
+
+    patch(SimTable, "refusal", refusal)
+
+
+def completion_without_zookeeper(patch: Patch) -> None:
+    patch(Effects, "_guard", lambda *_: None)
+
+
+def header_written_as_planned(patch: Patch) -> None:
+    """A takeover starts the old transaction again instead of aborting it."""
+    usual = codec.encode_header
+
+    def encode(header: Any, version: int = 0) -> bytes:
+        return usual(replace(header, phase=Phase.PLANNED) if header.reason.startswith("epoch") else header, version)
+
+    patch(codec, "encode_header", encode)
+
+
+def recorded_ranges_forgotten(patch: Patch) -> None:
+    """Plan anew from what is settled, instead of re-forming what is recorded."""
+    usual = planning.survey
+
+    def survey(states: Any, *arguments: Any) -> Any:
+        return usual({s: replace(state, open=state.open[:0]) for s, state in states.items()}, *arguments)
+
+    patch(planning, "survey", survey)
+
+
+def only_the_newest_commit_read(patch: Patch) -> None:
+    usual = SimTable.view
+
+    def view(self: SimTable, names: Any) -> Any:
+        seen = usual(self, names)
+        return replace(seen, checkpoint=None) if seen.commits_since else seen
+
+    patch(SimTable, "view", view)
+
+
+def all_reset_when_one_lost_its_prefix(patch: Patch) -> None:
+    usual = writes.skip
+
+    def skip(view: Any, changed: Any, gaps: Any) -> Any:
+        anew = {
+            source: PartitionState(state.topic_id, 0, 0, state.generation + 1) for source, state in view.states.items()
+        }
+        return usual(view, {**anew, **changed}, gaps)
+
+    patch(writes, "skip", skip)
+
+
+def plans(change: Callable[[dict[str, Any]], None]) -> Callable[[Patch], None]:
+    def apply(patch: Patch) -> None:
+        usual = planning.assigned
+
+        def assigned(*arguments: Any) -> Any:
+            slices = dict(usual(*arguments).slices)
+            change(slices)
+            return replace(usual(*arguments), slices=slices)
+
+        patch(planning, "assigned", assigned)
+
+    return apply
+
+
+def slice_for_nobody(slices: dict[str, Any]) -> None:
+    incarnation = max(slices)
+    if len(slices[incarnation]) > 1:
+        slices[incarnation] = slices[incarnation][:-1]
+
+
+def slice_for_two(slices: dict[str, Any]) -> None:
+    first, last = min(slices), max(slices)
+    slices[first] = tuple(sorted({*slices[first], slices[last][0]}))
+
+
+def aborted_ranges_become_after(patch: Patch) -> None:
+    usual = transactions.settled
+    patch(transactions, "settled", lambda states, header: usual(states, replace(header, phase=Phase.COMMITTED)))
+
+
+def later_ranges_dropped_with_the_first(patch: Patch) -> None:
+    usual = transactions.settled
+
+    def settled(states: Any, header: Any) -> Any:
+        return {source: replace(state, open=()) for source, state in usual(states, header).items()}
+
+    patch(transactions, "settled", settled)
+
+
+def gaps_left_out_of_the_checkpoint(patch: Patch) -> None:
+    usual = transactions.checkpoint
+    patch(transactions, "checkpoint", lambda *arguments: replace(usual(*arguments), gaps=()))
+
+
+def topic_ids_ignored(patch: Patch) -> None:
+    usual = offsets.reconcile
+
+    def reconcile(source: Any, recorded: Any, observed: Any, *arguments: Any) -> Any:
+        if recorded is not None and observed is not None:
+            observed = replace(observed, topic_id=recorded.topic_id)
+        return usual(source, recorded, observed, *arguments)
+
+    patch(offsets, "reconcile", reconcile)
+
+
+def gap_skipped_under_fail(patch: Patch) -> None:
+    usual = offsets.reconcile
+
+    def reconcile(source: Any, recorded: Any, observed: Any, policy: Any, reset: Any) -> Any:
+        return usual(source, recorded, observed, offsets.DataLossPolicy.SKIP, reset)
+
+    patch(offsets, "reconcile", reconcile)
+
+
+def begins_at_the_end(patch: Patch) -> None:
+    usual = offsets.reconcile
+
+    def reconcile(source: Any, recorded: Any, observed: Any, policy: Any, _: Any) -> Any:
+        return usual(source, recorded, observed, policy, OffsetReset.LATEST)
+
+    patch(offsets, "reconcile", reconcile)
+
+
+def gap_to_the_end(patch: Patch) -> None:
+    usual = offsets._lost_prefix
+
+    def lost_prefix(source: Any, recorded: Any, _: int, end: int, policy: Any) -> Any:
+        return usual(source, recorded, end, end, policy)
+
+    patch(offsets, "_lost_prefix", lost_prefix)
+
+
+def never_published_again(patch: Patch) -> None:
+    patch(planner, "_must_publish", lambda *_: False)
+
+
+def several_writers(patch: Patch) -> None:
+    usual = planning.assigned
+
+    def assigned(*arguments: Any) -> Any:
+        return usual(*arguments[:-1], None)
+
+    patch(planning, "assigned", assigned)
+
+
+def columns_before_the_log(patch: Patch) -> None:
+    def look_up(self: Effects, seen: LogView, then: Callable[[Any], None]) -> None:
+        world, columns = self._world, str(self._world.log.schema)
+        topics = tuple({source.topic for source in seen.partitions})
+        world.after(self._gap(), lambda: then(Done(replace(world.log.view(topics), columns=columns))))
+
+    patch(Effects, "_look_up_columns", look_up)
+
+
+def truncation_ignored(patch: Patch) -> None:
+    usual = offsets.reconcile
+
+    def reconcile(source: Any, recorded: Any, observed: Any, *arguments: Any) -> Any:
+        if recorded is not None and observed is not None:
+            observed = replace(observed, end=max(observed.end, recorded.planned_end))
+        return usual(source, recorded, observed, *arguments)
+
+    patch(offsets, "reconcile", reconcile)
+
+
+def content_of_others_believed(patch: Patch) -> None:
+    usual = codec.from_bytes
+    patch(codec, "from_bytes", lambda data, place, build, *_: usual(data, place, build))
+
+
+def never_divided(patch: Patch) -> None:
+    patch(planning, "divided", lambda *_: {})
+
+
+def retry_by_the_same_writer(patch: Patch) -> None:
+    usual = planning.assigned
+
+    def assigned(slices: Any, members: Any, writers: Any, left_out: Any, attempt: int, single: Any) -> Any:
+        return usual(slices, members, writers, (), 1, single)
+
+    patch(planning, "assigned", assigned)
+
+
+def same_deadline_for_every_attempt(patch: Patch) -> None:
+    usual = planner.new_header
+
+    def new_header(view: Any, table: Any, config: Any, *rest: Any) -> Any:
+        return replace(usual(view, table, config, *rest), timeout=config.timeout)
+
+    patch(planner, "new_header", new_header)
+
+
+def older_table_accepted(patch: Patch) -> None:
+    usual = recovery.compare
+
+    def compare(*arguments: Any) -> Any:
+        found = usual(*arguments)
+        return recovery.InStep() if isinstance(found, recovery.Ahead) else found
+
+    patch(recovery, "compare", compare)
+
+
+def slices_for_who_drains(patch: Patch) -> None:
+    def eligible(members: Any, excluded: Any) -> Any:
+        return tuple(m for m in sorted(members) if m.worker not in excluded) or tuple(sorted(members))
+
+    patch(assignment, "eligible", eligible)

@@ -1,0 +1,321 @@
+"""Ways to break the protocol in its machines: what they ask for, what they make of an answer, and their rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from coordination import coordinator, opening, transactions, tree, upkeep
+from coordination.advance import ADVANCE
+from coordination.coordinator import Coordinator
+from coordination.messages import Answered, Complete, Done, RollBack, Unknown, Write
+from coordination.model import Phase, SliceResult, WriteStatus
+from coordination.participant import Participant
+from coordination.patience import Backoff
+from coordination.term import Term
+from coordination.tree import Check, Create, Delete, Set
+from tests.simulation.broken_decisions import Patch
+from tests.simulation.process import Process
+from tests.simulation.table import stat_of
+
+
+def replace_rule(patch: Patch, usual: Any, other: Any) -> None:
+    """Another rule in the place of one."""
+    patch(coordinator, "RULES", tuple(other if rule is usual else rule for rule in coordinator.RULES))
+
+
+def without(dropped: Any) -> Callable[[Patch], None]:
+    return lambda patch: patch(coordinator, "RULES", tuple(rule for rule in coordinator.RULES if rule is not dropped))
+
+
+def without_checks(prefixes: tuple[str, ...]) -> Callable[[Patch], None]:
+    def apply(patch: Patch) -> None:
+        usual = Coordinator._next
+
+        def next_(self: Coordinator) -> Any:
+            op = usual(self)
+            if isinstance(op, Write):
+                kept = (o for o in op.ops if not (isinstance(o, Check) and o.path.startswith(prefixes)))
+                return replace(op, ops=tuple(kept))
+            return op
+
+        patch(Coordinator, "_next", next_)
+
+    return apply
+
+
+def versions_ignored(prefix: str) -> Callable[[Patch], None]:
+    def apply(patch: Patch) -> None:
+        usual = Coordinator._next
+
+        def next_(self: Coordinator) -> Any:
+            op = usual(self)
+            if isinstance(op, Write):
+                loose = (
+                    replace(o, version=-1) if isinstance(o, Set | Delete) and o.path.startswith(prefix) else o
+                    for o in op.ops
+                )
+                return replace(op, ops=tuple(loose))
+            return op
+
+        patch(Coordinator, "_next", next_)
+
+    return apply
+
+
+def bad_records_not_published(patch: Patch) -> None:
+    usual = Coordinator._next
+
+    def next_(self: Coordinator) -> Any:
+        op = usual(self)
+        return replace(op, errors=()) if isinstance(op, Complete) else op
+
+    patch(Coordinator, "_next", next_)
+
+
+def complete_without_prepared(patch: Patch) -> None:
+    usual = Term.enter
+
+    def enter(self: Term, t: Any, phase: Phase, instant: str | None = None) -> Any:
+        if phase is not Phase.PREPARED:
+            return usual(self, t, phase, instant)
+        return ADVANCE[Phase.PREPARED](self, t)
+
+    patch(Term, "enter", enter)
+
+
+def roll_back_a_prepared_instant(patch: Patch) -> None:
+    usual = ADVANCE[Phase.PREPARED]
+
+    def prepared(term: Term, t: Any) -> Any:
+        return term.abort(t, "takeover") if t.header.epoch != term.epoch else usual(term, t)
+
+    patch(ADVANCE, Phase.PREPARED, prepared)  # type: ignore[arg-type]
+
+
+def old_answers_accepted(patch: Patch) -> None:
+    usual = Coordinator._answered
+
+    def answered(self: Coordinator, id: int, outcome: Any) -> None:
+        usual(self, self._outstanding.id if self._outstanding else id, outcome)
+
+    patch(Coordinator, "_answered", answered)
+
+
+def unknown_taken_for_done(patch: Patch) -> None:
+    usual = Coordinator.step
+
+    def step(self: Coordinator, event: Any) -> Any:
+        asked = self._outstanding.operation if self._outstanding else None
+        if (
+            isinstance(event, Answered)
+            and isinstance(event.outcome, Unknown)
+            and isinstance(asked, Write | Complete | RollBack)
+        ):
+            event = replace(event, outcome=Done())
+        return usual(self, event)
+
+    patch(Coordinator, "step", step)
+
+
+def after_before_the_commit(patch: Patch) -> None:
+    usual = Term.enter
+
+    def enter(self: Term, t: Any, phase: Phase, instant: str | None = None) -> Any:
+        op = usual(self, t, phase, instant)
+        if phase is Phase.PREPARED and isinstance(op, Write):
+            settled = tree.shard_ops(self.now, transactions.settled(self.now.states, t.header))
+            return replace(op, ops=(*op.ops, *settled))
+        return op
+
+    patch(Term, "enter", enter)
+
+
+def orphans_without_a_record(patch: Patch) -> None:
+    def abort_orphans(term: Term) -> Any:
+        named = {t.header.instant for t in term.open()} | {m.begun for m in term.memory.values()}
+        orphan = next((i for i in term.table.orphans if i not in named), None) if term.table else None
+        return RollBack(orphan) if orphan else None
+
+    replace_rule(patch, opening.abort_orphans, abort_orphans)
+
+
+def aborted_without_rollback(patch: Patch) -> None:
+    patch(ADVANCE, Phase.ABORTED, lambda term, t: term.end(t))  # type: ignore[arg-type]
+
+
+def next_prepared_too_early(patch: Patch) -> None:
+    usual = ADVANCE[Phase.STARTED]
+
+    def started(term: Term, t: Any) -> Any:
+        first = term.open()
+        try:
+            term.open = lambda: (t, *(o for o in first if o is not t))  # type: ignore[method-assign]
+            return usual(term, t)
+        finally:
+            del term.open
+
+    patch(ADVANCE, Phase.STARTED, started)  # type: ignore[arg-type]
+
+
+def settled_is_still_an_orphan(patch: Patch) -> None:
+    usual = Coordinator._done
+
+    def done(self: Coordinator, operation: Any, value: Any) -> None:
+        term = self._term
+        orphans = term.table.orphans if term.table else ()
+        usual(self, operation, value)
+        if isinstance(operation, Complete) and term.table is not None:
+            term.table = replace(term.table, orphans=tuple({*orphans, operation.instant}))
+
+    patch(Coordinator, "_done", done)
+
+
+def rolled_back_taken_for_failed(patch: Patch) -> None:
+    """Never let go of a PREPARED instant, not even on proof."""
+    patch(ADVANCE, Phase.PREPARED, lambda *_: None)  # type: ignore[arg-type]
+
+
+def status_without_a_fence(patch: Patch) -> None:
+    def report(self: Participant, t: Any, status: Any) -> Any:
+        *_, last = tree.status_ops(status)
+        assert isinstance(last, Create)
+        self._reporting = {(t.header.number, t.version)}
+        return Write("write status", (last,))
+
+    patch(Participant, "_report", report)
+
+
+def failed_slices_reported_as_written(patch: Patch) -> None:
+    usual = Participant._status
+
+    def status(self: Participant, operation: Any, outcome: Any) -> Any:
+        said = usual(self, operation, outcome)
+        if said.failure is None:
+            return said
+        results = tuple(SliceResult(piece, piece.size, 0) for piece in operation.slices)
+        return WriteStatus(said.number, said.incarnation, results, tuple(stat_of(r.slice) for r in results))
+
+    patch(Participant, "_status", status)
+
+
+def planned_though_halted(patch: Patch) -> None:
+    usual = opening.plan
+
+    def plan(term: Term) -> Any:
+        seen = term.now
+        term.view = blind = replace(seen, halt=None)
+        operation = usual(term)
+        if term.view is blind:
+            term.view = seen
+        return operation
+
+    replace_rule(patch, usual, plan)
+
+
+def term_not_checked(patch: Patch) -> None:
+    usual = upkeep.check_term
+
+    def check(term: Term) -> Any:
+        vars(term)["resign"] = lambda _reason: None
+        usual(term)
+        del vars(term)["resign"]
+
+    replace_rule(patch, usual, check)
+
+
+def epoch_from_zookeeper_alone(patch: Patch) -> None:
+    usual = upkeep.raise_epoch
+
+    def raise_epoch(term: Term) -> Any:
+        if term.epoch is not None:
+            return None
+        table, term.table = term.table, None
+        operation = usual(term)
+        term.table = table
+        return operation
+
+    replace_rule(patch, usual, raise_epoch)
+
+
+def file_left_out(patch: Patch) -> None:
+    usual = Coordinator._next
+
+    def next_(self: Coordinator) -> Any:
+        op = usual(self)
+        return replace(op, stats=op.stats[:-1]) if isinstance(op, Complete) and self._requests % 2 else op
+
+    patch(Coordinator, "_next", next_)
+
+
+def operations_without_columns(kind: type[Any]) -> Callable[[Patch], None]:
+    owner = Coordinator if kind is Complete else Participant
+
+    def apply(patch: Patch) -> None:
+        usual = owner._next
+
+        def next_(self: Any) -> Any:
+            op = usual(self)
+            return replace(op, columns="") if isinstance(op, kind) else op
+
+        patch(owner, "_next", next_)
+
+    return apply
+
+
+def compared_once_a_term(patch: Patch) -> None:
+    usual = upkeep.compare
+
+    def compare(term: Term) -> Any:
+        return usual(term) if term.checkpoint_seen is None else None
+
+    replace_rule(patch, usual, compare)
+
+
+def any_configuration_may_join(patch: Patch) -> None:
+    patch(Process, "_fits", lambda self: True)  # noqa: ARG005
+
+
+def committed_though_records_are_lost(patch: Patch) -> None:
+    patch(Term, "damage", lambda *_: None)
+
+
+def nothing_forgotten(patch: Patch) -> None:
+    class Kept(dict):  # type: ignore[type-arg]
+        def __delitem__(self, key: object) -> None:
+            pass
+
+    usual = Term.__init__
+
+    def init(self: Term, config: Any) -> None:
+        usual(self, config)
+        self.memory = Kept()
+
+    patch(Term, "__init__", init)
+
+
+def table_as_read_before_the_epoch(patch: Patch) -> None:
+    usual = Coordinator._written
+
+    def written(self: Coordinator) -> None:
+        table = self._term.table
+        usual(self)
+        self._term.table = table
+
+    patch(Coordinator, "_written", written)
+
+
+def held_ids_not_asked_for(patch: Patch) -> None:
+    usual = Term.remember
+
+    def remember(self: Term, number: int) -> Any:
+        memory = usual(self, number)
+        memory.unheld = True
+        return memory
+
+    patch(Term, "remember", remember)
+
+
+def office_kept_though_nothing_works(patch: Patch) -> None:
+    patch(Backoff, "exhausted", lambda self: None)  # noqa: ARG005
