@@ -15,11 +15,9 @@ an entry of a map with unknown fields is an entry.
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from decimal import Context, Decimal, Inexact, InvalidOperation
+from collections.abc import Sequence
+from decimal import Decimal
 from functools import partial
 
 import numpy as np
@@ -50,22 +48,21 @@ from sink.decode.protobuf_fields import (
     in_order,
     int32,
 )
+from sink.decode.protobuf_types import (
+    WRAPPERS,
+    Composer,
+    Lot,
+    as_date,
+    as_decimal,
+    as_moment,
+    as_struct,
+    decimal_of_bytes,
+    decimal_of_text,
+)
 from sink.decode.records import SchemaMismatch
 from sink.schema import arrow_type, held_type
 
-Composer = Callable[["_Lot", list[pa.Array]], pa.Array]
-
 _UINT64_DIGITS = 20
-_DECIMAL_TEXT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,9})?", re.ASCII)
-_DECIMAL_MOST = 200
-"""No more bytes or characters than so many, of which a column holds 38 digits at most."""
-_FIRST_SECOND, _LAST_SECOND = -62135596800, 253402300799
-"""The years 1 to 9999: the range of google.protobuf.Timestamp."""
-WRAPPERS = {
-    f"google.protobuf.{name}Value"
-    for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
-}
-
 _TYPE_NAMES = {int(number): name.removeprefix("TYPE_").lower() for name, number in FieldDescriptorProto.Type.items()}
 
 
@@ -82,7 +79,7 @@ class ProtobufReader:
 
     def read(self, cursors: Cursors, rows: Rows) -> list[pa.Array]:
         inside = cursors.inside(rows, cursors.at[rows], cursors.left(rows))
-        columns = self._message.columns(_Lot(inside, np.arange(len(rows)), len(rows)))
+        columns = self._message.columns(Lot(inside, np.arange(len(rows)), len(rows)))
         cursors.at[rows] = cursors.end[rows]
         return columns
 
@@ -109,29 +106,6 @@ def descriptor_of(descriptors: bytes, message: str | Sequence[int]) -> Descripto
         ) from None
 
 
-@dataclass(frozen=True, slots=True)
-class _Lot:
-    """Messages side by side: which of `count` values each row of `cursors` belongs to, in rising order, all rows of
-    one value being the pieces of one message."""
-
-    cursors: Cursors
-    owners: Rows
-    count: int
-
-    def fail(self, wrong: npt.NDArray[np.bool_], reason: str) -> None:
-        if wrong.any():
-            self.cursors.fail(self.row_of(np.flatnonzero(wrong)), reason)
-
-    def row_of(self, values: Rows) -> Rows:
-        rows: Rows = np.searchsorted(self.owners, values)
-        return rows
-
-    def has(self, found: Found) -> npt.NDArray[np.bool_]:
-        has = np.zeros(self.count, np.bool_)
-        has[self.owners[found.rows]] = True
-        return has
-
-
 class _Nested(Value):
     """Messages, of whose columns `compose` makes one."""
 
@@ -143,7 +117,7 @@ class _Nested(Value):
 
     def merged(self, cursors: Cursors, found: Found, owners: Rows, count: int) -> pa.Array:
         """A column of `count` values, each one of all its occurrences."""
-        lot = _Lot(cursors.inside(found.rows, found.starts, found.lengths), owners, count)
+        lot = Lot(cursors.inside(found.rows, found.starts, found.lengths), owners, count)
         return self._compose(lot, self._message.columns(lot))
 
 
@@ -151,7 +125,7 @@ class _Field(ABC):
     """A field of the message that goes into a column."""
 
     @abstractmethod
-    def column(self, lot: _Lot, found: Found) -> pa.Array:
+    def column(self, lot: Lot, found: Found) -> pa.Array:
         """A value for each message of the lot."""
 
 
@@ -163,7 +137,7 @@ class _Singular(_Field):
         self._default, self._always = default, always and isinstance(value, _Nested)
         self._needed = None if column.nullable else f"{column.name!r} is not set, and its column is NOT NULL"
 
-    def column(self, lot: _Lot, found: Found) -> pa.Array:
+    def column(self, lot: Lot, found: Found) -> pa.Array:
         if self._always:
             found = self._with_empty(lot, found)
         owners = lot.owners[found.rows]
@@ -191,7 +165,7 @@ class _Singular(_Field):
             self._value.each(cursors, found)
 
     @staticmethod
-    def _with_empty(lot: _Lot, found: Found) -> Found:
+    def _with_empty(lot: Lot, found: Found) -> Found:
         rows = lot.row_of(np.flatnonzero(~lot.has(found)))
         return in_order([found, Found(rows, lot.cursors.end[rows], np.zeros(len(rows), np.uint64))])
 
@@ -200,7 +174,7 @@ class _Repeated(_Field):
     def __init__(self, value: Value, kind: T.DataType) -> None:
         self._value, self._held = value, held_type(kind)
 
-    def column(self, lot: _Lot, found: Found) -> pa.Array:
+    def column(self, lot: Lot, found: Found) -> pa.Array:
         lengths = np.bincount(lot.owners[found.rows], minlength=lot.count)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
         return pa.ListArray.from_arrays(pa.array(offsets), self._value.each(lot.cursors, found), type=self._held)
@@ -212,9 +186,9 @@ class _Map(_Field):
     def __init__(self, entry: _Message, kind: T.DataType) -> None:
         self._entry, self._held = entry, held_type(kind)
 
-    def column(self, lot: _Lot, found: Found) -> pa.Array:
+    def column(self, lot: Lot, found: Found) -> pa.Array:
         count = len(found.rows)
-        entries = _Lot(lot.cursors.inside(found.rows, found.starts, found.lengths), np.arange(count), count)
+        entries = Lot(lot.cursors.inside(found.rows, found.starts, found.lengths), np.arange(count), count)
         unknown = np.zeros(count, np.bool_)
         keys, values = self._entry.columns(entries, unknown)
         owners = lot.owners[found.rows]
@@ -257,7 +231,7 @@ class _Message:
         }
         self._scanner = Scanner([_shape(field) for field in tracked.values()], depth)
 
-    def columns(self, lot: _Lot, unknown: npt.NDArray[np.bool_] | None = None) -> list[pa.Array]:
+    def columns(self, lot: Lot, unknown: npt.NDArray[np.bool_] | None = None) -> list[pa.Array]:
         """Sets in `unknown` which messages have numbers that their closed enums have not."""
         found = dict(zip(self._numbers, self._scanner.scan(lot.cursors), strict=True))
         for number, symbols in self._closed.items():
@@ -278,7 +252,7 @@ class _Message:
                 columns[position] = pa.nulls(lot.count, held_type(missing.dataType))
         return columns
 
-    def _settle(self, lot: _Lot, members: dict[int, Found], found: dict[int, Found]) -> None:
+    def _settle(self, lot: Lot, members: dict[int, Found], found: dict[int, Found]) -> None:
         """Of the members of a oneof leaves in `found` what comes after all the others."""
         if len(members) < 2:
             return
@@ -379,78 +353,15 @@ def _nested(message: Descriptor, kind: T.DataType, path: str, depth: int) -> Val
 
     name = message.full_name
     if isinstance(kind, T.StructType):
-        return _Nested(_Message(message, kind, path, depth + 1), partial(_as_struct, kind))
+        return _Nested(_Message(message, kind, path, depth + 1), partial(as_struct, kind))
     if name in WRAPPERS:
         return of(lambda _, columns: columns[0], value=kind)
     if name == "google.protobuf.Timestamp" and isinstance(kind, T.TimestampType):
-        return of(_as_moment, seconds=T.LongType(), nanos=T.IntegerType())
+        return of(as_moment, seconds=T.LongType(), nanos=T.IntegerType())
     if name == "google.type.Date" and isinstance(kind, T.DateType):
-        return of(_as_date, year=T.IntegerType(), month=T.IntegerType(), day=T.IntegerType())
+        return of(as_date, year=T.IntegerType(), month=T.IntegerType(), day=T.IntegerType())
     if name == "google.type.Decimal" and isinstance(kind, T.DecimalType):
-        return of(partial(_as_decimal, kind, _decimal_of_text), value=T.StringType())
+        return of(partial(as_decimal, kind, decimal_of_text), value=T.StringType())
     if name == "confluent.type.Decimal" and isinstance(kind, T.DecimalType):
-        return of(partial(_as_decimal, kind, _decimal_of_bytes), value=T.BinaryType(), scale=T.IntegerType())
+        return of(partial(as_decimal, kind, decimal_of_bytes), value=T.BinaryType(), scale=T.IntegerType())
     return None
-
-
-def _as_struct(kind: T.StructType, lot: _Lot, columns: list[pa.Array]) -> pa.Array:
-    fields = [
-        pa.field(field.name, column.type, field.nullable) for field, column in zip(kind.fields, columns, strict=True)
-    ]
-    mask = None if fields else pa.array(np.zeros(lot.count, np.bool_))
-    return pa.StructArray.from_arrays(columns, fields=fields, mask=mask)
-
-
-def _numbers(columns: list[pa.Array]) -> list[Rows]:
-    """What is null there has failed."""
-    return [pc.fill_null(column, 0).cast(pa.int64()).to_numpy(zero_copy_only=False) for column in columns]
-
-
-def _as_moment(lot: _Lot, columns: list[pa.Array]) -> pa.Array:
-    seconds, nanos = _numbers(columns)
-    wrong = (seconds < _FIRST_SECOND) | (seconds > _LAST_SECOND) | (nanos < 0) | (nanos > 999_999_999)
-    lot.fail(wrong, "a google.protobuf.Timestamp outside of the years 1 to 9999, or of its second")
-    return pa.array(np.where(wrong, 0, seconds) * 1_000_000 + nanos // 1000).cast(pa.timestamp("us", "UTC"))
-
-
-def _as_date(lot: _Lot, columns: list[pa.Array]) -> pa.Array:
-    year, month, day = _numbers(columns)
-    wrong = (year < 1) | (year > 9999) | (month < 1) | (month > 12) | (day < 1) | (day > 31)
-    months = (np.where(wrong, 0, year * 12 + month) - 1970 * 12 - 1).astype("datetime64[M]")
-    days = months.astype("datetime64[D]") + np.where(wrong, 0, day - 1)
-    wrong |= days.astype("datetime64[M]") != months
-    lot.fail(wrong, "a google.type.Date that is no day of the calendar")
-    return pa.array(np.where(wrong, 0, days.astype(np.int32)).astype(np.int32)).cast(pa.date32())
-
-
-def _as_decimal(
-    kind: T.DecimalType, decimal_of: Callable[..., Decimal | None], lot: _Lot, columns: list[pa.Array]
-) -> pa.Array:
-    """One by one, with the scale that each has; what the column cannot hold exactly fails."""
-    unit = Decimal(1).scaleb(-kind.scale)
-    context = Context(prec=kind.precision, traps=[Inexact, InvalidOperation])
-    values: list[Decimal | None] = []
-    for parts in zip(*(column.to_pylist() for column in columns), strict=True):
-        number = None if None in parts else decimal_of(*parts)
-        try:
-            values.append(None if number is None else number.quantize(unit, context=context))
-        except (Inexact, InvalidOperation):
-            values.append(None)
-    wrong = np.array([value is None for value in values], np.bool_)
-    lot.fail(wrong, f"a number that {kind.simpleString()} cannot hold exactly")
-    return pa.array([Decimal(0) if value is None else value for value in values], held_type(kind))
-
-
-def _decimal_of_text(text: str) -> Decimal | None:
-    """The grammar of google.type.Decimal, in which no text is 0."""
-    if not text:
-        return Decimal(0)
-    return Decimal(text) if len(text) <= _DECIMAL_MOST and _DECIMAL_TEXT.fullmatch(text) else None
-
-
-def _decimal_of_bytes(value: bytes, scale: int) -> Decimal | None:
-    """Two's complement, the highest byte first."""
-    if len(value) > _DECIMAL_MOST:
-        return None
-    number = int.from_bytes(value, "big", signed=True)
-    return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))

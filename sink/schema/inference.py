@@ -18,59 +18,21 @@ Raises nothing on purpose: what had to be decided is in `remarks`.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
-from enum import Enum
 from typing import Any
 
 from pyspark.sql import types as T
 
-from sink.decode import spark_times
-from sink.decode.json_text import Fractional, JsonObject, Whole
 from sink.decode.json_values import Undecodable, document, record_decoder
 from sink.decode.records import BadValue
 from sink.schema import RESERVED_PREFIXES
 from sink.schema.avro import AVRO_NAME
+from sink.schema.places import DECIMAL_DIGITS, DEEPEST, Form, Kind, Place
 
-MAP_KEYS = 20
-DEEPEST = 16
-"""So many objects and arrays may be within each other."""
-_DECIMAL_DIGITS = 38
-_LONG = 1 << 63
-_DOUBLE_DIGITS = 400
-"""No double has more digits before its point."""
-_MICROS = 6
 _NAMED = 10
 """Names that a remark lists."""
-_ISO_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_ISO_TIME = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.(?P<fraction>[0-9]+))?)?"
-    r"(?P<zone>Z|[+-][0-9]{2}:?[0-9]{2})?"
-)
-
-
-class Kind(Enum):
-    """What may be found at a place; the value is how a remark calls it."""
-
-    NULL = "null"
-    BOOLEAN = "a boolean"
-    WHOLE = "an integer"
-    FRACTION = "a fraction"
-    TEXT = "a text"
-    OBJECT = "an object"
-    ARRAY = "an array"
-    DEEP = "something too deep"
-
-
-class Form(Enum):
-    """What a text may be."""
-
-    DATE = "dates"
-    TIME = "timestamps"
-    OTHER = "other texts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,135 +136,6 @@ def _listed(names: Sequence[str]) -> str:
     return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED:,} more"
 
 
-class _Place:
-    """All that was found at one place of the documents."""
-
-    def __init__(self) -> None:
-        self.first: dict[Kind, int] = {}
-        """Of each kind, the first value that has it."""
-        self.forms: set[Form] = set()
-        self.wide: int | None = None
-        """The first value with an integer beyond 64 bits; below in the same way."""
-        self.wider: int | None = None
-        """One beyond 38 digits."""
-        self.inexact: int | None = None
-        """An integer that no double is."""
-        self.lossy: int | None = None
-        """A fraction with more digits than a double keeps."""
-        self.nanos: int | None = None
-        """A timestamp with more digits than microseconds have."""
-        self.unzoned: int | None = None
-        """A timestamp without a zone."""
-        self.objects = 0
-        self.members: dict[str, _Place] = {}
-        self.holders: Counter[str] = Counter()
-        """In how many objects each member is."""
-        self.element: _Place | None = None
-
-    def add(self, found: Any, index: int, depth: int = 0) -> None:
-        kind = _kind_of(found, depth)
-        self.first.setdefault(kind, index)
-        if kind is Kind.WHOLE:
-            self._add_whole(found, index)
-        elif kind is Kind.FRACTION:
-            if self.lossy is None and _loses(found):
-                self.lossy = index
-        elif kind is Kind.TEXT:
-            self._add_text(found, index)
-        elif kind is Kind.OBJECT:
-            self.objects += 1
-            for name, inner in found:
-                member = self.members.get(name)
-                if member is None:
-                    member = self.members[name] = _Place()
-                member.add(inner, index, depth + 1)
-            self.holders.update({name for name, _ in found})
-        elif kind is Kind.ARRAY:
-            self.element = self.element or _Place()
-            for inner in found:
-                self.element.add(inner, index, depth + 1)
-
-    def _add_whole(self, found: Whole, index: int) -> None:
-        digits = len(found.lstrip("-"))
-        number = int(found) if digits <= _DOUBLE_DIGITS else None
-        if number is None or not -_LONG <= number < _LONG:
-            self.wide = index if self.wide is None else self.wide
-            if digits > _DECIMAL_DIGITS:
-                self.wider = index if self.wider is None else self.wider
-        if self.inexact is None and not _is_double(number):
-            self.inexact = index
-
-    def _add_text(self, text: str, index: int) -> None:
-        if Form.OTHER in self.forms:
-            return
-        if _ISO_DATE.fullmatch(text) and _takes(spark_times.days, text):
-            self.forms.add(Form.DATE)
-        elif (match := _ISO_TIME.fullmatch(text)) and _takes(spark_times.micros, text):
-            self.forms.add(Form.TIME)
-            if self.nanos is None and len(match["fraction"] or "") > _MICROS:
-                self.nanos = index
-            if self.unzoned is None and match["zone"] is None:
-                self.unzoned = index
-        else:
-            self.forms.add(Form.OTHER)
-
-    def absorb(self, other: _Place) -> None:
-        """As if all that the other has had been found here."""
-        for kind, index in other.first.items():
-            self.first.setdefault(kind, index)
-        self.forms |= other.forms
-        for name in ("wide", "wider", "inexact", "lossy", "nanos", "unzoned"):
-            if getattr(self, name) is None:
-                setattr(self, name, getattr(other, name))
-        self.objects += other.objects
-        self.holders.update(other.holders)
-        for name, member in other.members.items():
-            self.members.setdefault(name, _Place()).absorb(member)
-        if other.element is not None:
-            self.element = self.element or _Place()
-            self.element.absorb(other.element)
-
-    def has_keys_like_data(self) -> bool:
-        if not any(AVRO_NAME.fullmatch(name) for name in self.members):
-            return True
-        return len(self.members) >= MAP_KEYS and 2 * max(self.holders.values()) <= self.objects
-
-
-def _kind_of(found: Any, depth: int) -> Kind:
-    if found is None:
-        return Kind.NULL
-    if isinstance(found, list):
-        if depth > DEEPEST:
-            return Kind.DEEP
-        return Kind.OBJECT if isinstance(found, JsonObject) else Kind.ARRAY
-    return {bool: Kind.BOOLEAN, Whole: Kind.WHOLE, Fractional: Kind.FRACTION, str: Kind.TEXT}[type(found)]
-
-
-def _takes(parse: Callable[[str], int], text: str) -> bool:
-    try:
-        parse(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_double(number: int | None) -> bool:
-    try:
-        return number is not None and int(float(number)) == number
-    except OverflowError:
-        return False
-
-
-def _loses(text: str) -> bool:
-    """Whether the nearest double is shown with other digits, or is infinite."""
-    try:
-        written = Decimal(text)
-    except InvalidOperation:
-        # Its exponent is beyond any.
-        return True
-    return written.is_finite() and Decimal(repr(float(text))) != written
-
-
 class _Work:
     """Turns places into types; what has to be said of them is added to the lists."""
 
@@ -313,12 +146,12 @@ class _Work:
         self.missing: list[str] = []
 
     def columns(self, documents: dict[int, Any]) -> T.StructType:
-        root = _Place()
+        root = Place()
         for index, found in documents.items():
             root.add(found, index)
         return self._struct(root, "")
 
-    def _struct(self, place: _Place, path: str) -> T.StructType:
+    def _struct(self, place: Place, path: str) -> T.StructType:
         fields = []
         for name in _usable_names(place.members, place.holders, self.remarks, path):
             if place.holders[name] < place.objects:
@@ -326,7 +159,7 @@ class _Work:
             fields.append(T.StructField(name, self._type(place.members[name], f"{path}{name}")))
         return T.StructType(fields)
 
-    def _type(self, place: _Place, path: str) -> T.DataType:
+    def _type(self, place: Place, path: str) -> T.DataType:
         kinds = [kind for kind in place.first if kind is not Kind.NULL]
         if not kinds:
             self.null.append(path)
@@ -338,7 +171,7 @@ class _Work:
             return self._text(path, f"it holds {found}, each of which goes into it as text")
         return self._of_one_kind(place, kinds[0], path)
 
-    def _of_one_kind(self, place: _Place, kind: Kind, path: str) -> T.DataType:
+    def _of_one_kind(self, place: Place, kind: Kind, path: str) -> T.DataType:
         match kind:
             case Kind.BOOLEAN:
                 return T.BooleanType()
@@ -358,29 +191,29 @@ class _Work:
         self.remarks.append(f"{path} is STRING: {reason}")
         return T.StringType()
 
-    def _whole(self, place: _Place, path: str) -> T.DataType:
+    def _whole(self, place: Place, path: str) -> T.DataType:
         if place.wider is not None:
-            found = f"it holds an integer of more than {_DECIMAL_DIGITS} digits ({self._where(place.wider)})"
+            found = f"it holds an integer of more than {DECIMAL_DIGITS} digits ({self._where(place.wider)})"
             return self._text(path, found)
         if place.wide is not None:
             found = f"it holds an integer beyond 64 bits ({self._where(place.wide)})"
-            self.remarks.append(f"{path} is DECIMAL({_DECIMAL_DIGITS},0): {found}")
-            return T.DecimalType(_DECIMAL_DIGITS, 0)
+            self.remarks.append(f"{path} is DECIMAL({DECIMAL_DIGITS},0): {found}")
+            return T.DecimalType(DECIMAL_DIGITS, 0)
         return T.LongType()
 
-    def _mixed(self, place: _Place, path: str) -> T.DataType:
+    def _mixed(self, place: Place, path: str) -> T.DataType:
         if place.inexact is not None:
             found = f"it holds fractions, and an integer that a DOUBLE would change ({self._where(place.inexact)})"
             return self._text(path, found)
         return self._double(place, path)
 
-    def _double(self, place: _Place, path: str) -> T.DataType:
+    def _double(self, place: Place, path: str) -> T.DataType:
         if place.lossy is not None:
             found = f"it holds more digits than that keeps ({self._where(place.lossy)})"
             self.remarks.append(f"{path} is DOUBLE: {found}; make it a DECIMAL if they matter")
         return T.DoubleType()
 
-    def _form(self, place: _Place, path: str) -> T.DataType:
+    def _form(self, place: Place, path: str) -> T.DataType:
         if place.forms == {Form.DATE}:
             return T.DateType()
         if place.forms == {Form.DATE, Form.TIME}:
@@ -395,20 +228,20 @@ class _Work:
             self.remarks.append(f"{path} is TIMESTAMP: {found}")
         return T.TimestampType()
 
-    def _object(self, place: _Place, path: str) -> T.DataType:
+    def _object(self, place: Place, path: str) -> T.DataType:
         if not place.members:
             self.remarks.append(f"{path} is MAP<STRING, STRING>: its objects are all empty")
             return T.MapType(T.StringType(), T.StringType())
         if not place.has_keys_like_data():
             return self._struct(place, f"{path}.")
-        value = _Place()
+        value = Place()
         for member in place.members.values():
             value.absorb(member)
         names = list(place.members)
         self.remarks.append(f"{path} is a MAP: its {len(names):,} keys look like data ({_listed(names[:3])}, ...)")
         return T.MapType(T.StringType(), self._type(value, f"{path}{{}}"))
 
-    def _array(self, place: _Place, path: str) -> T.DataType:
+    def _array(self, place: Place, path: str) -> T.DataType:
         if place.element is None or not place.element.first:
             self.remarks.append(f"{path} is ARRAY<STRING>: its arrays are all empty")
             return T.ArrayType(T.StringType())

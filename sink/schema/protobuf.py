@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from pyspark.sql import types as T
 
-from sink.decode.protobuf_columns import WRAPPERS, descriptor_of, map_entry
+from sink.decode.protobuf_columns import descriptor_of, map_entry
+from sink.decode.protobuf_types import WRAPPERS
 
 _Type = FieldDescriptor
 _SCALARS: dict[int, T.DataType] = {

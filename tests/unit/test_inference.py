@@ -27,7 +27,8 @@ from sink.decode.protobuf_columns import ProtobufReader
 from sink.operations.inference import Span, spans
 from sink.schema import parse_ddl
 from sink.schema.ddl import parse_struct, to_ddl
-from sink.schema.inference import DEEPEST, MAP_KEYS, Inferred, infer_json, nameable
+from sink.schema.inference import Inferred, infer_json, nameable
+from sink.schema.places import DEEPEST, MAP_KEYS
 from sink.schema.protobuf import columns_of_message
 from sink.schema.registered import columns_of_avro
 

@@ -1,0 +1,118 @@
+"""Messages that a column holds as one value: structs, and well-known types (moments, dates, decimals), each made of the
+columns of its fields. What the column cannot hold fails the message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Context, Decimal, Inexact, InvalidOperation
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as T
+
+from sink.decode.cursors import Cursors, Rows
+from sink.decode.protobuf_fields import Found
+from sink.schema import held_type
+
+Composer = Callable[["Lot", list[pa.Array]], pa.Array]
+
+_DECIMAL_TEXT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,9})?", re.ASCII)
+_DECIMAL_MOST = 200
+"""No more bytes or characters than so many, of which a column holds 38 digits at most."""
+_FIRST_SECOND, _LAST_SECOND = -62135596800, 253402300799
+"""The years 1 to 9999: the range of google.protobuf.Timestamp."""
+WRAPPERS = {
+    f"google.protobuf.{name}Value"
+    for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Lot:
+    """Messages side by side: which of `count` values each row of `cursors` belongs to, in rising order, all rows of
+    one value being the pieces of one message."""
+
+    cursors: Cursors
+    owners: Rows
+    count: int
+
+    def fail(self, wrong: npt.NDArray[np.bool_], reason: str) -> None:
+        if wrong.any():
+            self.cursors.fail(self.row_of(np.flatnonzero(wrong)), reason)
+
+    def row_of(self, values: Rows) -> Rows:
+        rows: Rows = np.searchsorted(self.owners, values)
+        return rows
+
+    def has(self, found: Found) -> npt.NDArray[np.bool_]:
+        has = np.zeros(self.count, np.bool_)
+        has[self.owners[found.rows]] = True
+        return has
+
+
+def as_struct(kind: T.StructType, lot: Lot, columns: list[pa.Array]) -> pa.Array:
+    fields = [
+        pa.field(field.name, column.type, field.nullable) for field, column in zip(kind.fields, columns, strict=True)
+    ]
+    mask = None if fields else pa.array(np.zeros(lot.count, np.bool_))
+    return pa.StructArray.from_arrays(columns, fields=fields, mask=mask)
+
+
+def _numbers(columns: list[pa.Array]) -> list[Rows]:
+    """What is null there has failed."""
+    return [pc.fill_null(column, 0).cast(pa.int64()).to_numpy(zero_copy_only=False) for column in columns]
+
+
+def as_moment(lot: Lot, columns: list[pa.Array]) -> pa.Array:
+    seconds, nanos = _numbers(columns)
+    wrong = (seconds < _FIRST_SECOND) | (seconds > _LAST_SECOND) | (nanos < 0) | (nanos > 999_999_999)
+    lot.fail(wrong, "a google.protobuf.Timestamp outside of the years 1 to 9999, or of its second")
+    return pa.array(np.where(wrong, 0, seconds) * 1_000_000 + nanos // 1000).cast(pa.timestamp("us", "UTC"))
+
+
+def as_date(lot: Lot, columns: list[pa.Array]) -> pa.Array:
+    year, month, day = _numbers(columns)
+    wrong = (year < 1) | (year > 9999) | (month < 1) | (month > 12) | (day < 1) | (day > 31)
+    months = (np.where(wrong, 0, year * 12 + month) - 1970 * 12 - 1).astype("datetime64[M]")
+    days = months.astype("datetime64[D]") + np.where(wrong, 0, day - 1)
+    wrong |= days.astype("datetime64[M]") != months
+    lot.fail(wrong, "a google.type.Date that is no day of the calendar")
+    return pa.array(np.where(wrong, 0, days.astype(np.int32)).astype(np.int32)).cast(pa.date32())
+
+
+def as_decimal(
+    kind: T.DecimalType, decimal_of: Callable[..., Decimal | None], lot: Lot, columns: list[pa.Array]
+) -> pa.Array:
+    """One by one, with the scale that each has; what the column cannot hold exactly fails."""
+    unit = Decimal(1).scaleb(-kind.scale)
+    context = Context(prec=kind.precision, traps=[Inexact, InvalidOperation])
+    values: list[Decimal | None] = []
+    for parts in zip(*(column.to_pylist() for column in columns), strict=True):
+        number = None if None in parts else decimal_of(*parts)
+        try:
+            values.append(None if number is None else number.quantize(unit, context=context))
+        except (Inexact, InvalidOperation):
+            values.append(None)
+    wrong = np.array([value is None for value in values], np.bool_)
+    lot.fail(wrong, f"a number that {kind.simpleString()} cannot hold exactly")
+    return pa.array([Decimal(0) if value is None else value for value in values], held_type(kind))
+
+
+def decimal_of_text(text: str) -> Decimal | None:
+    """The grammar of google.type.Decimal, in which no text is 0."""
+    if not text:
+        return Decimal(0)
+    return Decimal(text) if len(text) <= _DECIMAL_MOST and _DECIMAL_TEXT.fullmatch(text) else None
+
+
+def decimal_of_bytes(value: bytes, scale: int) -> Decimal | None:
+    """Two's complement, the highest byte first."""
+    if len(value) > _DECIMAL_MOST:
+        return None
+    number = int.from_bytes(value, "big", signed=True)
+    return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))
