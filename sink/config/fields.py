@@ -4,6 +4,7 @@ or a file.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,26 +33,29 @@ def setting(name: str, meaning: str, *, also: tuple[str, ...] = (), fleet: bool 
     return Field(alias=name, description=meaning, json_schema_extra=extra, **rest)
 
 
-def _beside_the_configuration(value: Any, info: ValidationInfo) -> Any:
-    if value is None:
-        return None
-    directory = (info.context or {}).get("directory", Path())
-    path = Path(directory, text(value)).absolute()
-    try:
-        content = path.read_bytes()
-        if info.field_name != "value_schema_file":
-            content.decode()
-    except UnicodeDecodeError:
-        raise ValueError(f"names {path}, which is not UTF-8 text") from None
-    except (OSError, ValueError):
-        raise ValueError(
-            f"names {path}, which cannot be read; check the path and its permissions"
-        ) from None
-    return path
+def _file(read: Callable[[Path], object]) -> BeforeValidator:
+    """One that can be read so; relative to the configuration file."""
+
+    def beside_the_configuration(value: Any, info: ValidationInfo) -> Any:
+        if value is None:
+            return None
+        directory = (info.context or {}).get("directory", Path())
+        path = Path(directory, text(value)).absolute()
+        try:
+            read(path)
+        except UnicodeDecodeError:
+            raise ValueError(f"names {path}, which is not UTF-8 text") from None
+        except (OSError, ValueError):
+            raise ValueError(
+                f"names {path}, which cannot be read; check the path and its permissions"
+            ) from None
+        return path
+
+    return BeforeValidator(beside_the_configuration)
 
 
 Choice = BeforeValidator(lambda value: text(value).lower())
 Capitals = BeforeValidator(lambda value: text(value).upper())
 Secret = Annotated[SecretStr, BeforeValidator(text)]
-File = Annotated[Path | None, BeforeValidator(_beside_the_configuration)]
-"""One that can be read; relative to the configuration file."""
+TextFile = Annotated[Path | None, _file(lambda path: path.read_bytes().decode())]
+BinaryFile = Annotated[Path | None, _file(Path.read_bytes)]

@@ -33,7 +33,7 @@ def _pass_through(value: Any) -> Properties:
 PassThrough = Annotated[Properties, BeforeValidator(_pass_through)]
 
 
-# The last one first: pydantic looks at them from right to left, and so does who reads the reference.
+# Fields are collected from right to left: that is their order in the reference, and in which they are checked.
 class Settings(WorkerSettings, TransactionSettings, RowSettings, RecordSettings, EndpointSettings):
     """Everything a worker needs to know. Immutable; printing it shows no secrets."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Annotated, Literal
 
-from sink.config.fields import Choice, File, Group, Secret, setting
+from sink.config.fields import Choice, Group, Secret, TextFile, setting
 from sink.config.values import BasePath, DurationMs, Ensemble, Name, Servers, Text, TopicNames, ZnodePath
 
 
@@ -27,18 +27,18 @@ class EndpointSettings(Group):
         ge=1000,
         le=600_000,
     )
-    zookeeper_ca: File = setting(
+    zookeeper_ca: TextFile = setting(
         "zookeeper.ssl.ca.location",
         "Certificates (PEM) that ZooKeeper's may be signed by; relative to the configuration file. With it,"
         " connections are made by TLS only.",
         default=None,
     )
-    zookeeper_certificate: File = setting(
+    zookeeper_certificate: TextFile = setting(
         "zookeeper.ssl.certificate.location",
         "The worker's own certificate (PEM), where ZooKeeper asks for one.",
         default=None,
     )
-    zookeeper_key: File = setting(
+    zookeeper_key: TextFile = setting(
         "zookeeper.ssl.key.location", "The private key of that certificate (PEM).", default=None
     )
     zookeeper_key_password: Secret | None = setting(

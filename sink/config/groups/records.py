@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import PrivateAttr, ValidationInfo, model_validator
 
-from sink.config.fields import Capitals, Choice, File, Group, Secret, setting
+from sink.config.fields import BinaryFile, Capitals, Choice, Group, Secret, TextFile, setting
 from sink.config.values import Flag, Text, Urls, ValueFormatName
 
 RAW_COLUMNS = {"string": "value STRING", "bytes": "value BINARY"}
@@ -32,7 +32,7 @@ class RecordSettings(Group):
         " or bytes: the one column, by default `value STRING` or `value BINARY`.",
         default=None,
     )
-    schema_file: File = setting(
+    schema_file: TextFile = setting(
         "schema.file",
         "File that holds the columns, as DDL or as an Avro schema; relative to the configuration file.",
         default=None,
@@ -59,7 +59,7 @@ class RecordSettings(Group):
         default="json",
         fleet=True,
     )
-    value_schema_file: File = setting(
+    value_schema_file: BinaryFile = setting(
         "value.schema.file",
         "Schema that plain values are written with, relative to the configuration file: of Avro the JSON (by default"
         " `schema.file`, if that is Avro), of Protobuf a descriptor set (`protoc --include_imports"
@@ -91,15 +91,15 @@ class RecordSettings(Group):
     registry_login: Secret | None = setting(
         "schema.registry.basic.auth.user.info", "Login to the schema registry, as `name:password`.", default=None
     )
-    registry_ca: File = setting(
+    registry_ca: TextFile = setting(
         "schema.registry.ssl.ca.location",
         "Certificates (PEM) that the registry's may be signed by; relative to the configuration file.",
         default=None,
     )
-    registry_certificate: File = setting(
+    registry_certificate: TextFile = setting(
         "schema.registry.ssl.certificate.location", "The worker's own certificate (PEM).", default=None
     )
-    registry_key: File = setting(
+    registry_key: TextFile = setting(
         "schema.registry.ssl.key.location", "The private key of that certificate (PEM).", default=None
     )
     key_format: Annotated[Literal["none", "string", "bytes"], Choice] = setting(
