@@ -1,8 +1,9 @@
 """`python -m tests.chaos --seconds 3600 --seed 1`: a fleet under load while everything breaks, then an audit.
 
-Faults follow one another, drawn from the seed. After each the table has to move on. In the end everything is made
-whole, the load stops, and an auditor that shares no code with the sink holds the table against the events that Kafka
-acknowledged. What happened is in `history.jsonl`, a line an event; `--audit DIRECTORY` audits a kept run again. Exit
+Faults follow one another, or come two at once, drawn from the seed. After each the table has to move on. In the end
+everything is made whole, the load stops, and an auditor that shares no code with the sink holds the table, and the
+errors table, against the events that Kafka acknowledged. `--kind` is what is landed: appended events, or changes of
+rows by key. What happened is in `history.jsonl`, a line an event; `--audit DIRECTORY` audits a kept run again. Exit
 status 1 if anything was lost or duplicated, the table stood still, or too little happened.
 """
 
@@ -17,14 +18,17 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.chaos.arena import ACKNOWLEDGED, Arena
-from tests.chaos.nemesis import FAULTS, POINTS, SELDOM, Fault, dealt, kill_at_failpoint
+from tests.chaos.arena import Arena
+from tests.chaos.faults import FAULTS
+from tests.chaos.nemesis import Fault
+from tests.chaos.points import SELDOM, dealt, kill_at_failpoint, points
+from tests.chaos.shape import APPEND, BAD, INDEXES, KINDS, Shape
 from tests.jvm import start_fast
 
 HISTORY = "history.jsonl"
@@ -45,8 +49,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=3600, help="how long faults go on (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="default: the time")
-    parser.add_argument("--failpoints", action="store_true", help="instead: SIGKILL at every failpoint, once each")
+    about_points = "instead: SIGKILL at every failpoint, once each, or at those whose names begin so"
+    parser.add_argument("--failpoints", nargs="*", metavar="NAME", help=about_points)
     parser.add_argument("--workers", type=int, default=3)
+    parser.add_argument("--kind", choices=KINDS, default=APPEND, help="default: %(default)s")
+    about_bad = "one of so many records is; 0: none (default: %(default)s)"
+    parser.add_argument("--bad", type=int, default=BAD, help=about_bad)
+    parser.add_argument("--services", action=argparse.BooleanOptionalAction, help="default: drawn from the seed")
+    parser.add_argument("--index", choices=INDEXES, help="of upserts; default: drawn from the seed")
     parser.add_argument("--directory", type=Path, help="keep table, history and logs there")
     parser.add_argument("--audit", type=Path, help="only audit the run that was kept there")
     options = parser.parse_args()
@@ -54,13 +64,17 @@ def main() -> int:
     # Ended from outside: what there is of it is kept too.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     if options.audit:
-        return _audit(options.audit / "table", options.audit / ACKNOWLEDGED)[0]
+        return _audit(options.audit)[0]
     directory = options.directory or Path(tempfile.mkdtemp(prefix="sink-chaos-"))
     print(f"seed {options.seed}, in {directory}")
     chance = Random(options.seed)
-    if options.failpoints:
-        return run(directory, chance, options.workers, [kill_at_failpoint] * len(POINTS), Least.of_points())
-    return run(directory, chance, options.workers, drawn(chance, options.seconds), Least.of_seconds(options.seconds))
+    shape = Shape.drawn(options.kind, chance, options.bad, options.services, options.index)
+    faults, least = drawn(chance, options.seconds), Least.of_seconds(options.seconds)
+    plan = Plan(shape, points(shape), faults, least, options.workers)
+    if options.failpoints is not None:
+        named = tuple(point for point in plan.points if point.startswith(tuple(options.failpoints or [""])))
+        plan = replace(plan, points=named, faults=[kill_at_failpoint] * len(named), least=Least.of_points(named))
+    return run(directory, chance, plan)
 
 
 def drawn(chance: Random, seconds: float) -> Iterator[Fault]:
@@ -85,39 +99,53 @@ class Least:
         return cls(faults, faults // 6, 5 * faults // 2)
 
     @classmethod
-    def of_points(cls) -> Least:
+    def of_points(cls, all_points: Collection[str]) -> Least:
         """Each has to fire, but for those that no run can promise."""
-        points = len(POINTS) - len(SELDOM)
-        return cls(points, points // 2, points, points)
+        fire = len(set(all_points) - set(SELDOM))
+        return cls(fire, fire // 2, fire, fire)
 
 
-def run(directory: Path, chance: Random, workers: int, faults: Iterable[Fault], least: Least) -> int:
+@dataclass(frozen=True)
+class Plan:
+    shape: Shape
+    points: Sequence[str]
+    """Failpoints, to be dealt."""
+    faults: Iterable[Fault]
+    least: Least
+    workers: int = 3
+
+
+def run(directory: Path, chance: Random, plan: Plan) -> int:
     """Returns the exit status."""
     directory.mkdir(parents=True, exist_ok=True)
     history = History(directory / HISTORY)
-    in_flight = chance.choice((1, 2))
-    history.say("begin", workers=workers, in_flight=in_flight)
+    history.say("begin", workers=plan.workers, **asdict(plan.shape))
     told: dict[str, Any] = {}
-    with Arena(directory, workers, in_flight, dealt(POINTS, chance)) as arena:
+    with Arena(directory, plan.workers, plan.shape, chance.getrandbits(32), dealt(plan.points, chance)) as arena:
         try:
-            told = _break(arena, chance, faults, history)
+            told = _break(arena, chance, plan.faults, history)
             arena.workload.stop()
             arena.fleet.wait_landed(arena.workload.ends, 600)
             told["halted"] = arena.halted()
         except AssertionError as stood_still:
             told["failed"] = str(stood_still)
         finally:
-            # Nobody changes the table any more, and what is wrong with it can be looked at.
-            arena.stop_workers()
-            shutil.copytree(arena.fleet.table, directory / "table")
+            # Nobody changes the tables any more, and what is wrong with them can be looked at.
+            arena.kill_workers()
+            for table in arena.disk.glob("table*"):
+                shutil.copytree(table, directory / table.name)
         commits, fired, longest = len(arena.commits), len(arena.fired), arena.longest_without_commit
-        sent, never = arena.workload.acknowledged, sorted(set(POINTS) - arena.fired)
-    status, report = _audit(directory / "table", directory / ACKNOWLEDGED)
-    totals = {"commits": commits, "longest_without_commit": round(longest, 1), "sent": sent}
-    history.say("end", **told, **totals, **report, points_fired=fired, points_never_fired=never)
+        sent, unsure, rewritten = arena.workload.acknowledged, arena.workload.unsure, arena.rewritten
+        never = sorted(set(plan.points) - arena.fired)
+    status, report = _audit(directory)
+    totals = {"commits": commits, "longest_without_commit": round(longest, 1), "rewritten": rewritten, "sent": sent}
+    history.say("end", **told, **totals, **report, unsure=unsure, points_fired=fired, points_never_fired=never)
     happened = Least(told.get("faults", 0), told.get("takeovers", 0), commits, fired)
-    if any(getattr(happened, each.name) < getattr(least, each.name) for each in fields(Least)):
-        print(f"too little happened, this proves nothing: {happened}, wanted {least}")
+    if any(getattr(happened, each.name) < getattr(plan.least, each.name) for each in fields(Least)):
+        print(f"too little happened, this proves nothing: {happened}, wanted {plan.least}")
+        return 1
+    if unsure:
+        print(f"of {unsure} events Kafka has not said whether it has them, this proves nothing")
         return 1
     return 1 if told.get("failed") or told.get("halted") or report["acknowledged"] != sent else status
 
@@ -146,8 +174,8 @@ def _break(arena: Arena, chance: Random, faults: Iterable[Fault], history: Histo
     return {"faults": happened.total(), "takeovers": takeovers, **by_fault}
 
 
-def _audit(table: Path, acknowledged: Path) -> tuple[int, dict[str, object]]:
-    command = [sys.executable, "-m", "tests.chaos.auditor", str(table), str(acknowledged)]
+def _audit(directory: Path) -> tuple[int, dict[str, object]]:
+    command = [sys.executable, "-m", "tests.chaos.auditor", str(directory)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     report = json.loads(done.stdout)
     print(f"audit: {report}")

@@ -23,9 +23,12 @@ from sink.local.servers import (
     ZooKeeperServer,
     free_ports,
 )
-from tests.bench.freshness import Watch
+from sink.operations.reset_writer import workers
 from tests.bench.orders import create_topic
+from tests.chaos.auditor import ACKNOWLEDGED
 from tests.chaos.proxy import Mode, Proxy
+from tests.chaos.shape import Shape
+from tests.chaos.watch import Timeline
 from tests.chaos.workload import Workload
 from tests.disk import mount_small, unmount
 from tests.fleet import Fleet
@@ -34,7 +37,7 @@ from tests.waiting import eventually
 TOPIC = "events"
 PARTITIONS = 4
 RATE = 300.0
-ACKNOWLEDGED = "acknowledged.txt"
+FLUSH_SIZE = 100_000
 DISK = "1g"
 SESSION_SECONDS = 6.0
 PATIENCE = 300.0
@@ -68,12 +71,13 @@ class Ways:
 class Arena:
     """`with` starts everything, and ends every process in the end."""
 
-    def __init__(self, directory: Path, workers: int, in_flight: int, points: Iterator[str]) -> None:
+    def __init__(self, directory: Path, workers: int, shape: Shape, seed: int, points: Iterator[str]) -> None:
         self.directory = directory
+        self.shape = shape
         self.points = points
         """Failpoints to come."""
         self.fired: set[str] = set()
-        self._in_flight = in_flight
+        self._seed = seed
         self.names = [f"w{number}" for number in range(1, workers + 1)]
         self.zookeeper = ZooKeeperEnsemble(directory / "zookeeper")
         ports = dict(zip(self.names, free_ports(workers), strict=True))
@@ -103,26 +107,32 @@ class Arena:
         ends.callback(self.kafka.stop)
         self.kafka.start()
         create_topic(self.kafka.address, TOPIC, PARTITIONS)
-        self.workload = Workload(self.kafka.address, TOPIC, PARTITIONS, RATE, self.directory / ACKNOWLEDGED)
+        events = self.shape.events(self._seed, PARTITIONS)
+        file = self.directory / ACKNOWLEDGED
+        self.workload = Workload(self.kafka.address, TOPIC, RATE, events, self.shape.rule, file)
         ends.callback(self.workload.stop)
         self.workload.start()
-        settings = {
+        self._settings: dict[str, object] = {
             "target.base.path": str(self.disk / "table"),
             "zookeeper.session.timeout.ms": int(SESSION_SECONDS * 1000),
             "transaction.interval.ms": 1000,
-            "transactions.in.flight": self._in_flight,
             "coordinator.writestatus.timeout": 60_000,
-            "flush.size": 100_000,
+            "flush.size": FLUSH_SIZE,
             "slice.records": 10_000,
+            # So that a gap can be made, of what nobody counts.
+            "on.data.loss": "skip",
             "worker.rehearsal": True,
+            **self.shape.settings(),
         }
-        self.fleet = Fleet(self.directory / "fleet", self.zookeeper.address, self.kafka.address, TOPIC, settings)
+        place = self.directory / "fleet"
+        self.fleet = Fleet(place, self.zookeeper.address, self.kafka.address, TOPIC, self._settings)
         ends.callback(self.fleet.close)
         self.fleet.table = self.disk / "table"
         for name in self.names:
             self.start(name)
         eventually("the table", (self.fleet.table / ".hoodie" / "timeline").exists, PATIENCE, self.fleet.logs)
-        self._watch = ends.enter_context(Watch(self.fleet.table))
+        self._watch = Timeline(self.fleet.table, self.shape.progress)
+        ends.enter_context(self._watch)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -131,8 +141,13 @@ class Arena:
 
     @property
     def commits(self) -> dict[str, float]:
-        """Instants that were seen complete, and when they became so."""
+        """Transactions' instants that were seen complete, and when they became so."""
         return dict(self._watch.seen)
+
+    @property
+    def rewritten(self) -> int:
+        """How often a table service has rewritten files."""
+        return len(self._watch.rewritten)
 
     @property
     def longest_without_commit(self) -> float:
@@ -179,10 +194,17 @@ class Arena:
         count = len(admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions)
         admin.create_partitions([NewPartitions(TOPIC, count + 1)])[TOPIC].result(30)
 
-    def stop_workers(self) -> None:
-        """The table is left as it is."""
+    def kill_workers(self) -> None:
         for name in self.names:
             self.worker(name).kill()
+
+    def await_nobody(self) -> None:
+        """Until the sessions of all workers have ended."""
+        eventually("no worker is left", lambda: not workers(self.fleet.client, self.fleet.root))
+
+    def reconfigure(self) -> None:
+        """A change of what the whole fleet has to agree on, for workers that are started from now on."""
+        self._settings["flush.size"] = FLUSH_SIZE if self._settings["flush.size"] != FLUSH_SIZE else FLUSH_SIZE - 1
 
     def epoch(self) -> int:
         return self.fleet.wait("ZooKeeper answers", lambda _: True).epoch

@@ -1,67 +1,29 @@
-"""The faults: each does its harm, waits, and makes it good again. Where and for how long is drawn from the seed."""
+"""Faults: each does its harm, waits, and makes it good again. Where and for how long is drawn from the seed."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from random import Random
 
-from confluent_kafka import TopicPartition as KafkaPlace
-from confluent_kafka.admin import AdminClient
 from kazoo.exceptions import NoNodeError, NotEmptyError
 
 from coordination.errors import Corrupt, Unavailable
-from sink.local.process import child_environment
 from sink.local.servers import Part
-from sink.operations.reset_writer import recorded, workers
-from tests.bench.orders import create_topic
+from sink.operations.reset_writer import recorded
+from tests.chaos import harm
+from tests.chaos.amends import halting, reset
 from tests.chaos.arena import PARTITIONS, PATIENCE, SESSION_SECONDS, TOPIC, Arena
+from tests.chaos.points import is_member
 from tests.chaos.proxy import Mode
 from tests.disk import FullDisk, ReadOnlyDisk
 from tests.kafka_log import lose_end
 from tests.waiting import eventually
 
-FIRE_SECONDS = 120.0
 Fault = Callable[[Arena, Random], str | None]
 """Says what it did, when all is whole again; None: nothing."""
-
-ADVANCE = "Write:advance to the checkpoint"
-"""What a coordinator asks for only after ZooKeeper was emptied."""
-RECORD = "Write:record new partitions"
-OPERATIONS = (
-    "ReadKeeper",
-    "ReadTable",
-    "ReadLog",
-    "Write:raise epoch",
-    "Write:open a transaction",
-    "Begin",
-    "Write:STARTED",
-    "WriteSlices",
-    "Write:write status",
-    "FindHeld",
-    "Write:PREPARED",
-    "Complete",
-    "Write:COMMITTED",
-    "Write:settle",
-    "Write:ABORTED",
-    "RollBack",
-    "Write:tidy",
-    ADVANCE,
-    RECORD,
-)
-SELDOM = ("Write:tidy.before", "Write:tidy.after")
-"""What they wait for is left behind by some deaths only."""
-POINTS = ("Complete.guarded", *(f"{operation}.{side}" for operation in OPERATIONS for side in ("before", "after")))
-
-
-def dealt(cards: Sequence[str], chance: Random) -> Iterator[str]:
-    """All of them in a new order, and then again: in a long run none is left out."""
-    while True:
-        yield from chance.sample(cards, len(cards))
 
 
 def kill_worker(arena: Arena, chance: Random) -> str:
@@ -84,34 +46,6 @@ def kill_half(arena: Arena, chance: Random) -> str | None:
     return f"SIGKILL to the {part.value} of {name} alone"
 
 
-def kill_at_failpoint(arena: Arena, chance: Random) -> str:
-    """All others are killed too: so the one with the failpoint has every part, and comes to its point."""
-    name, point = arena.someone(chance), next(arena.points)
-    arena.worker(name).kill()
-    fired = arena.fleet.points / point
-    fired.unlink(missing_ok=True)
-    worker = arena.start(name, f"{point}=kill")
-    eventually(f"{name} is back, or dead", lambda: _is_member(arena, name) or not worker.running, 120)
-    for other in arena.names:
-        if other != name:
-            arena.worker(other).kill()
-    if point.startswith(ADVANCE):
-        arena.empty_zookeeper()
-    # With anything to read a new partition is recorded together with it.
-    quiet = arena.workload.held() if point.startswith(RECORD) else contextlib.nullcontext()
-    with quiet:
-        if point.startswith(RECORD):
-            arena.fleet.wait_landed(arena.workload.ends)
-            arena.add_partition()
-        deadline = time.monotonic() + FIRE_SECONDS
-        while worker.running and time.monotonic() < deadline:
-            time.sleep(0.2)
-    worker.kill()
-    if fired.exists():
-        arena.fired.add(point)
-    return f"{name} killed at {point}" if fired.exists() else f"{name} killed, waiting for {point} in vain"
-
-
 def pause_worker(arena: Arena, chance: Random) -> str | None:
     name, part = arena.someone(chance), chance.choice((Part.GROUP, Part.GROUP, Part.PYTHON, Part.JVM))
     worker, seconds = arena.worker(name), SESSION_SECONDS * chance.uniform(0.5, 3)
@@ -119,8 +53,8 @@ def pause_worker(arena: Arena, chance: Random) -> str | None:
         return None
     worker.signal(signal.SIGSTOP, part)
     time.sleep(seconds)
-    if worker.running and (part is not Part.JVM or worker.jvm_pid):
-        worker.signal(signal.SIGCONT, part)
+    # Whatever is left of it: a part may have been killed meanwhile.
+    worker.resume()
     return f"{part.value} of {name} stopped for {seconds:.1f} s"
 
 
@@ -177,26 +111,20 @@ def refuse_writes(arena: Arena, chance: Random) -> str | None:
 def truncate_log(arena: Arena, _: Random) -> str:
     """Kafka deletes all that has landed, as retention does."""
     view = arena.fleet.wait("ZooKeeper answers", lambda _: True)
-    landed = {place: state.start for place, state in view.states.items()}
-    places = [KafkaPlace(place.topic, place.partition, offset) for place, offset in landed.items()]
-    admin = _admin(arena)
-    for deleted in admin.delete_records(places).values():
-        deleted.result(30)
+    landed = {place.partition: state.start for place, state in view.states.items()}
+    harm.delete_records(arena, landed)
     return f"log truncated to {sorted(landed.values())}"
 
 
 def recreate_topic(arena: Arena, _: Random) -> str:
-    with _halting(arena, "earliest"):
-        admin = _admin(arena)
-        admin.delete_topics([TOPIC])[TOPIC].result(30)
-        eventually("the topic is gone", lambda: TOPIC not in admin.list_topics(timeout=30).topics)
-        create_topic(arena.kafka.address, TOPIC, PARTITIONS)
+    with halting(arena, "earliest"):
+        harm.recreate_topic(arena)
     return "topic recreated, sink reset"
 
 
 def lose_log_end(arena: Arena, chance: Random) -> str:
     partition = chance.randrange(PARTITIONS)
-    with _halting(arena, "latest"):
+    with halting(arena, "latest"):
         lose_end(arena.kafka, TOPIC, partition, chance.uniform(0.2, 0.9))
     return f"{TOPIC}-{partition} lost its end, sink reset"
 
@@ -215,7 +143,7 @@ def edit_zookeeper(arena: Arena, chance: Random) -> str:
     said = f"{path} {'deleted' if deletes else 'spoiled'} by hand"
     if _goes_on(arena, began):
         return said
-    _reset(arena, "--forget")
+    reset(arena, "--forget")
     return f"{said}, the tree forgotten"
 
 
@@ -241,60 +169,8 @@ def rolling_restart(arena: Arena, _: Random) -> str:
         worker.terminate()
         assert (status := worker.wait(120)) == 0, f"{name} ended with {status}\n{arena.fleet.logs()}"
         arena.start(name)
-        eventually(f"{name} is back", lambda name=name: _is_member(arena, name), 120, arena.fleet.logs)  # type: ignore[misc]
+        eventually(f"{name} is back", lambda name=name: is_member(arena, name), 120, arena.fleet.logs)  # type: ignore[misc]
     return "rolling restart"
-
-
-FAULTS: tuple[tuple[Fault, int], ...] = (
-    (kill_worker, 6),
-    (kill_at_failpoint, 6),
-    (kill_half, 3),
-    (pause_worker, 4),
-    (cut_off, 5),
-    (kill_zookeepers, 3),
-    (empty_zookeeper, 1),
-    (stop_kafka, 2),
-    (refuse_writes, 2),
-    (rolling_restart, 1),
-    (truncate_log, 1),
-    (recreate_topic, 1),
-    (lose_log_end, 1),
-    (edit_zookeeper, 1),
-)
-"""With their weights."""
-
-
-@contextlib.contextmanager
-def _halting(arena: Arena, goes_on_from: str) -> Iterator[None]:
-    """For harm that halts the sink, and takes an operator who resets it: all that was sent is in the table by then."""
-    with arena.workload.held():
-        arena.fleet.wait_landed(arena.workload.ends)
-        yield
-        arena.fleet.wait("the sink halts", lambda view: view.halt is not None)
-        _reset(arena, "--to", goes_on_from)
-        arena.workload.ends.clear()
-
-
-def _reset(arena: Arena, *options: str) -> None:
-    """What an operator does: stop all workers, wait until they are gone, reset."""
-    for name in arena.names:
-        arena.worker(name).stop()
-    eventually("no worker is left", lambda: not workers(arena.fleet.client, arena.fleet.root))
-    command = [sys.executable, "-m", "sink.cli", "reset", "--config", str(arena.worker(arena.names[0]).config)]
-    subprocess.run([*command, *options, "--yes"], check=True, stdout=subprocess.DEVNULL, env=child_environment({}))
-
-
-def _admin(arena: Arena) -> AdminClient:
-    return AdminClient({"bootstrap.servers": arena.kafka.address})
-
-
-def _is_member(arena: Arena, name: str) -> bool:
-    """Under its present process id: the znode of one that was killed stays for a while."""
-    try:
-        members = arena.fleet.view().members
-    except Unavailable:
-        return False
-    return any((member.worker, member.pid) == (name, arena.worker(name).pid) for member in members)
 
 
 def _rest(chance: Random, most: float) -> None:

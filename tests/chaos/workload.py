@@ -1,8 +1,7 @@
-"""Sends numbered events all the time, and writes down each one that Kafka has acknowledged."""
+"""Sends events all the time, and writes down each one that Kafka has acknowledged."""
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Iterator
@@ -11,21 +10,30 @@ from pathlib import Path
 
 from confluent_kafka import KafkaError, Message, Producer
 
+from tests.chaos.events import Event
+
 FLUSH_SECONDS = 120
 
 
 class Workload:
-    """The file has a line `partition offset number` for each acknowledged event."""
+    """The file begins with a line that says by which rule the table is made of the events, `rule`. After it comes a
+    line `round partition offset good|bad value` or `round partition offset tombstone key` for each acknowledged event.
+    With each round offsets may begin anew.
+    """
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, rate: float, acknowledged: Path) -> None:
+    def __init__(self, bootstrap: str, topic: str, rate: float, events: Iterator[Event], rule: str, file: Path) -> None:
         self._settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 0}
-        self._topic, self._partitions, self._rate = topic, partitions, rate
-        self._file = acknowledged.open("w", buffering=1)
+        self._topic, self._rate, self._events = topic, rate, events
+        self._file = file.open("w", buffering=1)
+        self._file.write(f"{rule}\n")
         self._ended = threading.Event()
         self._sending = threading.Lock()
         self._producer = Producer(self._settings)
         self._thread = threading.Thread(target=self._send, name="workload", daemon=True)
+        self._round = 0
         self.acknowledged = 0
+        self.unsure = 0
+        """Events of which Kafka has not said that it has them, nor that it has them not."""
         self.ends: dict[int, int] = {}
         """Behind the last acknowledged event of each partition."""
 
@@ -46,6 +54,7 @@ class Workload:
         with self._sending:
             self._flush()
             yield
+            self._round += 1
             self._producer = Producer(self._settings)
 
     def _flush(self) -> None:
@@ -54,29 +63,33 @@ class Workload:
             raise RuntimeError(f"{left} events were not acknowledged within {FLUSH_SECONDS} s")
 
     def _send(self) -> None:
-        number, began = 0, time.monotonic()
+        sent, began = 0, time.monotonic()
         while not self._ended.is_set():
             with self._sending:
                 due = int((time.monotonic() - began) * self._rate)
-                while number < due:
-                    self._send_one(number)
-                    number += 1
+                while sent < due:
+                    self._send_one(next(self._events))
+                    sent += 1
                 self._producer.poll(0.02)
 
-    def _send_one(self, number: int) -> None:
-        def note(error: KafkaError | None, message: Message) -> None:
-            if error is None:
-                partition, offset = message.partition(), message.offset()
-                assert partition is not None
-                assert offset is not None
-                self._file.write(f"{partition} {offset} {number}\n")
-                self.ends[partition] = offset + 1
-                self.acknowledged += 1
+    def _send_one(self, event: Event) -> None:
+        mark = "bad" if event.bad else "tombstone" if event.value is None else "good"
+        text = (event.key if event.value is None else event.value) or b""
 
-        event = json.dumps({"id": number, "kind": "buy", "amount": number / 4}).encode()
+        def note(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                self.unsure += 1
+                return
+            partition, offset = message.partition(), message.offset()
+            assert partition is not None
+            assert offset is not None
+            self._file.write(f"{self._round} {partition} {offset} {mark} {text.decode()}\n")
+            self.ends[partition] = offset + 1
+            self.acknowledged += 1
+
         while True:
             try:
-                self._producer.produce(self._topic, event, partition=number % self._partitions, on_delivery=note)
+                self._producer.produce(self._topic, event.value, event.key, event.partition, on_delivery=note)
             except BufferError:
                 # Kafka has been away for long: wait for room, lose nothing.
                 self._producer.poll(0.5)

@@ -1,0 +1,32 @@
+"""Tables as hudi-rs shows them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from hudi import HudiTableBuilder
+
+TRANSACTIONS = ("commit", "deltacommit")
+_COMPLETED = re.compile(rf"(\d{{17}})_\d{{17}}\.({'|'.join(TRANSACTIONS)})")
+
+
+def rows_of(table: Path, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    """None of a table that was never made."""
+    if not (table / ".hoodie" / "hoodie.properties").exists():
+        return []
+    batches = HudiTableBuilder.from_base_uri(str(table)).build().read()
+    return [row for batch in batches for row in zip(*(batch.column(name).to_pylist() for name in columns), strict=True)]
+
+
+def committed_instants(table: Path) -> set[str]:
+    """Of the active timeline, and of the archived one."""
+    timeline = table / ".hoodie" / "timeline"
+    found = {match[1] for path in timeline.glob("*commit") if (match := _COMPLETED.fullmatch(path.name))}
+    for archived in timeline.glob("history/*.parquet"):
+        instants = pq.read_table(archived, columns=["instantTime", "action"]).to_pylist()
+        found |= {each["instantTime"] for each in instants if each["action"] in TRANSACTIONS}
+    return found

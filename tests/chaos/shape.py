@@ -1,0 +1,102 @@
+"""What a run is about: appended events or changes of rows by key, with what beside them; and what the sink is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from random import Random
+
+from tests.chaos.events import Event, appended, changes
+
+APPEND, ON_WRITE, ON_READ = "append", "upsert-cow", "upsert-mor"
+KINDS = (APPEND, ON_WRITE, ON_READ)
+BAD = 50
+INDEXES: Mapping[str, Mapping[str, object]] = {
+    "bloom": {},
+    # Hudi's defaults are for large tables: each of these is a task.
+    "record": {
+        "hoodie.metadata.global.record.level.index.min.filegroup.count": 1,
+        "hoodie.global.index.reconcile.parallelism": 2,
+    },
+    "bucket": {"hoodie.bucket.index.num.buckets": 3},
+}
+CLUSTERED = (APPEND, ON_WRITE)
+"""A table that is merged on read is compacted instead."""
+OFTEN = {
+    "services.interval.commits": 3,
+    "hoodie.clustering.async.max.commits": 2,
+    "hoodie.compact.inline.max.delta.commits": 2,
+    "hoodie.clean.commits.retained": 3,
+    "hoodie.keep.min.commits": 5,
+    "hoodie.keep.max.commits": 8,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    kind: str
+    in_flight: int = 1
+    services: bool = False
+    """Whether clustering or compaction run, all of them every few commits; else only cleaning and archiving, seldom."""
+    bad: int = BAD
+    """One of so many records is bad; 0: none is."""
+    index: str = ""
+    ordered: bool = False
+    """Whether a column orders the changes of a key; else the log does, and there are tombstones."""
+
+    @classmethod
+    def drawn(
+        cls, kind: str, chance: Random, bad: int = BAD, services: bool | None = None, index: str | None = None
+    ) -> Shape:
+        """Whatever is not given is drawn."""
+        in_flight, serves, ordered = chance.choice((1, 2)), chance.random() < 0.5, chance.random() < 0.5
+        any_index = chance.choice(list(INDEXES))
+        services = serves if services is None else services
+        if kind == APPEND:
+            return cls(kind, in_flight, services, bad)
+        return cls(kind, 1, services, bad, index or any_index, ordered)
+
+    @property
+    def rule(self) -> str:
+        """What an auditor has to go by."""
+        return APPEND if self.kind == APPEND else "by-at" if self.ordered else "by-log"
+
+    @property
+    def progress(self) -> str:
+        """The action of a commit that lands records; others are table services'."""
+        return "deltacommit" if self.kind == ON_READ else "commit"
+
+    @property
+    def service(self) -> str:
+        """Which one rewrites files, none: empty."""
+        if not self.services:
+            return ""
+        return "Clustering" if self.kind in CLUSTERED else "Compaction"
+
+    def events(self, seed: int, partitions: int) -> Iterator[Event]:
+        chance = Random(seed)
+        if self.kind == APPEND:
+            return appended(chance, partitions, self.bad)
+        return changes(chance, partitions, self.bad, self.ordered)
+
+    def settings(self) -> dict[str, object]:
+        given: dict[str, object] = {
+            "transactions.in.flight": self.in_flight,
+            "services.clustering": self.service == "Clustering",
+            "services.compaction": self.service == "Compaction",
+        }
+        if self.services:
+            given |= OFTEN
+        if self.bad:
+            given |= {"errors.tolerance": "all", "errors.max.per.transaction": 100_000}
+        if self.kind != APPEND:
+            given |= {
+                "schema.ddl": "id BIGINT, at BIGINT, number BIGINT, amount DOUBLE",
+                "write.operation": "upsert",
+                "target.table.type": "copy_on_write" if self.kind == ON_WRITE else "merge_on_read",
+                "record.key.fields": "id",
+                "index.type": self.index,
+                **INDEXES[self.index],
+                **({"ordering.field.name": "at"} if self.ordered else {"delete.key.format": "string"}),
+            }
+        return given
