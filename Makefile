@@ -38,7 +38,7 @@ unit: $(VENV)/test.stamp ## only the tests that start no server and no Spark
 simulate: $(VENV)/test.stamp ## the protocol against the fault schedules of these seeds: SEEDS=0..10000, or one with its trace: SEEDS=7
 	$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) $(ARGS)
 
-chaos: $(VENV)/test.stamp ## a fleet under load while everything breaks, then an audit (an hour; ARGS="--seconds 600 --seed 1")
+chaos: $(VENV)/test.stamp ## a fleet under load while everything breaks, then an audit (an hour; ARGS="--seconds 600 --seed 1 --kind upsert-mor")
 	$(BIN)/python -m tests.chaos $(ARGS)
 
 takeover: $(VENV)/test.stamp ## how long a table stands still when a worker is killed, over 51 kills (half an hour)

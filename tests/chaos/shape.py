@@ -21,7 +21,7 @@ INDEXES: Mapping[str, Mapping[str, object]] = {
     "bucket": {"hoodie.bucket.index.num.buckets": 3},
 }
 CLUSTERED = (APPEND, ON_WRITE)
-"""A table that is merged on read is compacted instead."""
+"""A table that is merged on read is compacted instead; and files by a hash of the key Hudi does not cluster."""
 OFTEN = {
     "services.interval.commits": 3,
     "hoodie.clustering.async.max.commits": 2,
@@ -69,7 +69,7 @@ class Shape:
     @property
     def service(self) -> str:
         """Which one rewrites files, none: empty."""
-        if not self.services:
+        if not self.services or (self.kind == ON_WRITE and self.index == "bucket"):
             return ""
         return "Clustering" if self.kind in CLUSTERED else "Compaction"
 
