@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -87,6 +87,7 @@ class Arena:
         self.disk = directory / "disk"
         self.disk.mkdir(parents=True)
         self.mounted = False
+        self._leader = self.coordinator
         self._ends = ExitStack()
 
     def __enter__(self) -> Arena:
@@ -171,9 +172,19 @@ class Arena:
             return None
         return leader.rpartition(":")[0] if leader else None
 
+    @contextmanager
+    def nobody_asked(self) -> Iterator[None]:
+        """Whoever leads is who did in the beginning: with ZooKeeper away, an answer would come when it is back."""
+        leader = self.coordinator()
+        self._leader = lambda: leader
+        try:
+            yield
+        finally:
+            self._leader = self.coordinator
+
     def someone(self, chance: Random) -> str:
         """Half of the time the coordinator."""
-        leader = self.coordinator()
+        leader = self._leader()
         return leader if leader and chance.random() < 0.5 else chance.choice(self.names)
 
     def leading_zookeeper(self) -> ZooKeeperServer:

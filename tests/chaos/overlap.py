@@ -18,7 +18,7 @@ def two_at_once(arena: Arena, chance: Random) -> str | None:
     first = chance.choice(LASTING)
     second = chance.choice([fault for fault in SECOND if fault is not first])
     pause, *seeds = chance.uniform(0, SESSION_SECONDS / 2), chance.random(), chance.random()
-    with ThreadPoolExecutor(1) as pool:
+    with arena.nobody_asked(), ThreadPoolExecutor(1) as pool:
         begun = pool.submit(first, arena, Random(seeds[0]))
         time.sleep(pause)
         late = begun.done()
