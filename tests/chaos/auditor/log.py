@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Sent:
     round: int
     """With the next one, offsets may have begun anew."""
@@ -37,4 +37,4 @@ def read_log(file: Path) -> Log:
         for line in lines:
             number, partition, offset, mark, text = line.rstrip("\n").split(" ", 4)
             sent.append(Sent(int(number), int(partition), int(offset), mark, text))
-    return Log(rule, sorted(sent))
+    return Log(rule, sorted(sent, key=lambda each: (each.round, *each.place)))
