@@ -22,7 +22,8 @@ def recreate_topic(arena: Arena) -> None:
 def delete_records(arena: Arena, before: Mapping[int, int]) -> None:
     """As retention does: of each partition what is before an offset."""
     places = [KafkaPlace(TOPIC, partition, offset) for partition, offset in before.items()]
-    for deleted in _admin(arena).delete_records(places).values():
+    admin = _admin(arena)  # to the end: with it its answers would be gone
+    for deleted in admin.delete_records(places).values():
         deleted.result(30)
 
 
