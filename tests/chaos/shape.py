@@ -20,8 +20,8 @@ INDEXES: Mapping[str, Mapping[str, object]] = {
     },
     "bucket": {"hoodie.bucket.index.num.buckets": 3},
 }
-CLUSTERED = (APPEND, ON_WRITE)
-"""A table that is merged on read is compacted instead; and files by a hash of the key Hudi does not cluster."""
+REWRITES: Mapping[str, str] = {APPEND: "Clustering", ON_READ: "Compaction"}
+"""Which service rewrites files. Few keys that are written anew are in one file, and need none."""
 OFTEN = {
     "services.interval.commits": 3,
     "hoodie.clustering.async.max.commits": 2,
@@ -37,7 +37,7 @@ class Shape:
     kind: str
     in_flight: int = 1
     services: bool = False
-    """Whether clustering or compaction run, all of them every few commits; else only cleaning and archiving, seldom."""
+    """Whether files are rewritten too, and all services run every few commits; else cleaning and archiving, seldom."""
     bad: int = BAD
     """One of so many records is bad; 0: none is."""
     index: str = ""
@@ -69,9 +69,7 @@ class Shape:
     @property
     def service(self) -> str:
         """Which one rewrites files, none: empty."""
-        if not self.services or (self.kind == ON_WRITE and self.index == "bucket"):
-            return ""
-        return "Clustering" if self.kind in CLUSTERED else "Compaction"
+        return REWRITES.get(self.kind, "") if self.services else ""
 
     def events(self, seed: int, partitions: int) -> Iterator[Event]:
         chance = Random(seed)
