@@ -303,7 +303,7 @@ def _decode_ledger(data: bytes, place: str, version: int) -> Ledger:
 
 
 def _decode_summary(
-    number: Any, batch: Any, outcome: Any, instant: Any, records: Any, reason: Any, times: Any
+    number: Any, batch: Any, outcome: Any, instant: Any, records: Any, reason: Any, times: Any, errors: Any = 0
 ) -> Summary:
     return Summary(
         codec.whole(number),
@@ -313,4 +313,5 @@ def _decode_summary(
         codec.whole(records),
         codec.text(reason),
         {codec.text(name): codec.seconds(at) for name, at in times.items()},
+        codec.whole(errors),
     )

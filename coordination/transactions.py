@@ -5,7 +5,7 @@ Nothing here decides: the coordinator turns an answer into a compare-and-set.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coordination.model import (
@@ -192,11 +192,12 @@ def without_inert(
     return changed
 
 
-def ended(ledger: Ledger, header: Header, outcome: str, records: int, wall: float) -> Ledger:
+def ended(ledger: Ledger, header: Header, outcome: str, results: Sequence[SliceResult], wall: float) -> Ledger:
     """The ledger once a transaction has ended: committed ones move the checkpoint on."""
     committed = outcome == "COMMITTED"
     times = {**header.times, "ENDED": wall}
-    summary = Summary(header.number, header.batch, outcome, header.instant, records, header.reason, times)
+    records, errors = sum(result.records for result in results), sum(result.errors for result in results)
+    summary = Summary(header.number, header.batch, outcome, header.instant, records, header.reason, times, errors)
     attempts = {b: n for b, n in ledger.attempts.items() if not (committed and b == header.batch)}
     return replace(
         ledger,

@@ -149,6 +149,8 @@ class Summary:
     records: int
     reason: str
     times: Mapping[str, float]
+    errors: int = 0
+    """Bad ones beside them, for the errors table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +307,8 @@ def ledger_op(view: KeeperView, ledger: Ledger) -> Op:
         "attempts": {str(batch): n for batch, n in sorted(ledger.attempts.items())},
         "gaps": codec.encode_gaps(ledger.gaps),
         "history": [
-            [s.number, s.batch, s.outcome, s.instant, s.records, s.reason, dict(s.times)]
+            # Without bad records an entry is written as it was before there could be any.
+            [s.number, s.batch, s.outcome, s.instant, s.records, s.reason, dict(s.times), *filter(None, [s.errors])]
             for s in ledger.history[-HISTORY:]
         ],
     }

@@ -91,8 +91,7 @@ def enter(transaction: Transaction, header: Header, halt: Halt | None = None) ->
 def end(view: KeeperView, transaction: Transaction, wall: float) -> Draft:
     """Settle a COMMITTED transaction, or put away an ABORTED one that is rolled back."""
     header = transaction.header
-    records = sum(result.records for result in transactions.results(transaction))
-    ledger = transactions.ended(view.ledger, header, header.phase.value, records, wall)
+    ledger = transactions.ended(view.ledger, header, header.phase.value, transactions.results(transaction), wall)
     changed = transactions.settled(view.states, header)
     last = [Delete(tree.header_path(header.number), transaction.version)]
     return _ordered(view, "settle", tree.batched(tree.shard_ops(view, changed), last), ledger)

@@ -162,11 +162,13 @@ def _open(found: Status) -> Table:
 
 def _history(history: tuple[EndedStatus, ...]) -> Table:
     phases = [phase for phase in PHASES if any(phase in ended.seconds for ended in history)]
+    bad = any(ended.errors for ended in history)
     names = (
         "number>",
         "outcome",
         "ended",
         "records>",
+        *(["bad>"] if bad else []),
         *(f"{phase}>" for phase in phases),
         "instant",
         "reason",
@@ -179,6 +181,7 @@ def _history(history: tuple[EndedStatus, ...]) -> Table:
             e.outcome,
             _moment(e.ended),
             f"{e.records:,}",
+            *([f"{e.errors:,}"] if bad else []),
             *seconds,
             e.instant or "",
             Text(e.reason),

@@ -92,6 +92,8 @@ class EndedStatus:
     ended: float
     seconds: Mapping[str, float]
     """By phase: begin, write, commit, settle; roll back."""
+    errors: int = 0
+    """Bad records: they are in the errors table, if the transaction was committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,4 +235,5 @@ def _ended(summary: Summary) -> EndedStatus:
         summary.reason,
         max(summary.times.values(), default=0.0),
         seconds,
+        summary.errors,
     )

@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ from coordination.model import (
 )
 from coordination.phases import enter
 from coordination.planning import slices_of
+from coordination.services import Service, ServicesOffice, ServicesRun
 from coordination.tree import Create, Halt
 from sink import cli
 from sink.commands.common import sink_root
@@ -85,8 +87,10 @@ class Fleet:
         }
         self.write(writes.record(self.fresh(), states))
 
-    def open_transaction(self, end: int, incarnation: str = "w1:x", phase: Phase = Phase.STARTED) -> int:
-        """A transaction over `[state end, end)` of every partition, taken to `phase`."""
+    def open_transaction(
+        self, end: int, incarnation: str = "w1:x", phase: Phase = Phase.STARTED, bad: int = 0
+    ) -> int:
+        """A transaction over `[state end, end)` of every partition, taken to `phase`; of each slice so many are bad."""
         view = self.fresh()
         number = max(view.ledger.last, view.highest) + 1
         changed = {
@@ -105,7 +109,7 @@ class Fleet:
         )
         for step in steps:
             if step is Phase.PREPARED:
-                results = tuple(SliceResult(piece, piece.size, 1) for piece in plan)
+                results = tuple(SliceResult(piece, piece.size - bad, 1, bad) for piece in plan)
                 for op in tree.status_ops(WriteStatus(number, incarnation, results)):
                     self.keeper_now().write((op,))
             transaction = self.fresh().transactions[-1]
@@ -210,6 +214,52 @@ def test_status_of_a_halted_sink_names_the_record_and_exits_1(fleet: Fleet, sink
     assert code == 1
     assert "value is not JSON" in out
     assert f"{fleet.settings.topics[0]}-0 offset 17" in out
+
+
+def test_status_counts_the_bad_records_of_each_transaction_where_there_were_any(fleet: Fleet, sink):
+    member = fleet.join()
+    fleet.record(end=5)
+    fleet.open_transaction(10, member.incarnation, Phase.COMMITTED)
+    fleet.settle()
+    _, out = sink("status", "--config", fleet.config)
+    assert "bad" not in shown(out, "last transactions")[0]
+    fleet.open_transaction(12, member.incarnation, Phase.COMMITTED, bad=1)
+    fleet.settle()
+    _, out = sink("status", "--config", fleet.config, "--json")
+    assert [(ended["records"], ended["errors"]) for ended in json.loads(out)["history"]] == [(2, 2), (10, 0)]
+    _, out = sink("status", "--config", fleet.config)
+    head, *rows = shown(out, "last transactions")
+    # When it ended has three words where its heading has one.
+    assert [row[head.index("bad") + 2] for row in rows] == ["2", "0"]
+
+
+def test_status_tells_what_the_last_run_of_table_services_did_and_why_one_failed(fleet: Fleet, sink):
+    member = fleet.join()
+    fleet.record(end=5)
+    _, out = sink("status", "--config", fleet.config)
+    assert "table services" not in out
+    office = ServicesOffice(fleet.client, sink_root(fleet.settings), member.incarnation)
+    cleaned = Service("cleaning", 1.25, "20260101000000000")
+    failed = Service("archiving", 0.5, reason="the disk is full")
+    assert office.campaign()
+    office.record(ServicesRun("w1", 1_767_225_600.0, 7, (cleaned, failed)))
+    code, out = sink("status", "--config", fleet.config)
+    # A service that fails stops nobody.
+    assert code == 0
+    assert "table services, 2026-01-01 00:00:00 UTC, by w1" in out
+    assert [" ".join(row) for row in shown(out, "table services")[1:]] == [
+        "cleaning 1.25 s 20260101000000000",
+        "archiving 0.50 s the disk is full",
+    ]
+    _, out = sink("status", "--config", fleet.config, "--json")
+    found = json.loads(out)["services"]
+    assert (found["committed"], [each["reason"] for each in found["services"]]) == (7, ["", "the disk is full"])
+
+
+def shown(out: str, title: str) -> list[list[str]]:
+    """The words of each line below a title, that of the headings first."""
+    lines = (line.split() for line in out[out.index(title) :].splitlines()[1:])
+    return list(takewhile(lambda words: words and words[0] != "table", lines))
 
 
 def test_status_before_any_worker_ever_joined(make_config, sink):

@@ -161,7 +161,10 @@ SOUND: dict[str, bytes] = {
             "committed": 1,
             "attempts": {"2": 1},
             "gaps": [["t", 0, 1, 2]],
-            "history": [[1, 1, "COMMITTED", "i", 5, "", {"PLANNED": 1.0}]],
+            "history": [
+                [1, 1, "COMMITTED", "i", 5, "", {"PLANNED": 1.0}],
+                [2, 2, "COMMITTED", "i", 5, "", {"PLANNED": 1.0}, 3],
+            ],
         }
     ),
     tree.member_path("w:1"): codec.encode_member(Member("w:1", "host", 1, "1")),
