@@ -20,6 +20,7 @@ from pyspark.sql import types as T
 from coordination.errors import TableError
 from sink.config import Settings
 from sink.config.redaction import Properties
+from sink.failpoints import Failpoints
 from sink.schema import HEADERS_TYPE
 from sink.schema.avro import avro_schema
 from sink.table.gateway import COMMIT, TABLE_VERSION, Hudi
@@ -67,6 +68,7 @@ class KeyedTable:
         self._locks = locks
         self._avro = avro_schema(COLUMNS, self._name)
         self._hudi = Hudi(spark, self.base_path, self._avro, errors_options(settings))
+        self._failpoints = Failpoints.from_environment()
 
     def exists(self) -> bool:
         return bool(self._hudi.storage().exists(self._hudi.path(".hoodie/hoodie.properties")))
@@ -123,6 +125,7 @@ class KeyedTable:
             if status.hasErrors():
                 raise OSError(f"Hudi: {status.getTotalErrorRecords()} errors in {status.getFileId()}")
             stats.append(str(hudi.mapper.writeValueAsString(status.getStat())))
+        self._failpoints.at("Errors.written")
         fence()
         client.commitStats(instant, hudi.write_stats(stats), hudi.option(hudi.java_map({})), COMMIT)
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -30,10 +31,21 @@ def test_bad_records_are_landed_once_and_replayed_once_whoever_dies_and_halt_whe
 ) -> None:
     it = fleet(name=topic(partitions=PARTITIONS), **{"errors.tolerance": "all", "errors.max.ratio": 0.2})
     produce(it, RECORDS, RECORDS // BAD)
-    it.start("w1", "Complete.published=kill")
+    it.start("w1", "Errors.written=kill")
+    it.wait_fired("Errors.written")
+    it.wait("PREPARED", in_phase(Phase.PREPARED))
+    (undone,) = read_truth(str(errors_of(it)), it.name).pending
+    assert list(errors_of(it).glob(f"*_{undone}.parquet")), "its rows were not written yet"
+    it.start("w2", "Complete.published=kill")
     it.wait_fired("Complete.published")
     it.wait("PREPARED", in_phase(Phase.PREPARED))
-    it.start("w2")
+    # Who came after the dead has rolled back what that one had written, and committed its own.
+    errors, table = read_truth(str(errors_of(it)), it.name), read_truth(str(it.table), it.name)
+    assert not errors.pending
+    assert undone not in errors.completed
+    assert not list(errors_of(it).glob(f"*_{undone}.parquet"))
+    assert (len(list(errors_of(it).glob("*.parquet"))), table.checkpoint) == (1, None)
+    it.start("w3")
     it.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
     assert_landed(it, errors=BAD, replayed=0)
     for worker in it.workers.values():
@@ -43,7 +55,7 @@ def test_bad_records_are_landed_once_and_replayed_once_whoever_dies_and_halt_whe
     they_are_listed(it)
     a_replay_dies_and_the_next_one_finishes_it(it)
 
-    it.start("w3")
+    it.start("w4")
     eventually("what was given up is rolled back", lambda: not read_truth(str(it.table), it.name).pending)
     produce(it, 600, 2, first=RECORDS)
     halt = it.wait("the sink halts", lambda view: view.halt is not None and not view.transactions).halt
@@ -53,6 +65,10 @@ def test_bad_records_are_landed_once_and_replayed_once_whoever_dies_and_halt_whe
     assert "'id'" in halt.reason
     assert it.audit().held
     assert "workers are alive" in sink(it, *REPAIR).stderr
+
+
+def errors_of(it: Fleet) -> Path:
+    return it.table.with_name(f"{it.table.name}_errors")
 
 
 def they_are_listed(it: Fleet) -> None:
