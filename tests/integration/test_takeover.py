@@ -165,6 +165,7 @@ def test_slices_that_miss_the_write_status_deadline_are_reformed_elsewhere(pair:
     pair.produce()
     missed = f"no write status of {late.name}"
     pair.fleet.wait(missed, lambda _: any(missed in reason for reason in pair.reasons(since=last)))
+    pair.fleet.let_go("WriteSlices.before")
     pair.wait_landed()
 
 
