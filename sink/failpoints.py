@@ -40,13 +40,13 @@ class Failpoints:
         """None: nobody will ever ask."""
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Failpoints:
+    def from_environment(cls) -> Failpoints:
         """Raises `ConfigError` for an action that does not exist."""
-        actions = dict(pair.split("=", 1) for pair in environ.get(VARIABLE, "").split(",") if "=" in pair)
+        actions = dict(pair.split("=", 1) for pair in os.environ.get(VARIABLE, "").split(",") if "=" in pair)
         unknown = sorted(set(actions.values()) - set(_ACTIONS))
         if unknown:
             raise ConfigError(f"{VARIABLE}: no action {', '.join(unknown)}; there are {', '.join(_ACTIONS)}")
-        directory = environ.get(DIRECTORY, "." if actions else "")
+        directory = os.environ.get(DIRECTORY, "." if actions else "")
         return cls(actions, Path(directory) if directory else None)
 
     def reach(self, operation: Operation, side: str) -> None:

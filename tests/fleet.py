@@ -126,15 +126,15 @@ class Fleet:
 
         return self.wait(f"landed up to {dict(ends)}", lambda v: landed(v) and not v.transactions, seconds)
 
-    def wait_fired(self, point: str, seconds: float = PATIENCE) -> None:
+    def wait_fired(self, point: str) -> None:
         """A point leaves its file before it acts, so that whoever is killed there may live for a moment more."""
-        eventually(f"failpoint {point} fired", (self.points / point).exists, seconds, self.logs)
+        eventually(f"failpoint {point} fired", (self.points / point).exists, PATIENCE, self.logs)
         if point in self.dying:
-            eventually(f"who is killed at {point} is dead", lambda: not self.dying[point].running, seconds, self.logs)
+            eventually(f"who is killed at {point} is dead", lambda: not self.dying[point].running, PATIENCE, self.logs)
 
-    def wait_for_log(self, worker: str, text: str, since: int = 0, seconds: float = PATIENCE) -> None:
+    def wait_for_log(self, worker: str, text: str, since: int = 0) -> None:
         """`since`: how long the log was before."""
-        eventually(f"{worker} logged {text!r}", lambda: text in self.log(worker)[since:], seconds, self.logs)
+        eventually(f"{worker} logged {text!r}", lambda: text in self.log(worker)[since:], PATIENCE, self.logs)
 
     def let_go(self, point: str) -> None:
         (self.points / f"{point}.go").touch()

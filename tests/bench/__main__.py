@@ -10,30 +10,24 @@ Exit status: 0, or 1 when a peer failed.
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import sys
 import tempfile
-import time
 from dataclasses import replace
-from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 
 from coordination.errors import ConfigError, SinkError
-from sink.local.java import find_java
 from sink.local.servers import KafkaServer, ZooKeeperServer
 from tests.bench import freshness
 from tests.bench.lab import Lab, Load
 from tests.bench.orders import PARTITIONS, fill
-from tests.bench.peers import ALL, Peer, chosen
+from tests.bench.peers import ALL, chosen
 from tests.bench.plot import draw
 from tests.bench.report import render
-from tests.bench.results import Results, joined, this_machine
+from tests.bench.results import Results, joined
+from tests.bench.running import CORES, DOCS, begin, kept, say, with_run
 
-CORES = 2
-ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "tests" / "bench" / "results"
-DOCS = ROOT / "docs"
 RECORDS = 8_000_000
 LEAD = 4_000_000
 ROUNDS = 3
@@ -109,21 +103,10 @@ def _run(options: argparse.Namespace) -> tuple[Results, Path]:
     unit = PARTITIONS
     if options.records % options.lead or options.lead % unit:
         raise ConfigError(f"--records has to be a multiple of --lead, and --lead of {unit}: transactions are equal")
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     load = Load(options.records, options.lead, options.lead)
-    began = datetime.now(timezone.utc)
-    results = Results(
-        command=" ".join(["python -m tests.bench", *_arguments(sys.argv[1:], options.directory)]),
-        began=began.isoformat(timespec="seconds"),
-        machine=this_machine(f"Java {find_java().version}"),
-        conditions={
-            "records": str(load.records),
-            "lead": str(load.lead),
-            "heap": options.heap,
-            "load before": " ".join(f"{each:.2f}" for each in os.getloadavg()),
-        },
-    )
-    path = RESULTS / f"{began:%Y-%m-%d-%H%M%S}.json"
+    command = " ".join(["python -m tests.bench", *_arguments(sys.argv[1:], options.directory)])
+    results = begin(command, records=str(load.records), lead=str(load.lead), heap=options.heap)
+    path = kept(results)
     directory = (options.directory or Path(tempfile.mkdtemp(prefix="sink-bench-"))).absolute()
     try:
         with (
@@ -132,33 +115,21 @@ def _run(options: argparse.Namespace) -> tuple[Results, Path]:
         ):
             lab = Lab(directory, zookeeper, kafka, f"orders-{load.total}", load, CORES, options.heap)
             filled = fill(kafka.address, lab.topic, load.total)
-            _say(f"{load.total} records ({filled.bytes} bytes), filled in {filled.seconds:.0f} s")
+            say(f"{load.total} records ({filled.bytes} bytes), filled in {filled.seconds:.0f} s")
             for number in range(1, options.rounds + 1):
                 for peer in peers:
-                    results = _with_run(results, peer, lab, number)
+                    results = with_run(results, peer.name, number, partial(peer.run, lab, number))
                     results.save(path)
             if options.freshness != "none":
                 commits = options.commits if options.freshness == "aged" else 0
-                for found in freshness.measure(lab, commits, _say):
+                for found in freshness.measure(lab, commits, say):
                     results = replace(results, freshness=(*results.freshness, found))
                     results.save(path)
-                    _say(f"after {found.commits} commits: p50 {found.p50:.2f} s, p99 {found.p99:.2f} s")
+                    say(f"after {found.commits} commits: p50 {found.p50:.2f} s, p99 {found.p99:.2f} s")
     finally:
         if options.directory is None:
             shutil.rmtree(directory, ignore_errors=True)
     return results, path
-
-
-def _with_run(results: Results, peer: Peer, lab: Lab, number: int) -> Results:
-    """One failure does not cost the other runs their figures."""
-    try:
-        run = peer.run(lab, number)
-    except SinkError as error:
-        _say(f"round {number} {peer.name}: {error}")
-        return replace(results, failed=(*results.failed, f"{peer.name}, round {number}: {error}"))
-    cost = f"{run.cpu_per_million:.2f} CPU s per million"
-    _say(f"round {number} {peer.name}: {run.rate:,.0f} records/s, {cost}")
-    return replace(results, runs=(*results.runs, run))
 
 
 def _write_docs(results: Results, options: argparse.Namespace) -> None:
@@ -167,11 +138,7 @@ def _write_docs(results: Results, options: argparse.Namespace) -> None:
     draw(results, name.with_suffix(".png"))
     results.save(name.with_suffix(".json"))
     name.with_suffix(".md").write_text(render(results, options.into))
-    _say(f"written: {name}.md, .png and .json")
-
-
-def _say(line: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)
+    say(f"written: {name}.md, .png and .json")
 
 
 if __name__ == "__main__":

@@ -10,37 +10,29 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import json
-import os
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
-from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from coordination.errors import SinkError
-from sink.local.java import find_java
 from sink.local.servers import KafkaServer, ZooKeeperServer
 from tests.bench import sink_run, spark_runs
 from tests.bench.data_pairs import PAIRS, Pair
 from tests.bench.data_report import render
 from tests.bench.lab import Lab
 from tests.bench.orders import fill
-from tests.bench.results import Results, Run, joined, this_machine
+from tests.bench.results import Results, Run, joined
+from tests.bench.running import CORES, DOCS, begin, kept, say, with_run
 from tests.bench.sink_run import Variant
 from tests.bench.workloads import AVRO, SCHEMA_ID
 from tests.registry_kit import RegistryServer
 
-CORES = 2
-ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "tests" / "bench" / "results"
-DOCS = ROOT / "docs" / "benchmarks-data.md"
+PAGE = DOCS / "benchmarks-data.md"
 
 
 def main() -> int:
@@ -52,19 +44,12 @@ def main() -> int:
     if not pairs:
         print(f"bench: --pairs: none of these; there are {', '.join(pair.name for pair in PAIRS)}", file=sys.stderr)
         return 1
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
-    began = datetime.now(timezone.utc)
-    results = Results(
-        command=" ".join(["python -m tests.bench.data", *sys.argv[1:]]),
-        began=began.isoformat(timespec="seconds"),
-        machine=this_machine(f"Java {find_java().version}"),
-        conditions={"heap": options.heap, "load before": " ".join(f"{each:.2f}" for each in os.getloadavg())},
-    )
-    path = RESULTS / f"data-{began:%Y-%m-%d-%H%M%S}.json"
+    results = begin(" ".join(["python -m tests.bench.data", *sys.argv[1:]]), heap=options.heap)
+    path = kept(results, "data-")
     directory = Path(tempfile.mkdtemp(prefix="sink-bench-"))
     try:
         for run in _runs(directory, pairs, options):
-            results = _with_run(results, *run)
+            results = with_run(results, *run)
             results.save(path)
     finally:
         shutil.rmtree(directory)
@@ -98,7 +83,7 @@ def _runs(
                 lab = Lab(directory, zookeeper, kafka, pair.workload.name, pair.load, CORES, options.heap)
                 filled = fill(kafka.address, lab.topic, pair.load.total, pair.workload.record)
                 if filled.records:
-                    _say(f"{lab.topic}: {filled.records} records ({filled.bytes} bytes), in {filled.seconds:.0f} s")
+                    say(f"{lab.topic}: {filled.records} records ({filled.bytes} bytes), in {filled.seconds:.0f} s")
                 settings = {"schema.ddl": pair.workload.ddl, **pair.settings}
                 if pair.workload.registered:
                     settings["schema.registry.url"] = registry.url
@@ -107,25 +92,10 @@ def _runs(
                 yield pair.spark, number, partial(spark_runs.run, lab, pair.spark, number, pair.peer, pair.keys)
 
 
-def _with_run(results: Results, name: str, number: int, start: Callable[[], Run]) -> Results:
-    """One failure does not cost the other runs their figures."""
-    try:
-        run = start()
-    except SinkError as error:
-        _say(f"round {number} {name}: {error}")
-        return replace(results, failed=(*results.failed, f"{name}, round {number}: {error}"))
-    _say(f"round {number} {name}: {run.rate:,.0f} records/s, {run.cpu_per_million:.2f} CPU s per million")
-    return replace(results, runs=(*results.runs, run))
-
-
 def _write_docs(results: Results) -> None:
-    results.save(DOCS.with_suffix(".json"))
-    DOCS.write_text(render(results))
-    _say(f"written: {DOCS} and .json")
-
-
-def _say(line: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)
+    results.save(PAGE.with_suffix(".json"))
+    PAGE.write_text(render(results))
+    say(f"written: {PAGE} and .json")
 
 
 if __name__ == "__main__":

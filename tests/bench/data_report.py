@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tests.bench.data_pairs import PAIRS, Pair
 from tests.bench.figures import by_peer, cpu_per_million, peak, rate
-from tests.bench.report import machine_lines, spread_text, table
+from tests.bench.report import machine_lines, rounds_said, spread_text, table
 from tests.bench.results import Results, Run
 from tests.bench.sampler import Role
 
@@ -29,8 +29,7 @@ def render(results: Results) -> str:
     runs = by_peer(results)
     rows = [row for pair in PAIRS for row in _rows(pair, runs.get(pair.sink, []), runs.get(pair.spark, []))]
     heads = ["pair", "", "records/s", "CPU s per million", "JVM, MB"]
-    rounds = max((run.round for run in results.runs), default=0)
-    failed = "".join(f"- Failed: {each}\n" for each in results.failed)
+    failed = "".join(f"- Failed: {each}\n" for each in results.failed) + "\n" * bool(results.failed)
     return f"""\
 # Benchmarks: Avro, upserts, many partitions
 
@@ -46,11 +45,10 @@ JSON that is only appended: [benchmarks](benchmarks.md).
 
 ## Rates
 
-Median of {rounds} rounds (least to most).
+{rounds_said(results)}.
 
 {table(heads, rows)}
-{failed}
-## Against what was to be reached
+{failed}## Against what was to be reached
 
 {table(["pair", "wanted", "measured", "reached"], [_target(pair, runs) for pair in PAIRS])}"""
 

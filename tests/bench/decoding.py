@@ -26,21 +26,10 @@ from sink.decode.column_records import WireDecoder
 from sink.decode.formats import ValueFormat
 from sink.schema import parse_ddl
 from tests.bench.orders import DDL, order
+from tests.bench.workloads import AVRO
 
 ROWS = 16_384
 ROUNDS = 30
-AVRO = {
-    "type": "record",
-    "name": "Order",
-    "fields": [
-        {"name": "id", "type": "long"},
-        {"name": "user", "type": "long"},
-        {"name": "event", "type": "string"},
-        {"name": "amount", "type": "double"},
-        {"name": "ts", "type": "long"},
-        {"name": "url", "type": "string"},
-    ],
-}
 LIBRARIES = {"fastavro": "avro", "the protobuf library": "protobuf"}
 TYPES = {
     "long": FieldDescriptorProto.TYPE_INT64,

@@ -118,8 +118,7 @@ def _throughput(results: Results) -> str:
     names = [role.value for role in Role]
     heads = ["peer", "records/s", "CPU s per million", *(f"of it {name}" for name in names), "the broker's"]
     heads += [f"{name}, MB" for name in names]
-    rounds = max((run.round for run in results.runs), default=0)
-    said = f"Median of {rounds} rounds (least to most); memory is the highest of all."
+    said = f"{rounds_said(results)}; memory is the highest of all."
     return f"## Throughput\n\n{said}\n\n{table(heads, rows)}"
 
 
@@ -217,6 +216,11 @@ def _left_out(results: Results) -> str:
         lines.append("- Freshness on an aged table." if results.freshness else "- Freshness.")
     lines += [f"- Failed: {each}" for each in results.failed]
     return "## Not run\n\n" + "\n".join(lines) + "\n" if lines else ""
+
+
+def rounds_said(results: Results) -> str:
+    rounds = max((run.round for run in results.runs), default=0)
+    return "One round" if rounds == 1 else f"Median of {rounds} rounds (least to most)"
 
 
 def spread_text(spread: Spread, form: str) -> str:

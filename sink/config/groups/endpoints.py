@@ -75,8 +75,8 @@ class EndpointSettings(Group):
     )
     table_type: Annotated[Literal["copy_on_write", "merge_on_read"], Choice] = setting(
         "target.table.type",
-        "`copy_on_write`, or `merge_on_read` for upserts that append to log files, which a compaction of your own"
-        " merges later.",
+        "`copy_on_write`, or `merge_on_read` for upserts that append to log files, which a compaction merges later"
+        " (`services.compaction`).",
         also=("hoodie.table.type", "hoodie.datasource.write.table.type"),
         default="copy_on_write",
         fleet=True,
