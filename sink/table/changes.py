@@ -70,7 +70,11 @@ def write_options(settings: Settings) -> dict[str, str]:
     if settings.operation == "insert":
         # Rows of the same key are rows of their own, also those that come to an older one's file.
         return {**options, "hoodie.merge.allow.duplicate.on.inserts": "true"}
-    options |= {"hoodie.index.type": _INDEXES[settings.index_type]}
+    options |= {
+        "hoodie.index.type": _INDEXES[settings.index_type],
+        # What is written is the last change of each row already.
+        "hoodie.combine.before.upsert": "false",
+    }
     if settings.index_type == "record":
         options |= {
             "hoodie.metadata.global.record.level.index.enable": "true",

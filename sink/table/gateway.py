@@ -18,6 +18,8 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+from sink.table.column_stats import carrying, is_log, log_stats
+
 TABLE_VERSION = 9
 COMMIT = "commit"
 CLUSTERING = "clustering"
@@ -185,15 +187,14 @@ class Hudi:
             raise
 
     def write_stats(self, stats: Sequence[str]) -> Any:
-        """One call, however many files, and one more for log files."""
-        logs = [stat for stat in stats if '"logVersion"' in stat]
-        if not logs:
-            return self._stats(stats, "HoodieWriteStat")
-        found = self._stats([stat for stat in stats if '"logVersion"' not in stat], "HoodieWriteStat")
-        found.addAll(self._stats(logs, "HoodieDeltaWriteStat"))
+        """One call, however many files, and a few for each log file."""
+        found = self.stats_list([stat for stat in stats if not is_log(stat)], "HoodieWriteStat")
+        if logs := [stat for stat in stats if is_log(stat)]:
+            found.addAll(log_stats(self, logs))
         return found
 
-    def _stats(self, stats: Sequence[str], name: str) -> Any:
+    def stats_list(self, stats: Sequence[str], name: str) -> Any:
+        """Of Java objects of that class."""
         factory = self.mapper.getTypeFactory()
         kind = self.jvm.java.lang.Class.forName(
             f"org.apache.hudi.common.model.{name}",
@@ -231,7 +232,10 @@ class Hudi:
         records = self.java.HoodieCreateRecordUtils
         arguments = getattr(self.java, "HoodieCreateRecordUtils$createHoodieRecordRddArgs")
         schema = self.java.common.schema.HoodieSchema.parse(self._avro)
-        options = self.jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(self.java_map(self.options))
+        # The table's own setting says that nothing is to be combined. Hudi takes records that are not for such as need
+        # no value that orders them either.
+        ordered = {**self.options, "hoodie.combine.before.upsert": "true"}
+        options = self.jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(self.java_map(ordered))
         named, meta, operation = json.loads(self._avro), self.meta_client(), self.operation
         given = (frame, self.config, options, named["name"], named["namespace"], schema, schema, operation, instant)
         found = records.createHoodieRecordRdd(arguments(*given, False, False, False, meta.getTableConfig()))
@@ -251,8 +255,8 @@ class Hudi:
         for status in statuses:
             if status.hasErrors():
                 raise OSError(f"Hudi's writer: {status.getTotalErrorRecords()} errors in {status.getFileId()}")
-            stats.append(str(self.mapper.writeValueAsString(status.getStat())))
-        return stats
+            stats.append(status.getStat())
+        return carrying(self, stats, [str(self.mapper.writeValueAsString(stat)) for stat in stats])
 
     def save_partition_metafiles(self, instant: str, paths: Sequence[str]) -> None:
         """Without them rows are gone for a reader without the metadata table, and when that is rebuilt."""
@@ -299,6 +303,7 @@ class Hudi:
             timeline.deletePending(self.instant(meta, "INFLIGHT", COMPACTION, instant))
         timeline.deleteCompactionRequested(self.instant(meta, "REQUESTED", COMPACTION, instant))
         self._drop_heartbeat(instant)
+
     def pending_clusterings(self) -> dict[str, str]:
         """File groups that a clustering is to replace which has not completed, and the instant of each."""
         plans = self.java.common.util.ClusteringUtils.getAllFileGroupsInPendingClusteringPlans(self.meta_client())

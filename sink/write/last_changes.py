@@ -7,9 +7,9 @@ several Kafka partitions, the later partition counts as the later part of the lo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from sink.write.changes import PLACE
@@ -17,9 +17,10 @@ from sink.write.changes import PLACE
 _RANK = "_sink_rank"
 
 
-def last_changes(changes: DataFrame, key: Sequence[str], ordering: Sequence[str], parts: int) -> DataFrame:
-    """The rows without their places, in `parts` partitions."""
+def last_changes(changes: DataFrame, keys: Mapping[str, Column], ordering: Sequence[str], parts: int) -> DataFrame:
+    """The rows without their places, in `parts` partitions. Changes that are equal in the `keys` are of one row."""
     newest = [F.col(name).desc() for name in (*ordering, *PLACE.names)]
-    rank = F.row_number().over(Window.partitionBy(*key).orderBy(*newest))
-    rows = changes.repartition(parts, *key).withColumn(_RANK, rank).where(F.col(_RANK) == 1)
-    return rows.drop(_RANK, *PLACE.names)
+    rank = F.row_number().over(Window.partitionBy(*keys).orderBy(*newest))
+    keyed = changes.withColumns(dict(keys)).repartition(parts, *keys)
+    rows = keyed.withColumn(_RANK, rank).where(F.col(_RANK) == 1)
+    return rows.select(*(name for name in changes.columns if name not in PLACE.names))

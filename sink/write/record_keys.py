@@ -24,7 +24,7 @@ KEY_TYPES: tuple[type[T.DataType], ...] = (
     T.DecimalType,
 )
 DEFAULT_KEY = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
-_EMPTY = "__empty__"
+EMPTY = "__empty__"
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class RecordKeys:
             return texts[0]
         parts = []
         for name, text in zip(self.fields, texts, strict=True):
-            text = pc.if_else(pc.equal(text, ""), _EMPTY, text)
+            text = pc.if_else(pc.equal(text, ""), EMPTY, text)
             parts.append(pc.binary_join_element_wise(pa.scalar(f"{name}:"), text, pa.scalar("")))
         return pc.binary_join_element_wise(*parts, pa.scalar(","))
 

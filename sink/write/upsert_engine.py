@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from sink.schema import TableSchema
-from sink.table.changes import key_is_global, ordering_fields
+from sink.table.changes import ordering_fields
 from sink.table.gateway import Hudi
-from sink.table.options import partition_columns, record_key_fields
 from sink.table.usable import require_usable
+from sink.write.change_keys import change_keys
 from sink.write.changes import Changes, ChangeShape
 from sink.write.hudi_engine import Decode, Decoding, HudiEngine, decoding_of_rows
 from sink.write.last_changes import last_changes
@@ -59,12 +59,8 @@ class UpsertEngine(HudiEngine):
         return hudi.write_records((self._last(rows, slices) if self._upserts else rows)._jdf, instant)
 
     def _last(self, changes: DataFrame, slices: int) -> DataFrame:
-        settings = self._settings
-        key = record_key_fields(settings)
-        if not key_is_global(settings):
-            key = tuple(dict.fromkeys([*key, *partition_columns(settings)]))
         parts = max(self._spark.sparkContext.defaultParallelism, slices)
-        return last_changes(changes, key, ordering_fields(settings), parts)
+        return last_changes(changes, change_keys(self._settings), ordering_fields(self._settings), parts)
 
 
 def _decoder_of_changes(shape: ChangeShape) -> Decode:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -172,6 +173,58 @@ def test_the_record_index_finds_a_row_wherever_it_is_to_move_or_delete_it(upsert
     found = [{"id": 1, "at": 2, "kind": "b", "day": "tue"}, {"id": 2, "at": 1, "kind": "a", "day": "mon"}]
     assert one.rows() == found
     assert one.rows(**{"hoodie.metadata.enable": "false"}) == found
+
+
+def test_changes_whose_keys_and_partitions_read_alike_are_of_one_row(upserts: MakeUpserts, kafka) -> None:
+    """Or Hudi would put two rows of one key into the table, for it is told that nothing is left to combine."""
+    columns = {"ddl": "id string, code string, at bigint, zone string, place string", "record__key__fields": "id,code"}
+    one = upserts(**columns, **NO_METADATA, partition__field__name="zone,place", partition__hive__style="false")
+    keys = [("1", "2"), ("1,code:2", "3"), ("1", "2,code:3"), ("", "5"), ("__empty__", "5")]
+    places = [(None, "z"), ("", "z"), ("x", "z")]
+    rows = [(*key, *place) for place in places for key in keys]
+    names = ("id", "code", "zone", "place", "at")
+    events = [dict(zip(names, (*row, at), strict=True)) for at in (1, 2) for row in rows]
+    send(kafka.address, one.topic, [(None, json.dumps(event).encode()) for event in events])
+    one.land((0, 0, len(rows)))
+    first = one.spark.read.format("hudi").load(one.settings.base_path).collect()
+    hudis = [(row["_hoodie_record_key"], row["_hoodie_partition_path"]) for row in first]
+    assert len(hudis) == len(set(hudis)) == 3 * 2
+    assert {row["id"] for row in first} == {"1", "__empty__"}
+    one.land((0, len(rows), 2 * len(rows)))
+    second = one.spark.read.format("hudi").load(one.settings.base_path).collect()
+    assert sorted((row["_hoodie_record_key"], row["_hoodie_partition_path"]) for row in second) == sorted(hudis)
+    assert {row["at"] for row in second} == {2}
+
+
+def test_a_log_files_column_statistics_are_those_that_hudi_reads_from_it(upserts: MakeUpserts, kafka) -> None:
+    ddl = "id bigint, at bigint, kind string, amount decimal(10,2), day date, seen timestamp, flag boolean, part double"
+    given = {**ON_READ, **BUCKETS, "hoodie__metadata__enable": "true", "ddl": ddl}
+    more = {"day": "2024-02-29", "seen": "2024-02-29T10:00:00Z", "flag": True, "part": 0.5}
+    changes = [row(key, at, "aé"[key % 2], amount=str(at + key), **more) for at in (1, 2) for key in range(9)]
+    found = []
+    for carried in (True, False):
+        one = upserts(**given)
+        send(kafka.address, one.topic, [*changes, (b"10", json.dumps({"id": 10}).encode())])
+        one.land((0, 0, 9))
+        instant = one.begin()
+        written = one.write(instant, (0, 9, 19))
+        stats = [json.loads(stat) for stat in written.stats]
+        assert all(("columnStats" in stat) == ("logVersion" in stat) for stat in stats)
+        bare = tuple(json.dumps({name: stat[name] for name in stat if name != "columnStats"}) for stat in stats)
+        one.complete(instant, written if carried else replace(written, stats=bare))
+        found.append(log_statistics(one))
+    assert found[0] == found[1]
+    assert {row["columnName"] for row in found[0]} >= {"id", "at", "kind", "amount", "day", "seen", "flag", "part"}
+
+
+def log_statistics(one: Upserts) -> list[dict[str, object]]:
+    """What the metadata table knows of log files' columns."""
+    table = one.spark.read.format("hudi").load(f"{one.settings.base_path}/.hoodie/metadata")
+    rows = table.where("ColumnStatsMetadata is not null").select("ColumnStatsMetadata.*").collect()
+    found = [row.asDict(recursive=True) for row in rows if ".log." in row["fileName"]]
+    # Files and instants have other names in every table.
+    ours = [row for row in found if not row["columnName"].startswith("_hoodie")]
+    return sorted(({**row, "fileName": row["fileName"].split("-")[0]} for row in ours), key=str)
 
 
 def test_debeziums_events_land_by_their_place_in_the_source(upserts: MakeUpserts, kafka) -> None:
