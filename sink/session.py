@@ -137,6 +137,7 @@ def _conf(settings: Settings, app: str) -> SparkConf:
     conf.set("spark.pyspark.python", sys.executable)
     if _is_local(conf.setMaster(settings.spark_master)):
         conf.set("spark.executorEnv.PYTHONPATH", os.pathsep.join(map(str, _roots())))
+        conf.set("spark.python.daemon.module", "sink.write.daemon")
     conf.setAll(list(settings.spark.items()))
     conf.setAll(list(_REQUIRED.items()))
     if not _is_alone(conf):

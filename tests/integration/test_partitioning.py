@@ -124,6 +124,8 @@ def expected_texts(landing: Landing, count: int) -> dict[int, str | None]:
     return {row["id"]: row["text"] for row in found}
 
 
+FIRST, ALL, KEPT = 24, 32, 20
+"""Events of a first transaction and of both, and rows of the first that are not deleted. Each is a partition or two."""
 MORE = pytest.mark.thorough
 CASES = [pytest.param("arrow", TIMES[0], id="arrow-hourly"), pytest.param("hudi", TIMES[1], id="hudi-days", marks=MORE)]
 CASES += [pytest.param("arrow", TIMES[at], id=f"arrow-{at}", marks=MORE) for at in (1, 2, 3, 4)]
@@ -133,12 +135,12 @@ CASES += [pytest.param("arrow", TIMES[at], id=f"arrow-{at}", marks=MORE) for at 
 def test_a_table_partitioned_by_time_is_read_pruned_and_changed_like_any_other(
     landing, kafka, engine: str, more: dict[str, str]
 ) -> None:
-    produce(kafka.address, landing.topic, [json.dumps(event(number)).encode() for number in range(80)])
+    produce(kafka.address, landing.topic, [json.dumps(event(number)).encode() for number in range(ALL)])
     one = landing(write__engine=engine, **more)
     column = one.schema.generated[0]
-    one.land(1, landing.topic, 0, 60)
-    expected = expected_texts(one, 60)
-    values = {number: event(number) for number in range(60)}
+    one.land(1, landing.topic, 0, FIRST)
+    expected = expected_texts(one, FIRST)
+    values = {number: event(number) for number in range(FIRST)}
     for metadata in (True, False):
         rows = one.read(metadata).collect()
         assert {row["id"]: row[column] for row in rows} == expected
@@ -149,7 +151,7 @@ def test_a_table_partitioned_by_time_is_read_pruned_and_changed_like_any_other(
         for text in (expected[0], None) if metadata else ():
             same = F.col(column).isNull() if text is None else F.col(column) == text
             assert one.read(metadata).where(same).count() == list(expected.values()).count(text)
-        middle = sorted(filter(None, expected.values()))[30]
+        middle = sorted(filter(None, expected.values()))[FIRST // 2]
         later = sum(text is not None and text > middle for text in expected.values())
         assert one.read(metadata).where(F.col(column) > middle).count() == later
         assert one.read(metadata).where("at >= timestamp'2024-11-05 00:00:00'").count() == sum(
@@ -169,14 +171,14 @@ def change_by_sql(one: Landing, topic: str, column: str) -> None:
     spark, name = one.spark, f"times_{topic}"
     spark.sql(f"create table {name} using hudi location '{one.settings.base_path}'")
     spark.sql(f"update {name} set note = 'new' where id < 5")
-    spark.sql(f"delete from {name} where id >= 50")
+    spark.sql(f"delete from {name} where id >= {KEPT}")
     spark.sql(f"call run_clustering(path => '{one.settings.base_path}')").collect()
-    one.land(2, topic, 60, 80)
+    one.land(2, topic, FIRST, ALL)
     for metadata in (True, False):
         found = {row["id"]: row["note"] for row in one.read(metadata).select("id", "note").collect()}
-        assert sorted(found) == [*range(50), *range(60, 80)]
+        assert sorted(found) == [*range(KEPT), *range(FIRST, ALL)]
         assert {id_ for id_, note in found.items() if note == "new"} == set(range(5))
-    assert {row["id"]: row[column] for row in one.read().collect()} == expected_texts(one, 70)
+    assert {row["id"]: row[column] for row in one.read().collect()} == expected_texts(one, KEPT + ALL - FIRST)
     spark.sql(f"drop table {name}")
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -44,6 +46,15 @@ def test_the_metadata_tables_schema_is_one_object_though_it_is_parsed_first(spar
     field.setAccessible(True)
     identity = jvm.java.lang.System.identityHashCode
     assert identity(parsed) == identity(field.get(None))
+
+
+def test_tasks_are_forked_from_a_python_that_has_imported_the_writer(spark: SparkSession) -> None:
+    def forked_from(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"module": [sys.modules["__main__"].__spec__.name]})
+
+    (row,) = spark.range(1).mapInArrow(forked_from, "module string").collect()
+    assert row["module"] == "sink.write.daemon"
 
 
 def test_jars_of_a_user_are_loaded_together_with_hudis(tmp_path: Path) -> None:
