@@ -12,11 +12,14 @@ from dataclasses import replace
 
 from pyspark.sql import types as T
 
+from coordination.errors import ConfigError, TableError
 from coordination.model import LogView, PartitionLog, TopicPartition
 from sink.config import Settings
 from sink.schema import TableSchema
-from sink.schema.evolution import Compatibility, Misfit, evolved
+from sink.schema.evolution import Compatibility, evolved
 from sink.table import Table
+from sink.table.changes import merges_on_read
+from sink.table.usable import require_usable
 from sink.write.shape import table_schema
 
 REMEDY = (
@@ -43,7 +46,10 @@ class Columns:
         own = {*self._schema.added.names, *self._schema.generated, *change}
         table = T.StructType([field for field in self._table.columns.fields if field.name not in own])
         try:
-            columns = evolved(table, self._schema.values, self._compatibility)
-        except Misfit as error:
+            columns = evolved(table, self._schema.values, self._compatibility, merges_on_read(self._settings))
+            if columns != table:
+                # Record keys and partition paths are texts: a key that became a DOUBLE would be another.
+                require_usable(self._settings, replace(self._schema, values=columns))
+        except (ConfigError, TableError) as error:
             return replace(seen, misfit=f"{self._settings.base_path}: {error}\n{REMEDY}")
         return replace(seen, columns=str(columns.json()))

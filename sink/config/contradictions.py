@@ -92,8 +92,6 @@ def _upserts(settings: Settings) -> Iterator[str]:
             f"write.operation={operation} has one transaction in flight, for the next one's keys may be in it: set"
             " transactions.in.flight=1"
         )
-    if operation != "append" and settings.schema_subject is not None:
-        yield f"schema.subject is for write.operation=append, not for {operation}; use schema.ddl"
 
 
 def _order_of_changes(settings: Settings) -> Iterator[str]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T
 
+from coordination.errors import ConfigError
 from sink.decode.formats import ValueFormat
 from sink.decode.records import BadValue
 from sink.schema import TableSchema
@@ -127,6 +128,17 @@ def event_type(row: T.StructType) -> T.StructType:
             T.StructField("source", _SOURCE),
         ]
     )
+
+
+def row_of_event(event: T.StructType, place: str) -> T.StructType:
+    """The columns of the changed row, of a schema of events. Raises ConfigError, which names the `place`."""
+    after = event["after"].dataType if "after" in event.names else None
+    if not isinstance(after, T.StructType):
+        raise ConfigError(
+            f"{place} has no record `after`, as Debezium's events have; correct value.envelope, or name the subject of"
+            " the events"
+        )
+    return after
 
 
 def _no_change(op: str) -> str:

@@ -4,11 +4,13 @@ Guarantee: every file that was written with the table's columns before is read r
 hudi-rs and DuckDB; no column is ever lost. So few changes are safe: a nullable column or field more, a column that may
 be null by now, and of the widenings those that lose nothing: INT to BIGINT or DOUBLE, FLOAT to DOUBLE, DECIMAL to one
 of more digits before the point. Within arrays, maps and structs no type widens: Spark 3.5 cannot read the older files
-then. Raises Misfit.
+then. In a merge-on-read table no type changes at all, not by a field either: hudi-rs 0.5 cannot read the older log
+files then. Raises Misfit.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 
 from pyspark.sql import types as T
@@ -18,6 +20,7 @@ from sink.schema.ddl import to_ddl
 from sink.schema.held import held
 
 _SHOWN = 60
+_FIXED = "in a merge-on-read table, where no type can change: keep it, or fill a new table"
 
 
 class Compatibility(Enum):
@@ -38,13 +41,22 @@ class Misfit(ConfigError):
     """Columns that cannot become the table's."""
 
 
-def evolved(table: T.StructType, wanted: T.StructType, compatibility: Compatibility) -> T.StructType:
-    """The table's columns with what is new in `wanted` behind them.
+@dataclass(frozen=True)
+class _Rules:
+    compatibility: Compatibility
+    on_read: bool
+    reasons: list[str]
+
+
+def evolved(
+    table: T.StructType, wanted: T.StructType, compatibility: Compatibility, on_read: bool = False
+) -> T.StructType:
+    """The table's columns with what is new in `wanted` behind them. `on_read`: of a merge-on-read table.
 
     Types are as declared in `wanted` where the table holds them so: a TINYINT of it is an INT there.
     """
     reasons: list[str] = []
-    found = _struct(table, wanted, compatibility, "", reasons)
+    found = _struct(table, wanted, _Rules(compatibility, on_read, reasons), "")
     if reasons:
         raise Misfit(
             f"the records' columns cannot become the table's with schema.compatibility={compatibility.value}:"
@@ -71,67 +83,66 @@ def _texts(struct: T.StructType) -> dict[str, str]:
     return {field.name: to_ddl(T.StructType([field])).partition(" ")[2] for field in struct.fields}
 
 
-def _struct(
-    table: T.StructType, wanted: T.StructType, compatibility: Compatibility, path: str, reasons: list[str]
-) -> T.StructType:
+def _struct(table: T.StructType, wanted: T.StructType, rules: _Rules, path: str) -> T.StructType:
     known = {field.name.lower(): field.name for field in table.fields}
     others = {field.name: field for field in wanted.fields}
     fields = []
     for field in table.fields:
         other = others.get(field.name)
         if other is not None:
-            fields.append(_field(field, other, compatibility, f"{path}{field.name}", reasons))
+            fields.append(_field(field, other, rules, f"{path}{field.name}"))
             continue
-        if not field.nullable and compatibility is not Compatibility.NONE:
-            reasons.append(f"{path}{field.name} is NOT NULL in the table, and the records do not have it")
+        if not field.nullable and rules.compatibility is not Compatibility.NONE:
+            rules.reasons.append(f"{path}{field.name} is NOT NULL in the table, and the records do not have it")
         fields.append(field)
-    for field in wanted.fields if compatibility is not Compatibility.FORWARD else ():
+    for field in wanted.fields if rules.compatibility is not Compatibility.FORWARD else ():
         if (name := known.get(field.name.lower())) is not None:
             if name != field.name:
                 # Spark does not tell such names apart; records' fields are found by theirs.
-                reasons.append(f"{path}{field.name} is spelt {path}{name} in the table")
+                rules.reasons.append(f"{path}{field.name} is spelt {path}{name} in the table")
             continue
-        if not field.nullable and compatibility is not Compatibility.NONE:
-            reasons.append(f"{path}{field.name} is new and NOT NULL, and the table's rows have nothing for it")
+        if not field.nullable and rules.compatibility is not Compatibility.NONE:
+            rules.reasons.append(f"{path}{field.name} is new and NOT NULL, and the table's rows have nothing for it")
         fields.append(T.StructField(field.name, field.dataType, True))
     return T.StructType(fields)
 
 
-def _field(
-    table: T.StructField, wanted: T.StructField, compatibility: Compatibility, path: str, reasons: list[str]
-) -> T.StructField:
-    kind = _type(table.dataType, wanted.dataType, compatibility, path, reasons)
-    nullable = table.nullable or (wanted.nullable and compatibility is not Compatibility.FORWARD)
+def _field(table: T.StructField, wanted: T.StructField, rules: _Rules, path: str) -> T.StructField:
+    kind = _type(table.dataType, wanted.dataType, rules, path)
+    if rules.on_read and held(kind) != table.dataType:
+        if rules.compatibility is not Compatibility.NONE:
+            rules.reasons.append(f"{_differ(path, table.dataType, wanted.dataType)} ({_FIXED})")
+        kind = table.dataType
+    nullable = table.nullable or (wanted.nullable and rules.compatibility is not Compatibility.FORWARD)
     if wanted.nullable and not nullable:
-        reasons.append(f"{path} is NOT NULL in the table, and may be null in records")
+        rules.reasons.append(f"{path} is NOT NULL in the table, and may be null in records")
     return T.StructField(table.name, kind, nullable)
 
 
-def _type(
-    table: T.DataType, wanted: T.DataType, compatibility: Compatibility, path: str, reasons: list[str]
-) -> T.DataType:
+def _type(table: T.DataType, wanted: T.DataType, rules: _Rules, path: str) -> T.DataType:
     if isinstance(table, T.StructType) and isinstance(wanted, T.StructType):
-        return _struct(table, wanted, compatibility, f"{path}.", reasons)
+        return _struct(table, wanted, rules, f"{path}.")
     if isinstance(table, T.ArrayType) and isinstance(wanted, T.ArrayType):
-        inner = _type(table.elementType, wanted.elementType, compatibility, f"{path}[]", reasons)
+        inner = _type(table.elementType, wanted.elementType, rules, f"{path}[]")
         return T.ArrayType(inner, table.containsNull or wanted.containsNull)
     if isinstance(table, T.MapType) and isinstance(wanted, T.MapType):
-        inner = _type(table.valueType, wanted.valueType, compatibility, f"{path}{{}}", reasons)
+        inner = _type(table.valueType, wanted.valueType, rules, f"{path}{{}}")
         return T.MapType(table.keyType, inner, table.valueContainsNull or wanted.valueContainsNull)
     if held(wanted) == table:
         return wanted
     inside = "." in path or path.endswith(("[]", "{}"))
-    if compatibility in (Compatibility.BACKWARD, Compatibility.NONE) and not inside and widens(table, wanted):
+    if rules.compatibility in (Compatibility.BACKWARD, Compatibility.NONE) and not inside and widens(table, wanted):
         return wanted
-    if compatibility is not Compatibility.FULL and widens(wanted, table):
+    if rules.compatibility is not Compatibility.FULL and widens(wanted, table):
         return table
-    if compatibility is not Compatibility.NONE:
+    if rules.compatibility is not Compatibility.NONE:
         also = " (within another type, where none can widen)" if inside and widens(table, wanted) else ""
-        reasons.append(
-            f"{path} is {table.simpleString().upper()} in the table, {wanted.simpleString().upper()} in the"
-            f" records{also}"
-        )
+        rules.reasons.append(f"{_differ(path, table, wanted)}{also}")
     return table
+
+
+def _differ(path: str, table: T.DataType, wanted: T.DataType) -> str:
+    return f"{path} is {table.simpleString().upper()} in the table, {wanted.simpleString().upper()} in the records"
 
 
 def widens(narrow: T.DataType, wide: T.DataType) -> bool:

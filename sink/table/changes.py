@@ -46,6 +46,10 @@ def table_type(settings: Settings) -> str:
     return settings.table_type.upper()
 
 
+def merges_on_read(settings: Settings) -> bool:
+    return settings.table_type == "merge_on_read"
+
+
 def merge_mode(settings: Settings) -> str:
     return "EVENT_TIME_ORDERING" if ordering_fields(settings) else "COMMIT_TIME_ORDERING"
 

@@ -18,7 +18,7 @@ from sink.config import Settings
 from sink.schema import META_COLUMNS, TableSchema
 from sink.schema.avro import struct_of_avro
 from sink.schema.evolution import Compatibility, Misfit, evolved
-from sink.table.changes import merge_mode, ordering_fields, table_type
+from sink.table.changes import merge_mode, merges_on_read, ordering_fields, table_type
 from sink.table.gateway import TABLE_VERSION, Hudi
 from sink.table.options import (
     key_generator,
@@ -223,7 +223,7 @@ def columns_misfit(avro: str, schema: TableSchema, settings: Settings) -> str | 
         # The columns are looked up for each transaction, which is not made with any that do not fit.
         return None
     try:
-        evolved(has, schema.spark, Compatibility(settings.schema_compatibility))
+        evolved(has, schema.spark, Compatibility(settings.schema_compatibility), merges_on_read(settings))
     except Misfit as error:
         return f"{error}\ncorrect schema.ddl or schema.file, or change the table with Spark SQL"
     # Whoever writes columns down means them: one that is missing is as likely a name that was misspelt.

@@ -11,6 +11,7 @@ from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
 from sink.config import Settings
+from sink.decode.debezium import row_of_event
 from sink.decode.formats import WIRE, ValueFormat
 from sink.decode.proto_files import descriptor_set_of_file
 from sink.decode.registry import RegistryAccess, registry
@@ -52,6 +53,8 @@ def newest_columns(settings: Settings, subject: str) -> T.StructType:
     kind = settings.value_format.removesuffix(WIRE).upper()
     remarks: list[str] = []
     origin, found = columns_of_registered(newest, kind, remarks)
+    if settings.value_envelope == "debezium":
+        found = row_of_event(found, f"schema.subject {subject}: {origin}")
     columns = nameable(found, remarks)
     if not columns.fields:
         raise ConfigError(f"schema.subject {subject}: {origin} has no field that can be a column")

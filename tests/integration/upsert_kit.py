@@ -16,7 +16,8 @@ from confluent_kafka import Producer
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
-from coordination.model import PartitionCheckpoint, Slice, TopicPartition
+from coordination.model import LogView, PartitionCheckpoint, Slice, TopicPartition
+from sink.columns import Columns
 from sink.table import Table, TableOutcome
 from sink.table.gateway import Hudi
 from sink.table.lock import TableLocks
@@ -64,7 +65,7 @@ class Upserts:
         self.table.ensure()
         self.number = 0
         self.ends: dict[TopicPartition, PartitionCheckpoint] = {}
-
+        self._columns = ""
         self.hudi = Hudi(spark, self.settings.base_path, self._avro(), commit_options(self.settings))
         self.none = self.hudi.option()
 
@@ -82,6 +83,11 @@ class Upserts:
     def _avro(self) -> str:
         return table_schema(self.settings).avro(self.settings.table_name)
 
+    def go_on_as(self, earlier: Upserts) -> Upserts:
+        """The same sink with other settings: after what the earlier one has landed."""
+        self.number, self.ends = earlier.number, earlier.ends
+        return self
+
     def another(self, client: KazooClient) -> tuple[Table, UpsertEngine]:
         """As another worker has them."""
         schema = table_schema(self.settings)
@@ -96,8 +102,13 @@ class Upserts:
     def begin(self) -> str:
         return self.table.begin(self.number + 1, 1)
 
+    def columns(self) -> LogView:
+        """What a coordinator would learn of the next transaction's."""
+        return Columns(self.settings, self.table).of(LogView("cluster", {}))
+
     def write(self, instant: str, *ranges: tuple[int, int, int]) -> Written:
-        return self.engine.write(instant, slices_of(self.topic, *ranges))
+        self._columns = self.columns().columns
+        return self.engine.write(instant, slices_of(self.topic, *ranges), self._columns)
 
     def complete(self, instant: str, written: Written, table: Table | None = None) -> TableOutcome:
         ends = dict(self.ends)
@@ -106,7 +117,7 @@ class Upserts:
         said = replace(
             checkpoint(self.number + 1), topics={self.topic: f"id-of-{self.topic}"}, ends=ends, results=written.results
         )
-        outcome = (table or self.table).complete(instant, written.stats, said, allow)
+        outcome = (table or self.table).complete(instant, written.stats, said, allow, self._columns)
         if outcome is TableOutcome.COMPLETED:
             self.number, self.ends = self.number + 1, ends
         return outcome

@@ -148,6 +148,11 @@ def test_columns_that_differ_are_all_named(loaded):
     assert columns_misfit(less.avro("orders"), schema, settings) is None, "columns may be added"
     more = parse_ddl("id bigint, more int")
     assert "more int is in the table, not in" in (columns_misfit(more.avro("orders"), schema, settings) or "")
+    narrow = parse_ddl("id int")
+    assert columns_misfit(narrow.avro("orders"), schema, settings) is None, "columns may widen"
+    on_read, _ = loaded(target__table__type="merge_on_read", write__operation="insert")
+    said = columns_misfit(narrow.avro("orders"), schema, on_read) or ""
+    assert "id is INT in the table, BIGINT in the records (in a merge-on-read table, where no type can change" in said
     other = parse_ddl("id string, more int")
     said = columns_misfit(other.avro("orders"), schema, settings) or ""
     assert "id is STRING in the table, BIGINT in the records" in said

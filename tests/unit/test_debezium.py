@@ -13,7 +13,7 @@ import pytest
 
 from coordination.errors import ConfigError
 from sink.config import Settings
-from sink.decode.debezium import EventDecoder
+from sink.decode.debezium import EventDecoder, row_of_event
 from sink.decode.formats import ValueFormat
 from sink.schema import parse_ddl
 from tests.unit.change_kit import DDL, changes_of, settings_of, sifted
@@ -163,6 +163,14 @@ def test_events_in_avro(tmp_path: Path) -> None:
     assert (found.deleted.tolist(), found.skipped.tolist()) == ([False, False, True, False], [False] * 3 + [True])
     assert found.ordering is not None
     assert found.ordering.to_pylist() == [24] * 4
+
+
+def test_the_columns_are_those_of_the_row_after_the_change() -> None:
+    rows = parse_ddl("before STRUCT<id: INT>, after STRUCT<id: INT, name: STRING>, op STRING").values
+    assert row_of_event(rows, "subject s").names == ["id", "name"]
+    for other in ("id INT, name STRING", "before STRUCT<id: INT>, after STRING"):
+        with pytest.raises(ConfigError, match="subject s has no record `after`"):
+            row_of_event(parse_ddl(other).values, "subject s")
 
 
 @pytest.mark.parametrize(

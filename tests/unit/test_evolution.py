@@ -19,8 +19,8 @@ BACKWARD, FORWARD, FULL, NONE = (
 )
 
 
-def become(table: str, records: str, compatibility: Compatibility = BACKWARD) -> str:
-    return to_ddl(evolved(parse_struct(table), parse_struct(records), compatibility)).replace("\n", " ")
+def become(table: str, records: str, compatibility: Compatibility = BACKWARD, on_read: bool = False) -> str:
+    return to_ddl(evolved(parse_struct(table), parse_struct(records), compatibility, on_read)).replace("\n", " ")
 
 
 @pytest.mark.parametrize(
@@ -90,6 +90,39 @@ def test_none_leaves_to_each_record_what_the_table_cannot_follow() -> None:
     assert become(table, records, NONE) == "a INT, s STRUCT<x: INT, y: INT>, n INT NOT NULL, w BIGINT, more INT"
 
 
+@pytest.mark.parametrize("compatibility", [BACKWARD, NONE])
+def test_a_merge_on_read_table_takes_new_columns_and_what_is_narrower(compatibility: Compatibility) -> None:
+    table = "a BIGINT, b STRUCT<x: INT, y: BIGINT>, c INT"
+    records = "a INT NOT NULL, b STRUCT<y: INT>, c TINYINT, d STRUCT<x: INT>"
+    expected = "a BIGINT, b STRUCT<x: INT, y: BIGINT>, c TINYINT, d STRUCT<x: INT>"
+    assert become(table, records, compatibility, on_read=True) == expected
+
+
+@pytest.mark.parametrize(
+    ("table", "records"),
+    [
+        ("INT", "BIGINT"),
+        ("INT", "DOUBLE"),
+        ("FLOAT", "DOUBLE"),
+        ("DECIMAL(9,2)", "DECIMAL(18,2)"),
+        ("STRUCT<x: INT>", "STRUCT<x: INT, y: INT>"),
+        ("ARRAY<STRUCT<x: INT>>", "ARRAY<STRUCT<x: INT, y: INT>>"),
+        ("MAP<STRING, STRUCT<x: INT>>", "MAP<STRING, STRUCT<x: INT, y: INT>>"),
+        ("STRUCT<x: INT NOT NULL>", "STRUCT<x: INT>"),
+    ],
+)
+def test_no_type_of_a_merge_on_read_table_changes(table: str, records: str) -> None:
+    assert become(f"b {table}", f"b {records}") != f"b {table}"
+    with pytest.raises(Misfit, match=r"b is .* in the table, .* in the records \(in a merge-on-read table, where"):
+        become(f"a INT, b {table}", f"a INT, b {records}, c INT", on_read=True)
+    assert become(f"b {table}", f"b {records}, c INT", NONE, on_read=True) == f"b {table}, c INT"
+
+
+def test_the_field_whose_type_would_change_is_named() -> None:
+    with pytest.raises(Misfit, match=r"=BACKWARD: a\.b is STRUCT<X:INT> in the table, STRUCT<X:INT,Y:INT> in the rec"):
+        become("a STRUCT<b: STRUCT<x: INT>>", "a STRUCT<b: STRUCT<x: INT, y: INT>>", on_read=True)
+
+
 def test_both_sides_stand_beside_each_other() -> None:
     with pytest.raises(Misfit) as caught:
         become("id BIGINT, a INT NOT NULL, gone DATE", "id BIGINT, a STRING, more ARRAY<INT>")
@@ -126,12 +159,12 @@ kinds = st.recursive(
 structs = structs_of(kinds)
 
 
-@given(structs.map(held_struct), structs, st.sampled_from(Compatibility))
+@given(structs.map(held_struct), structs, st.sampled_from(Compatibility), st.booleans())
 def test_no_column_is_lost_and_what_became_of_a_table_does_not_change_again(
-    table: T.StructType, records: T.StructType, compatibility: Compatibility
+    table: T.StructType, records: T.StructType, compatibility: Compatibility, on_read: bool
 ) -> None:
     try:
-        found = evolved(table, records, compatibility)
+        found = evolved(table, records, compatibility, on_read)
     except Misfit:
         assert compatibility is not NONE
         return
@@ -141,10 +174,11 @@ def test_no_column_is_lost_and_what_became_of_a_table_does_not_change_again(
         assert held[field.name].nullable or not field.nullable
         now = held[field.name].dataType
         if not isinstance(now, (T.ArrayType, T.MapType, T.StructType)):
-            assert now == field.dataType or (widens(field.dataType, now) and compatibility in (BACKWARD, NONE))
+            may_widen = compatibility in (BACKWARD, NONE) and not on_read
+            assert now == field.dataType or (widens(field.dataType, now) and may_widen)
     if compatibility is FORWARD:
         assert held == table
     elif compatibility is not NONE:
         # Whoever comes later with the same records finds nothing left to do; older records still fit.
-        assert evolved(held, records, compatibility) == found
-        assert held_struct(evolved(held, table, BACKWARD)) == held
+        assert evolved(held, records, compatibility, on_read) == found
+        assert held_struct(evolved(held, table, BACKWARD, on_read)) == held

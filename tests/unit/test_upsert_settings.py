@@ -14,6 +14,12 @@ from sink.table.usable import unusable
 from sink.write.shape import table_schema
 from tests.unit.change_kit import settings_of
 
+EVENTS_OF_SUBJECT = {
+    "schema__ddl": "",
+    "schema__subject": "s",
+    "schema__registry__url": "http://r",
+    "value__envelope": "debezium",
+}
 BUCKETS = {"index__type": "bucket", "hoodie__bucket__index__num__buckets": "4"}
 
 
@@ -23,10 +29,8 @@ BUCKETS = {"index__type": "bucket", "hoodie__bucket__index__num__buckets": "4"}
         ({"transactions__in__flight": "2"}, "transactions.in.flight=1"),
         ({"write__operation": "append", "target__table__type": "merge_on_read"}, "not for append"),
         ({"write__operation": "insert", "ordering__field__name": "at"}, "is for write.operation=upsert"),
-        (
-            {"schema__ddl": "", "schema__subject": "s", "value__format": "avro-confluent", "schema__registry__url": "http://r"},
-            "schema.subject is for write.operation=append",
-        ),
+        ({**EVENTS_OF_SUBJECT, "value__format": "json-confluent"}, "schema.subject is for value.format"),
+        ({**EVENTS_OF_SUBJECT, "value__format": "protobuf-confluent"}, "value.envelope=debezium is JSON, or Avro"),
         ({"delete__key__format": "avro-confluent"}, "schema.registry.url"),
     ],
 )
