@@ -92,6 +92,11 @@ def _upserts(settings: Settings) -> Iterator[str]:
             f"write.operation={operation} has one transaction in flight, for the next one's keys may be in it: set"
             " transactions.in.flight=1"
         )
+    if operation == "upsert" and settings.index_type == "bucket" and settings.services_clustering:
+        yield (
+            "services.clustering=true is not for index.type=bucket: there files are found by a hash of the key, which"
+            " Hudi refuses to cluster; set services.clustering=false, or another index.type"
+        )
 
 
 def _order_of_changes(settings: Settings) -> Iterator[str]:

@@ -32,6 +32,7 @@ BUCKETS = {"index__type": "bucket", "hoodie__bucket__index__num__buckets": "4"}
         ({**EVENTS_OF_SUBJECT, "value__format": "json-confluent"}, "schema.subject is for value.format"),
         ({**EVENTS_OF_SUBJECT, "value__format": "protobuf-confluent"}, "value.envelope=debezium is JSON, or Avro"),
         ({"delete__key__format": "avro-confluent"}, "schema.registry.url"),
+        ({**BUCKETS, "services__clustering": "true"}, "services.clustering=true is not for index.type=bucket"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused_at_once(
@@ -87,6 +88,7 @@ def test_validation_tells_what_is_wrong_with_a_key_that_is_no_column(tmp_path: P
         {},
         {"ordering__field__name": "at"},
         BUCKETS,
+        {"services__clustering": "true"},
         {"index__type": "record", "delete__key__format": "json", "partition__field__name": "name"},
         {"delete__key__format": "json", "record__key__fields": "id,name", "partition__field__name": "name"},
         {"value__envelope": "debezium", "debezium__ordering": "lsn", "delete__key__format": "json"},
