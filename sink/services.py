@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import structlog
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from coordination.errors import SinkError, Unavailable
 from coordination.services import Service, ServicesOffice, ServicesRun
@@ -97,7 +98,7 @@ class Services:
         LOG.debug("services.begun", committed=committed)
         try:
             services = self._perform()
-        except (SinkError, Py4JError, OSError) as error:
+        except (SinkError, PySparkException, Py4JError, OSError) as error:
             services = (Service("table", 0.0, "", said(error)),)
         for each in services:
             self._metrics.served(each)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from coordination.errors import SinkError
 from coordination.services import Service
@@ -69,7 +70,7 @@ class TableServices:
         instant, reason = "", ""
         try:
             instant = service()
-        except (SinkError, Py4JError, OSError) as error:
+        except (SinkError, PySparkException, Py4JError, OSError) as error:
             reason = message(error)[:_REASON]
         return Service(name, round(time.monotonic() - began, 3), instant, reason)
 
@@ -85,7 +86,7 @@ class TableServices:
         self._failpoints.at(f"{service}.scheduled")
         try:
             self._execute(service, instant)
-        except (Py4JError, OSError):
+        except (PySparkException, Py4JError, OSError):
             self._drop_leftovers(service)
             raise
         return instant

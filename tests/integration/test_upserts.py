@@ -13,6 +13,8 @@ from coordination.errors import BadRecord
 from sink.audit import audit
 from sink.rehearsal import rehearse
 from sink.table import TableOutcome
+from sink.table.lock import TableLocks
+from sink.table.services import TableServices
 from sink.write.shape import table_schema
 from tests.integration.sinktable import slices_of, stats_of
 from tests.integration.table_kit import SINK, connected
@@ -161,6 +163,23 @@ def test_a_pending_compaction_is_in_nobodys_way(upserts: MakeUpserts, kafka) -> 
     services.compact(planned, True)
     services.close()
     assert one.brief() == {1: (3, "c"), 2: (2, "b")}
+
+
+def test_hudi_clusters_no_table_with_buckets_and_its_refusal_leaves_no_plan_behind(upserts: MakeUpserts, kafka) -> None:
+    often = {
+        "hoodie__clustering__async__max__commits": "1",
+        "hoodie__clustering__plan__strategy__single__group__clustering__enabled": "true",
+    }
+    one = upserts(**BUCKETS, **NO_METADATA, **often)
+    send(kafka.address, one.topic, [row(1, 1), row(2, 1)])
+    one.land((0, 0, 2))
+    # Settings that are read refuse it.
+    asked = one.settings.model_copy(update={"services_clustering": True})
+    locks = TableLocks(upserts.client, asked)  # type: ignore[attr-defined]
+    reasons = {each.name: each.reason for each in TableServices(one.hudi, asked, locks).run()}
+    assert "is not compatible with table layout HoodieSimpleBucketLayout" in reasons.pop("clustering")
+    assert not any(reasons.values()), reasons
+    assert pending_clusterings(one) == []
 
 
 def test_the_record_index_finds_a_row_wherever_it_is_to_move_or_delete_it(upserts: MakeUpserts, kafka) -> None:
