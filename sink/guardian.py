@@ -12,8 +12,9 @@ import time
 
 import psutil
 import structlog
-from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
+
+from sink.java_errors import JAVA_ERRORS
 
 LOG = structlog.get_logger("sink.worker")
 EXIT_JVM_SILENT = 70
@@ -39,7 +40,7 @@ class Guardian:
         while not self._stopped.wait(PING_SECONDS):
             try:
                 stopped = self._context.sc().isStopped()
-            except (Py4JError, OSError, EOFError) as error:
+            except (*JAVA_ERRORS, OSError, EOFError) as error:
                 # A JVM that is gone never answers again: it will be missed.
                 LOG.error("jvm.gone", reason=str(error))
                 return

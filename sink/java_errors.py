@@ -7,8 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
 
+JAVA_ERRORS = (Py4JError, PySparkException)
+"""What a call of Java raises: some of Java's exceptions, like IllegalArgumentException, become PySpark's own."""
 _CAUSES_MAX = 20
 
 

@@ -9,9 +9,6 @@ import json
 import time
 from collections.abc import Callable, Mapping
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-
 from coordination import messages
 from coordination.errors import (
     BadRecord,
@@ -40,7 +37,7 @@ from coordination.tree import EPOCH, Check, header_path
 from sink.columns import Columns
 from sink.errors.table import ErrorsTable, SetAsideGone
 from sink.failpoints import Failpoints
-from sink.java_errors import said
+from sink.java_errors import JAVA_ERRORS, said
 from sink.kafka import Log
 from sink.metrics import Metrics
 from sink.table import Table, TableOutcome
@@ -84,7 +81,7 @@ class CoordinatorPerformer:
                     return Done(self._read(operation))
         except (Corrupt, TableError) as error:
             return Failed(str(error), invalid=True)
-        except (SinkError, Py4JError, OSError) as error:
+        except (SinkError, *JAVA_ERRORS, OSError) as error:
             # Only reads come here: whatever went wrong, nothing was changed.
             return Failed(said(error))
 
@@ -116,7 +113,7 @@ class CoordinatorPerformer:
             return Done()
         except (TableError, Unavailable, Conflict) as error:
             return Failed(str(error), invalid=isinstance(error, TableError))
-        except (SinkError, Py4JError, OSError) as error:
+        except (SinkError, *JAVA_ERRORS, OSError) as error:
             return Unknown(said(error))
 
     def _complete(self, operation: messages.Complete) -> Outcome:
@@ -147,7 +144,7 @@ class CoordinatorPerformer:
             return Refused(str(error), fenced=True)
         except (Conflict, Unavailable, TableError) as error:
             return Failed(str(error), invalid=isinstance(error, TableError))
-        except (SinkError, Py4JError, OSError) as error:
+        except (SinkError, *JAVA_ERRORS, OSError) as error:
             return Unknown(said(error))
         return _COMPLETE_OUTCOMES[outcome](outcome.value)
 
@@ -232,7 +229,7 @@ class ParticipantPerformer:
             return _failed(FailureKind.BAD_RECORD, error)
         except DataLoss as error:
             return _failed(FailureKind.DATA_LOSS, error)
-        except (PySparkException, Py4JError, SinkError, OSError) as error:
+        except (SinkError, *JAVA_ERRORS, OSError) as error:
             return Failed(said(error))
         self._metrics.wrote(sum(json.loads(stat)["fileSizeInBytes"] for stat in written.stats))
         seconds = round(time.monotonic() - started, 3)

@@ -14,13 +14,11 @@ import time
 from collections.abc import Callable
 
 import structlog
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 
 from coordination.errors import SinkError, Unavailable
 from coordination.services import Service, ServicesOffice, ServicesRun
 from sink.config import Settings
-from sink.java_errors import said
+from sink.java_errors import JAVA_ERRORS, said
 from sink.metrics import Metrics
 
 LOG = structlog.get_logger("sink.worker")
@@ -98,7 +96,7 @@ class Services:
         LOG.debug("services.begun", committed=committed)
         try:
             services = self._perform()
-        except (SinkError, PySparkException, Py4JError, OSError) as error:
+        except (SinkError, *JAVA_ERRORS, OSError) as error:
             services = (Service("table", 0.0, "", said(error)),)
         for each in services:
             self._metrics.served(each)

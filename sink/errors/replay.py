@@ -20,7 +20,6 @@ from functools import partial, reduce
 
 import pyarrow as pa
 from kazoo.client import KazooClient
-from py4j.protocol import Py4JError
 from pyspark.errors import ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -39,7 +38,7 @@ from sink.errors.keyed_table import KEY
 from sink.errors.selection import Selection
 from sink.errors.table import ErrorsTable
 from sink.failpoints import Failpoints
-from sink.java_errors import message
+from sink.java_errors import JAVA_ERRORS, message
 from sink.operations.reset import refuse_if_alive
 from sink.operations.reset_writer import lock, workers
 from sink.table import Table, TableOutcome
@@ -301,7 +300,7 @@ class Replay:
     def _reading(self) -> Iterator[None]:
         try:
             yield
-        except (Py4JError, PySparkException) as error:
+        except JAVA_ERRORS as error:
             raise Unavailable(f"replay: {message(error)}; it can be run again") from error
 
 

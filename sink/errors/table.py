@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kazoo.client import KazooClient
-from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.errors import AnalysisException, PySparkException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -24,7 +24,7 @@ from coordination.model import Checkpoint, Slice
 from sink.config import Settings
 from sink.errors.deadletter import DeadLetters
 from sink.errors.keyed_table import DELETED, KEY, Fence, KeyedTable, lock_settings
-from sink.java_errors import message
+from sink.java_errors import JAVA_ERRORS, message
 from sink.table.lock import TableLocks
 from sink.write.bad_records import ASIDE
 
@@ -126,7 +126,7 @@ class ErrorsTable:
     def _working(self, what: str) -> Iterator[None]:
         try:
             yield
-        except (Py4JError, PySparkException, OSError) as error:
+        except (*JAVA_ERRORS, OSError) as error:
             raise Unavailable(f"{self.base_path}: {what}: {message(error)}") from error
 
 

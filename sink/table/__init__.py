@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from coordination.codec import encode_checkpoint
@@ -25,7 +25,7 @@ from coordination.errors import ConfigError, Conflict, OutcomeUnknown, TableErro
 from coordination.model import Checkpoint, InstantState, TableView
 from coordination.services import Service
 from sink.config import Settings
-from sink.java_errors import causes, message
+from sink.java_errors import JAVA_ERRORS, causes, message
 from sink.schema import TableSchema
 from sink.schema.avro import avro_schema
 from sink.schema.evolution import Compatibility, Misfit, evolved
@@ -137,7 +137,7 @@ class Table:
             guard(view)
             try:
                 self._hudi.commit_stats(instant, parsed, extra, avro)
-            except (Py4JError, OSError) as error:
+            except (*JAVA_ERRORS, OSError) as error:
                 return self._outcome(instant, error)
         return TableOutcome.COMPLETED
 
@@ -231,14 +231,14 @@ class Table:
     def _reading(self) -> Iterator[None]:
         try:
             yield
-        except (Py4JError, OSError) as error:
+        except (*JAVA_ERRORS, OSError) as error:
             raise Unavailable(f"{self._settings.base_path}: {message(error)}") from error
 
     @contextmanager
     def _changing(self, what: str) -> Iterator[None]:
         try:
             yield
-        except (Py4JError, OSError) as error:
+        except (*JAVA_ERRORS, OSError) as error:
             raise OutcomeUnknown(f"{self._settings.base_path}: {what}: {message(error)}") from error
 
 

@@ -2,7 +2,7 @@
 
 Guarantee: the metadata table gets what the writer has counted. Hudi keeps it in the memory of its writer alone, and a
 commit by another process, or by another client, reads each log file again, as it does where nothing was carried. They
-travel as Avro, in the JSON text of a write stat. Raises Py4JError.
+travel as Avro, in the JSON text of a write stat. Raises `JAVA_ERRORS`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 words.
 
 Guarantee: no decision is taken here; every call does what its name says or raises what py4j raises
-(Py4JError). Written for Hudi 1.2 and table version 9: another version asks for every call here to be tried
+(`JAVA_ERRORS`). Written for Hudi 1.2 and table version 9: another version asks for every call here to be tried
 again. Knows nothing of transactions, checkpoints or locks.
 """
 
@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+from sink.java_errors import JAVA_ERRORS
 from sink.table.column_stats import carrying, is_log, log_stats
 
 TABLE_VERSION = 9
@@ -182,7 +182,7 @@ class Hudi:
         try:
             self.heartbeats.start(instant)
             yield
-        except (Py4JError, OSError):
+        except (*JAVA_ERRORS, OSError):
             self.heartbeats.stop(instant)
             raise
 

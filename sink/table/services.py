@@ -15,14 +15,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-
 from coordination.errors import SinkError
 from coordination.services import Service
 from sink.config import Settings
 from sink.failpoints import Failpoints
-from sink.java_errors import message
+from sink.java_errors import JAVA_ERRORS, message
 from sink.table.gateway import CLUSTERING, COMPACTION, Hudi
 from sink.table.options import commit_options, service_options
 from sink.table.timeline import SINK_KEY, Snapshot, Timeline
@@ -70,7 +67,7 @@ class TableServices:
         instant, reason = "", ""
         try:
             instant = service()
-        except (SinkError, PySparkException, Py4JError, OSError) as error:
+        except (SinkError, *JAVA_ERRORS, OSError) as error:
             reason = message(error)[:_REASON]
         return Service(name, round(time.monotonic() - began, 3), instant, reason)
 
@@ -86,7 +83,7 @@ class TableServices:
         self._failpoints.at(f"{service}.scheduled")
         try:
             self._execute(service, instant)
-        except (PySparkException, Py4JError, OSError):
+        except (*JAVA_ERRORS, OSError):
             self._drop_leftovers(service)
             raise
         return instant

@@ -14,12 +14,12 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JJavaError
 
 from coordination.codec import decode_checkpoint
 from coordination.errors import Corrupt, SinkError, Unavailable
 from coordination.model import Checkpoint, InstantState, TableView
-from sink.java_errors import causes, message
+from sink.java_errors import JAVA_ERRORS, causes, message
 from sink.table.gateway import COMMIT, DELTA_COMMIT, Hudi
 
 CHECKPOINT_KEY = "sink.checkpoint."
@@ -125,7 +125,7 @@ class Timeline:
             except Py4JJavaError as error:
                 if "java.io.FileNotFoundException" not in causes(error) or attempt == _ATTEMPTS - 1:
                     raise self._said(error) from error
-            except (Py4JError, OSError) as error:
+            except (*JAVA_ERRORS, OSError) as error:
                 raise self._said(error) from error
         raise AssertionError("the last attempt returns or raises")
 
@@ -153,7 +153,7 @@ class Timeline:
             if each.done and each.action in WRITES and each.completed is not None and each.completed > instant:
                 try:
                     found |= self._touched(each)
-                except (Py4JError, OSError) as error:
+                except (*JAVA_ERRORS, OSError) as error:
                     raise self._said(error) from error
                 if each.action == "replacecommit":
                     found |= self._read_replaced(each)
@@ -241,7 +241,7 @@ class Timeline:
         try:
             metadata = self._meta.getActiveTimeline().readReplaceCommitMetadata(self._java(each))
             named = self._hudi.json(metadata.getPartitionToReplaceFileIds())
-        except (Py4JError, OSError) as error:
+        except (*JAVA_ERRORS, OSError) as error:
             raise self._said(error) from error
         return frozenset(file_id for ids in named.values() for file_id in ids)
 
@@ -299,7 +299,7 @@ class Timeline:
         try:
             self._history = self._meta.getArchivedTimeline().reload()
             return sorted(self._listed(self._history), reverse=True)
-        except (Py4JError, OSError) as error:
+        except (*JAVA_ERRORS, OSError) as error:
             raise self._said(error) from error
 
     def _archived_checkpoint(self) -> tuple[Checkpoint, Instant] | None:
@@ -327,7 +327,7 @@ class Timeline:
                 if self._history.isEmpty(java):
                     raise Corrupt(f"{self._place(each)} is empty in the archived timeline; restore the table")
                 yield each, self._decoded(self._history.readCommitMetadata(java), each)
-        except (Py4JError, OSError) as error:
+        except (*JAVA_ERRORS, OSError) as error:
             raise self._said(error) from error
 
     def _load(self, oldest: str, newest: str) -> None:
@@ -339,7 +339,7 @@ class Timeline:
             try:
                 self._load(each.requested, each.requested)
                 named = self._history.readRollbackMetadata(self._java(each)).getCommitsRollback()
-            except (Py4JError, OSError) as error:
+            except (*JAVA_ERRORS, OSError) as error:
                 raise self._said(error) from error
             self._rollbacks[each] = frozenset(str(instant) for instant in named)
         return self._rollbacks[each]

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from coordination.errors import ConfigError
+from sink.java_errors import JAVA_ERRORS
 from sink.session import _conf, start_session
 from tests.integration.table_kit import settings
 
@@ -24,6 +25,7 @@ SCHEMA = "HOODIE_METADATA_AVRO_SCHEMA"
 def test_a_spark_that_does_not_start_says_why_in_one_line(tmp_path: Path) -> None:
     program = f"""
 from pathlib import Path
+from sink.java_errors import JAVA_ERRORS
 from sink.session import start_session
 from tests.integration.table_kit import settings
 place = Path({str(tmp_path)!r})
@@ -55,6 +57,15 @@ def test_tasks_are_forked_from_a_python_that_has_imported_the_writer(spark: Spar
 
     (row,) = spark.range(1).mapInArrow(forked_from, "module string").collect()
     assert row["module"] == "sink.write.daemon"
+
+
+def test_whatever_java_throws_is_caught_as_a_java_error(spark: SparkSession) -> None:
+    """PySpark makes an exception of its own of the first, which is none of py4j's."""
+    assert spark._jvm is not None
+    checks = spark._jvm.org.apache.hudi.common.util.ValidationUtils
+    for check in (checks.checkArgument, checks.checkState):
+        with pytest.raises(JAVA_ERRORS):
+            check(False)
 
 
 def test_jars_of_a_user_are_loaded_together_with_hudis(tmp_path: Path) -> None:
