@@ -67,6 +67,11 @@ ALIVE_SECONDS = 5.0
 _Done = TypeVar("_Done")
 
 
+def engine_of(spark: SparkSession, settings: Settings, schema: TableSchema) -> Engine:
+    """The one that the settings ask for."""
+    return ENGINES[settings.engine if settings.operation == "append" else "upsert"](spark, settings, schema)
+
+
 class Worker:
     """Everything that lives as long as the process, and the incarnations that come and go in it."""
 
@@ -101,7 +106,7 @@ class Worker:
         guardian = Guardian(spark)
         guardian.start()
         table = Table(spark, settings, schema, TableLocks(client, settings))
-        engine = ENGINES[settings.engine if settings.operation == "append" else "upsert"](spark, settings, schema)
+        engine = engine_of(spark, settings, schema)
         engine.check()
         errors = ErrorsTable(spark, settings, client)
         root = f"{settings.zookeeper_root}/{settings.name}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,8 @@ from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
 from tests.fleet import Fleet, produce
+from tests.integration import errors_kit
+from tests.integration.sinktable import make_settings
 from tests.integration.table_kit import Driver, connected, settings
 from tests.registry_kit import RegistryServer
 
@@ -19,6 +21,7 @@ RECORDS = 9000
 
 MakeFleet = Callable[..., Fleet]
 MakeDriver = Callable[..., Driver]
+MakeSink = Callable[..., errors_kit.Sink]
 
 
 @pytest.fixture
@@ -55,6 +58,35 @@ def make_driver(spark: SparkSession, zookeeper_client: KazooClient, zookeeper, t
         return driver
 
     return make
+
+
+@pytest.fixture
+def sink(
+    spark: SparkSession, kafka, zookeeper, zookeeper_client: KazooClient, topic, tmp_path: Path
+) -> Iterator[MakeSink]:
+    """Makes a topic with these records in each of its partitions, and a sink that tolerates what is bad in it."""
+    made: list[errors_kit.Sink] = []
+
+    def make(*partitions: Sequence[errors_kit.Record], ddl: str = errors_kit.DDL, **more: str) -> errors_kit.Sink:
+        name = topic(len(partitions))
+        for partition, records in enumerate(partitions):
+            errors_kit.produce(kafka.address, name, records, partition)
+        given = {
+            "zookeeper__connect": zookeeper.address,
+            "sink__name": name,
+            "log__dir": str(tmp_path),
+            "target__table__name": name,
+            "errors__tolerance": "all",
+            "hoodie__metadata__enable": "false",
+            **more,
+        }
+        settings = make_settings(tmp_path, kafka.address, name, ddl, **given)
+        made.append(errors_kit.Sink(spark, settings, zookeeper_client, name))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.table.stop_heartbeats()
 
 
 @pytest.fixture(scope="session")

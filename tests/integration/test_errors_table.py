@@ -3,40 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
-from pyspark.sql import SparkSession
-from sinktable import FIRST_TIMESTAMP, OpenInstant, make_settings, slices_of
 
 from coordination.errors import BadRecord, ConfigError, NotLeader, TableError
-from coordination.messages import Complete
-from coordination.model import Checkpoint, PartitionCheckpoint, Slice, TopicPartition
+from coordination.model import Slice
 from sink.audit import audit
-from sink.config import Settings
 from sink.errors.replay import Replay
 from sink.errors.selection import Selection
-from sink.errors.table import ErrorsTable, SetAsideGone
+from sink.errors.table import SetAsideGone
 from sink.table import Table, TableOutcome
 from sink.table.lock import TableLocks
-from sink.table.services import sweep
-from sink.table.timeline import Timeline
 from sink.worker import ENGINES
-from sink.write.bad_records import ASIDE
-from sink.write.engine import Written
 from sink.write.shape import table_schema
-from tests.integration.table_kit import allow, connected
+from tests.integration.errors_kit import DDL, HEADERS, Record, Sink, produce
+from tests.integration.sinktable import FIRST_TIMESTAMP, OpenInstant, make_settings, slices_of
 from tests.unit.test_sifting import AVRO, DESCRIPTORS, FORMATS
 
 pytestmark = pytest.mark.integration
 
-DDL = "id bigint, name string"
-HEADERS = [("trace", b"\x00\xff"), ("empty", None)]
-Record = tuple[bytes | None, bytes | None]
 GOOD: list[Record] = [(b"%d" % at, b'{"id":%d,"name":"n%d"}' % (at, at % 3)) for at in range(300)]
 BAD: dict[int, tuple[Record, str, str]] = {
     0: ((b"0", b'{"id":"x"}'), "value", "'id'"),
@@ -48,102 +36,6 @@ BAD: dict[int, tuple[Record, str, str]] = {
     299: ((b"\xff", b"{"), "value", ""),
 }
 RECORDS = [BAD[at][0] if at in BAD else record for at, record in enumerate(GOOD)]
-
-
-class Sink:
-    """A table, its errors table and an engine, in this process; transactions are done by hand."""
-
-    def __init__(self, spark: SparkSession, settings: Settings, client: Any, topic: str) -> None:
-        self.spark, self.settings, self.client, self.topic = spark, settings, client, topic
-        schema = table_schema(settings)
-        self.table = Table(spark, settings, schema, TableLocks(client, settings))
-        self.engine = ENGINES[settings.engine](spark, settings, schema)
-        self.errors = ErrorsTable(spark, settings, client)
-        self.number = 0
-        self.table.ensure()
-        self.engine.check()
-
-    def write(self, *ranges: tuple[int, int, int]) -> tuple[str, Written]:
-        self.number += 1
-        instant = self.table.begin(self.number, 1)
-        return instant, self.engine.write(instant, slices_of(self.topic, *ranges))
-
-    def operation(self, instant: str, written: Written, attempt: int = 1) -> Complete:
-        ends: dict[TopicPartition, PartitionCheckpoint] = {}
-        for result in written.results:
-            ends[result.slice.source] = PartitionCheckpoint(result.slice.end, 0)
-        said = Checkpoint(
-            sink=self.settings.name,
-            keeper="k",
-            cluster="c",
-            epoch=1,
-            number=self.number,
-            base=self.number - 1,
-            config="",
-            topics={self.topic: f"id-of-{self.topic}"},
-            ends=ends,
-            results=written.results,
-        )
-        return Complete(
-            instant, self.number, 0, 0, written.stats, said, errors=written.errors, attempt=attempt
-        )
-
-    def complete(self, operation: Complete) -> TableOutcome:
-        return self.table.complete(operation.instant, operation.stats, operation.checkpoint, allow)
-
-    def publish(self, operation: Complete) -> None:
-        self.errors.publish(operation, lambda: None)
-
-    def bad(self) -> dict[int, Any]:
-        rows = self.errors.rows().collect()
-        found = {row["_kafka_offset"]: row for row in rows}
-        assert len(found) == len(rows)
-        return found
-
-    def offsets(self, metadata: bool = False) -> list[int]:
-        reader = self.spark.read.format("hudi").option("hoodie.metadata.enable", str(metadata).lower())
-        return sorted(row[0] for row in reader.load(self.settings.base_path).select("_kafka_offset").collect())
-
-    def sweep(self) -> None:
-        """What table services do about what is over."""
-        sweep(self.table._hudi, Timeline(self.table._hudi, self.settings.name))
-
-    def aside(self) -> list[Path]:
-        return sorted(Path(self.settings.base_path, ASIDE).glob("*"))
-
-
-@pytest.fixture(scope="module")
-def client(zookeeper: Any) -> Iterator[Any]:
-    with connected(zookeeper.address) as found:
-        yield found
-
-
-@pytest.fixture
-def sink(spark: SparkSession, kafka, zookeeper, client, topic, tmp_path: Path) -> Callable[..., Sink]:
-    """Makes a topic of these records, and a sink that tolerates what is bad in it."""
-
-    def make(records: Sequence[Record], ddl: str = DDL, **more: str) -> Sink:
-        name = topic()
-        produce(kafka.address, name, records)
-        given = {
-            "zookeeper__connect": zookeeper.address,
-            "target__table__name": name,
-            "errors__tolerance": "all",
-            "hoodie__metadata__enable": "false",
-            **more,
-        }
-        return Sink(spark, make_settings(tmp_path, kafka.address, name, ddl, **given), client, name)
-
-    return make
-
-
-def produce(kafka: str, topic: str, records: Sequence[Record]) -> None:
-    producer = Producer({"bootstrap.servers": kafka, "linger.ms": 20})
-    for number, (key, value) in enumerate(records):
-        producer.produce(topic, value, key, 0, timestamp=FIRST_TIMESTAMP + number, headers=list(HEADERS))
-    assert producer.flush(60) == 0
-
-
 EVERY_STAGE = {"key__format": "string", "partition__field__name": "name", "record__key__fields": "id"}
 
 
@@ -240,12 +132,8 @@ def test_what_an_attempt_published_that_never_was_committed_is_withdrawn(sink) -
 
 def test_a_replay_adds_what_is_good_by_now_once_and_says_what_is_not(sink) -> None:
     it = sink(RECORDS, write__engine="hudi", sink__name="replayed")
-    instant, written = it.write((0, 0, 8), (0, 8, 300))
-    done = it.operation(instant, written)
-    it.publish(done)
-    assert it.complete(done) is TableOutcome.COMPLETED
-    client = it.client
-    replay = Replay(it.spark, it.settings, client, f"/test-{it.topic}/{it.settings.name}")
+    instant = it.land((0, 0, 8), (0, 8, 300))
+    replay = Replay(it.spark, it.settings, it.client, f"/test-{it.topic}/{it.settings.name}")
     repaired = """replace(value, '"x"', '-1')"""
     assert replay.look(Selection(), None).good == ()
     assert [place[2] for place in replay.look(Selection(low=0, high=0), repaired).good] == [0]

@@ -1,0 +1,111 @@
+"""What the tests of bad records share: a sink in this process, whose transactions are done by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from coordination.messages import Complete
+from coordination.model import Checkpoint, PartitionCheckpoint, TopicPartition
+from sink.config import Settings
+from sink.errors.table import ErrorsTable
+from sink.table import Table, TableOutcome
+from sink.table.lock import TableLocks
+from sink.table.services import sweep
+from sink.table.timeline import Timeline
+from sink.worker import engine_of
+from sink.write.bad_records import ASIDE
+from sink.write.engine import Written
+from sink.write.shape import table_schema
+from tests.integration.sinktable import FIRST_TIMESTAMP, slices_of
+from tests.integration.table_kit import allow
+
+DDL = "id bigint, name string"
+HEADERS = [("trace", b"\x00\xff"), ("empty", None)]
+Record = tuple[bytes | None, bytes | None]
+"""Key and value."""
+
+
+class Sink:
+    """A table, its errors table and an engine."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, client: Any, topic: str) -> None:
+        self.spark, self.settings, self.client, self.topic = spark, settings, client, topic
+        schema = table_schema(settings)
+        self.table = Table(spark, settings, schema, TableLocks(client, settings))
+        self.engine = engine_of(spark, settings, schema)
+        self.errors = ErrorsTable(spark, settings, client)
+        self.number = 0
+        self.ends: Mapping[TopicPartition, PartitionCheckpoint] = {}
+        self.table.ensure()
+        self.engine.check()
+
+    def write(self, *ranges: tuple[int, int, int]) -> tuple[str, Written]:
+        self.number += 1
+        instant = self.table.begin(self.number, 1)
+        return instant, self.engine.write(instant, slices_of(self.topic, *ranges))
+
+    def operation(self, instant: str, written: Written, attempt: int = 1) -> Complete:
+        ends = dict(self.ends)
+        for result in written.results:
+            ends[result.slice.source] = PartitionCheckpoint(result.slice.end, 0)
+        said = Checkpoint(
+            sink=self.settings.name,
+            keeper="k",
+            cluster="c",
+            epoch=1,
+            number=self.number,
+            base=self.number - 1,
+            config="",
+            topics={self.topic: f"id-of-{self.topic}"},
+            ends=ends,
+            results=written.results,
+        )
+        return Complete(
+            instant, self.number, 0, 0, written.stats, said, errors=written.errors, attempt=attempt
+        )
+
+    def complete(self, operation: Complete) -> TableOutcome:
+        outcome = self.table.complete(operation.instant, operation.stats, operation.checkpoint, allow)
+        if outcome is TableOutcome.COMPLETED:
+            self.ends = operation.checkpoint.ends
+        return outcome
+
+    def land(self, *ranges: tuple[int, int, int]) -> str:
+        """A whole transaction; its instant."""
+        instant, written = self.write(*ranges)
+        done = self.operation(instant, written)
+        self.publish(done)
+        assert self.complete(done) is TableOutcome.COMPLETED
+        return instant
+
+    def publish(self, operation: Complete) -> None:
+        self.errors.publish(operation, lambda: None)
+
+    def bad(self) -> dict[int, Any]:
+        rows = self.errors.rows().collect()
+        found = {row["_kafka_offset"]: row for row in rows}
+        assert len(found) == len(rows)
+        return found
+
+    def offsets(self, metadata: bool = False) -> list[int]:
+        reader = self.spark.read.format("hudi").option("hoodie.metadata.enable", str(metadata).lower())
+        return sorted(row[0] for row in reader.load(self.settings.base_path).select("_kafka_offset").collect())
+
+    def sweep(self) -> None:
+        """What table services do about what is over."""
+        sweep(self.table._hudi, Timeline(self.table._hudi, self.settings.name))
+
+    def aside(self) -> list[Path]:
+        return sorted(Path(self.settings.base_path, ASIDE).glob("*"))
+
+
+def produce(kafka: str, topic: str, records: Sequence[Record], partition: int = 0) -> None:
+    producer = Producer({"bootstrap.servers": kafka, "linger.ms": 20})
+    for number, (key, value) in enumerate(records):
+        producer.produce(topic, value, key, partition, timestamp=FIRST_TIMESTAMP + number, headers=list(HEADERS))
+    assert producer.flush(60) == 0
