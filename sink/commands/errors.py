@@ -151,15 +151,19 @@ def replay(
             # Bad records may be as large as any, and nobody knows beforehand.
             spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 64)
             work = Replay(spark, settings, client, sink_root(settings))
-            _told(out, work.run(selection, sql) if yes else work.look(selection, sql), yes)
+            tried = work.run(selection, sql) if yes else work.look(selection, sql)
+            _told(out, tried, yes, settings.operation == "upsert")
         finally:
             spark.stop()
 
 
-def _told(out: Console, tried: Tried, done: bool) -> None:
+def _told(out: Console, tried: Tried, done: bool, upserted: bool) -> None:
     if tried.marked:
         out.print(f"{tried.marked:,} were in the table already, of a replay that was interrupted: they are marked now.")
-    verb = "are in the table now" if done else "would go into the table"
+    if upserted:
+        verb = "are upserted now" if done else "would be upserted"
+    else:
+        verb = "are in the table now" if done else "would go into the table"
     out.print(f"{len(tried.good):,} records are good and {verb}; {len(tried.bad):,} are still bad.")
     for (topic, partition, offset, _), reason in sorted(tried.bad.items())[:5]:
         out.print(Text(f"{topic}-{partition} offset {offset}: {reason}", style="yellow"), soft_wrap=True)

@@ -1,11 +1,12 @@
 """Puts bad records that are good by now into the table: by the settings as they are today, or after an SQL expression.
 
-Guarantee: each of them is in the table once, whatever dies in between. The commit that adds them says which they are,
+Guarantee: each of them is in the table once, whatever dies in between; where rows are upserted, each is one change,
+which the ordering columns give its place among those that landed before. The commit that adds them says which they are,
 beside the checkpoint, which it carries on unchanged under the next number: what it names is never added again, and only
 marked in the errors table where a crash left that out. No worker runs meanwhile, and a coordinator that was paused is
 refused from then on, for it is written under the election's lock and a new epoch. A commit that was begun and not made
-is rolled back by the next coordinator, as any instant that no transaction names. Voided by an errors table that was
-restored or written by hand. Raises Conflict (workers are alive, something is open), TableError, Unavailable,
+is rolled back by the next replay or coordinator, as any instant that no transaction names. Voided by an errors table
+that was restored or written by hand. Raises Conflict (workers are alive, something is open), TableError, Unavailable,
 OutcomeUnknown and ConfigError.
 """
 
@@ -42,10 +43,13 @@ from sink.java_errors import JAVA_ERRORS, message
 from sink.operations.reset import refuse_if_alive
 from sink.operations.reset_writer import lock, workers
 from sink.table import Table, TableOutcome
+from sink.table.changes import ordering_fields
 from sink.table.lock import TableLocks
-from sink.worker import ENGINES
-from sink.write.record_columns import Rows, RowShape
+from sink.worker import engine_of
+from sink.write.hudi_engine import Decode, decoding_of_rows
+from sink.write.record_columns import sift
 from sink.write.shape import row_shape, table_schema
+from sink.write.upsert_engine import UpsertEngine
 
 Place = tuple[str, int, int, int]
 """Topic, partition, offset, generation: the errors table's key."""
@@ -83,10 +87,11 @@ class Replay:
     """One replay by this process."""
 
     def __init__(self, spark: SparkSession, settings: Settings, client: KazooClient, root: str) -> None:
-        if settings.operation != "append":
+        if settings.operation == "upsert" and not ordering_fields(settings):
             raise ConfigError(
-                f"write.operation={settings.operation}: a replayed record would come after all that has changed its row"
-                " since; produce the repaired records to the topic again, where they have a place in the order"
+                "write.operation=upsert without ordering.field.name or debezium.ordering: a replayed record would come"
+                " after all that has changed its row since; produce the repaired records to the topic again, where they"
+                " have a place in the order"
             )
         self._spark = spark
         self._settings = settings
@@ -109,6 +114,7 @@ class Replay:
             refuse_if_alive(workers(self._client, self._root))
             self._table.ensure()
             self._take_over(lock_path)
+            self._roll_back_what_is_pending(lock_path)
             marked = self._mark_earlier(lock_path)
             tried = self._try(self._records(self._pending(selection, self._earlier()), sql))
             # A partition's offsets may have been bad in several generations, each of them a record of its own.
@@ -197,10 +203,16 @@ class Replay:
         )
 
     def _try(self, records: DataFrame) -> Tried:
-        shape = row_shape(self._settings, self._schema).with_columns(self._columns())
-        found = records.drop("topic_id").mapInArrow(partial(_tried, shape), _TRIED).collect()
+        found = records.drop("topic_id").mapInArrow(partial(_tried, self._decoder()), _TRIED).collect()
         good = tuple(sorted(tuple(row)[:4] for row in found if row["reason"] is None))
         return Tried(good, {tuple(row)[:4]: row["reason"] for row in found if row["reason"] is not None})
+
+    def _decoder(self) -> Callable[[], Decode]:
+        """Of the same records as the engine's, whose columns are those that the next transaction would have."""
+        columns = self._columns()
+        if self._settings.operation == "append":
+            return decoding_of_rows(row_shape(self._settings, self._schema).with_columns(columns)).make
+        return UpsertEngine(self._spark, self._settings, self._schema).decoding(columns).make
 
     def _columns(self) -> str:
         """Those that the next transaction would have."""
@@ -223,7 +235,7 @@ class Replay:
         instant = self._table.begin(number, view.epoch)
         # By this name its files have ids that no other commit of the sink makes, and a repetition makes again.
         named = self._settings.model_copy(update={"name": f"{self._settings.name} replay {number}"})
-        engine, columns = ENGINES[self._settings.engine](self._spark, named, self._schema), self._columns()
+        engine, columns = engine_of(self._spark, named, self._schema), self._columns()
         written = engine.write(instant, slices, columns, records)
         if sum(result.records for result in written.results) != len(places):
             raise TableError(f"{len(places)} records were to be replayed, and others were written; none was committed")
@@ -284,6 +296,14 @@ class Replay:
                 for multi in writes.advance(view, changed, ledger).multis:
                     self._keeper().write((*_fence(lock_path, view), *multi))
 
+    def _roll_back_what_is_pending(self, lock_path: str) -> None:
+        """What a replay or a coordinator that died has left, before there is another writer of the same file groups."""
+        orphans = self._table.view().orphans
+        # Still ours behind the listing: none of them is of a coordinator that has followed.
+        self._keeper().write(_fence(lock_path, self._keeper().read()))
+        for instant in orphans:
+            self._table.roll_back(instant)
+
     def _settled(self, view: KeeperView) -> Checkpoint:
         if view.transactions:
             number = view.transactions[0].header.number
@@ -308,12 +328,12 @@ def _fence(lock_path: str, view: KeeperView) -> tuple[Check, Check]:
     return Check(lock_path, 0), Check(tree.EPOCH, view.epoch_version)
 
 
-def _tried(shape: RowShape, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _tried(make: Callable[[], Decode], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`: each record's place, and why it cannot go into the table."""
-    rows = Rows(shape)
+    of = make()
     for batch in batches:
         reasons: list[str | None] = [None] * batch.num_rows
-        for bad in rows.sift(batch, "").bad:
+        for bad in sift(batch, "", of)[2]:
             reasons[bad.row] = bad.reason
         columns = [batch.column(name) for name in ("topic", "partition", "offset", "generation")]
         yield pa.RecordBatch.from_arrays([*columns, pa.array(reasons, pa.string())], schema=_TRIED_SCHEMA)

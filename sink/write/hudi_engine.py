@@ -80,6 +80,10 @@ class HudiEngine(ABC):
     def cancel(self, instant: str) -> None:
         self._spark.sparkContext.cancelJobGroup(instant)
 
+    def decoding(self, columns: str) -> Decoding:
+        """As `write` with the same columns decodes."""
+        return self._decoding(self._with_columns(columns))
+
     def _with_columns(self, columns: str) -> TableSchema:
         return self._schema.with_columns(columns)
 

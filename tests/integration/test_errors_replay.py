@@ -1,0 +1,181 @@
+"""Repaired bad records in tables whose rows are changed: each key has the row that the ordering says, whoever dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from coordination.errors import ConfigError
+from sink.audit import audit
+from sink.commands.common import sink_root
+from sink.errors.replay import Replay
+from sink.errors.selection import Selection
+from sink.failpoints import DIRECTORY, VARIABLE
+from sink.table.truth import read_truth
+from tests.integration.conftest import MakeSink
+from tests.integration.errors_kit import Record, Sink
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+DDL = "id bigint, at bigint, kind string not null"
+UPSERT = {"write__operation": "upsert", "record__key__fields": "id", "ddl": DDL}
+ORDERED = {**UPSERT, "ordering__field__name": "at"}
+DEBEZIUM = {**UPSERT, "value__envelope": "debezium", "debezium__ordering": "lsn", "delete__key__format": "json"}
+BUCKETS = {"index__type": "bucket", "hoodie__bucket__index__num__buckets": "2"}
+ON_READ = {"target__table__type": "merge_on_read"}
+RECORD_INDEX = {
+    "index__type": "record",
+    "hoodie__metadata__enable": "true",
+    "hoodie__metadata__global__record__level__index__min__filegroup__count": "1",
+    "hoodie__global__index__reconcile__parallelism": "2",
+}
+ELSEWHERE = {"zookeeper__session__timeout__ms": "6000", "spark__master": "local[2]"}
+"""For a replay in a process of its own: whoever comes after it waits until its session has ended."""
+REPAIR = """regexp_replace(value, '"broken ([0-9]+)"', '$1')"""
+"""Of the times that are text; the rest of a value stays as it is."""
+
+Row = tuple[int, str]
+"""Of a key the time that orders, and the kind."""
+
+
+def row(key: int, at: int, kind: str | None = "landed", broken: bool = False, deleted: bool = False) -> Record:
+    time = f"broken {at}" if broken else at
+    kinds = {} if kind is None else {"kind": kind}
+    return b"%d" % key, json.dumps({"id": key, "at": time, **kinds, "_hoodie_is_deleted": deleted}).encode()
+
+
+def event(key: int, at: int, kind: str | None = "landed", broken: bool = False, deleted: bool = False) -> Record:
+    """As `row`, from Debezium. A delete has the key only in the record's own."""
+    time = f"broken {at}" if broken else at
+    after = None if deleted else {"id": key, "at": at, **({} if kind is None else {"kind": kind})}
+    change = {"before": None, "after": after, "op": "d" if deleted else "u", "source": {"lsn": time}}
+    return b'{"id": %d}' % key, json.dumps(change).encode()
+
+
+def changes(make: Callable[..., Record]) -> tuple[list[Record], list[Record], list[Record]]:
+    """What lands first, from two partitions, and what lands after it, from the first of the two."""
+    odd = [
+        make(1, 10),
+        make(1, 5, "an older one", broken=True),
+        make(3, 10),
+        make(3, 20, broken=True, deleted=True),
+        make(5, 1, "a new key", broken=True),
+        make(7, 10, None, broken=True),
+        make(9, 30, "newer than what came later", broken=True),
+        make(11, 10, "as old", broken=True),
+        make(13, 10),
+        make(13, 15, "deleted since", broken=True),
+        make(15, 30, "older than what came later", broken=True),
+    ]
+    even = [
+        make(2, 10),
+        make(2, 20, "a newer one", broken=True),
+        make(4, 10),
+        make(4, 5, broken=True, deleted=True),
+        make(6, 10, "the newer of two", broken=True),
+        make(6, 5, "the older of two", broken=True),
+    ]
+    since = [make(9, 20), make(11, 10), make(13, 20, deleted=True), make(15, 40)]
+    return odd, even, since
+
+
+BEFORE: Mapping[int, Row] = dict.fromkeys((1, 2, 3, 4, 11), (10, "landed")) | {9: (20, "landed"), 15: (40, "landed")}
+AFTER: Mapping[int, Row] = {
+    1: (10, "landed"),
+    2: (20, "a newer one"),
+    4: (10, "landed"),
+    5: (1, "a new key"),
+    6: (10, "the newer of two"),
+    9: (30, "newer than what came later"),
+    # Nothing says that it is the later one in the log.
+    11: (10, "as old"),
+    15: (40, "landed"),
+}
+BROUGHT_BACK: Mapping[int, Row] = {13: (15, "deleted since")}
+GOOD = 11
+KILLS = ("Replay.written", "Replay.committed")
+
+
+@pytest.mark.parametrize(
+    ("make", "more", "kills", "after"),
+    [
+        (row, ORDERED, (), AFTER | BROUGHT_BACK),
+        (event, {**DEBEZIUM, **ON_READ, **BUCKETS}, KILLS, AFTER),
+        pytest.param(row, {**ORDERED, **ON_READ, **RECORD_INDEX}, (), AFTER | BROUGHT_BACK, marks=pytest.mark.thorough),
+        pytest.param(event, {**DEBEZIUM, **BUCKETS}, KILLS, AFTER | BROUGHT_BACK, marks=pytest.mark.thorough),
+    ],
+    ids=[
+        "copy on write, bloom",
+        "merge on read, buckets, Debezium, killed",
+        "merge on read, record index",
+        "copy on write, buckets, Debezium, killed",
+    ],
+)
+def test_replayed_changes_take_effect_once_by_their_ordering_whoever_dies(
+    sink: MakeSink,
+    make: Callable[..., Record],
+    more: Mapping[str, str],
+    kills: tuple[str, ...],
+    after: Mapping[int, Row],
+) -> None:
+    odd, even, since = changes(make)
+    it = sink([*odd, *since], even, **ELSEWHERE, **more)
+    it.land((0, 0, len(odd)), (1, 0, len(even)))
+    it.land((0, len(odd), len(odd) + len(since)))
+    assert rows(it) == BEFORE
+    for point in kills:
+        assert killed(it, point).returncode == -9
+        there = GOOD if point == "Replay.committed" else 0
+        assert rows(it) == (after if there else BEFORE)
+        assert_audited(it, errors=GOOD + 1 - there, replayed=there)
+    replay = Replay(it.spark, it.settings, it.client, sink_root(it.settings))
+    assert len(replay.look(Selection(), REPAIR).good) == (0 if kills else GOOD)
+    tried = replay.run(Selection(), REPAIR)
+    assert (len(tried.good), tried.marked) == ((0, GOOD) if kills else (GOOD, 0))
+    # As the engine itself decodes: the table's column may be null, the record's may not.
+    assert [("'kind' is null" in reason, place[2]) for place, reason in tried.bad.items()] == [(True, 5)]
+    assert rows(it) == after
+    assert_audited(it, errors=1, replayed=GOOD)
+    assert not read_truth(it.settings.base_path, it.settings.name).pending
+
+
+def test_repaired_records_are_rows_more_where_records_are_inserted(sink: MakeSink) -> None:
+    insert = {"write__operation": "insert", "record__key__fields": "id", "ddl": DDL}
+    it = sink([row(1, 1), row(1, 2, "repaired", broken=True), row(2, 1)], **insert)
+    it.land((0, 0, 3))
+    replay = Replay(it.spark, it.settings, it.client, sink_root(it.settings))
+    assert [place[2] for place in replay.run(Selection(), REPAIR).good] == [1]
+    found = it.spark.read.format("hudi").load(it.settings.base_path).select("_kafka_offset", "id", "at", "kind")
+    assert sorted(map(tuple, found.collect())) == [(0, 1, 1, "landed"), (1, 1, 2, "repaired"), (2, 2, 1, "landed")]
+    assert_audited(it, errors=0, replayed=1)
+
+
+def test_without_an_ordering_a_replay_into_changed_rows_is_refused(sink: MakeSink) -> None:
+    it = sink([row(1, 1)], **UPSERT)
+    with pytest.raises(ConfigError, match=r"without ordering\.field\.name .* produce the repaired records"):
+        Replay(it.spark, it.settings, it.client, sink_root(it.settings))
+
+
+def rows(it: Sink) -> dict[int, Row]:
+    found = it.spark.read.format("hudi").option("hoodie.metadata.enable", "false").load(it.settings.base_path)
+    return {each["id"]: (each["at"], each["kind"]) for each in found.select("id", "at", "kind").collect()}
+
+
+def assert_audited(it: Sink, errors: int, replayed: int) -> None:
+    report = audit(it.settings.base_path, it.settings.name)
+    assert report.held, report.to_json()
+    assert (report.errors, report.replayed) == (errors, replayed), report.to_json()
+
+
+def killed(it: Sink, point: str) -> subprocess.CompletedProcess[str]:
+    """The command line in a process of its own."""
+    config = Path(it.settings.base_path).with_name("sink.properties")
+    command = [sys.executable, "-m", "sink.cli", "errors", "replay", "--yes", "--sql", REPAIR, "--config", str(config)]
+    environment = {**os.environ, VARIABLE: f"{point}=kill", DIRECTORY: str(config.parent)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
