@@ -106,7 +106,7 @@ KILLS = ("Replay.written", "Replay.committed")
     ("make", "more", "kills", "after"),
     [
         (row, ORDERED, (), AFTER | BROUGHT_BACK),
-        (event, {**DEBEZIUM, **ON_READ, **BUCKETS}, KILLS, AFTER),
+        pytest.param(event, {**DEBEZIUM, **ON_READ, **BUCKETS}, KILLS, AFTER, marks=pytest.mark.thorough),
         pytest.param(row, {**ORDERED, **ON_READ, **RECORD_INDEX}, (), AFTER | BROUGHT_BACK, marks=pytest.mark.thorough),
         pytest.param(event, {**DEBEZIUM, **BUCKETS}, KILLS, AFTER | BROUGHT_BACK, marks=pytest.mark.thorough),
     ],
