@@ -153,7 +153,7 @@ class Term:
     def enter(self, t: Transaction, phase: Phase, instant: str | None = None) -> Operation:
         header = enter(t.header, phase, self.wall, instant)
         self.note("transaction.entered", transaction=header.number, phase=phase.value, instant=header.instant)
-        return self.sent(writes.enter(t, header))
+        return self.sent(writes.enter(self.now, t, header))
 
     def abort(self, t: Transaction, reason: str, failure: Failure | None = None) -> Operation:
         header = enter(t.header, Phase.ABORTED, self.wall, self.remember(t.header.number).begun, reason)
@@ -164,7 +164,7 @@ class Term:
             if failure.kind is FailureKind.BAD_RECORD and self.now.halt is None:
                 halt = Halt(failure.reason, failure.topic, failure.partition, failure.offset, self.wall)
                 self.note("sink.halted", reason=halt.reason)
-        return self.sent(writes.enter(t, header, halt))
+        return self.sent(writes.enter(self.now, t, header, halt))
 
     def end(self, t: Transaction) -> Operation:
         results = transactions.results(t)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coordination import transactions, tree
-from coordination.model import Gap, Header, PartitionState, Plan, TopicPartition
+from coordination.model import Gap, Header, PartitionState, Phase, Plan, TopicPartition
 from coordination.tree import Create, Delete, Halt, KeeperView, Ledger, Op, Transaction
 
 States = Mapping[TopicPartition, PartitionState]
@@ -80,9 +80,12 @@ def open_transaction(view: KeeperView, header: Header, plan: Plan, changed: Stat
     return _ordered(view, "open a transaction", tree.batched(ops, [tree.header_op(header)]), ledger)
 
 
-def enter(transaction: Transaction, header: Header, halt: Halt | None = None) -> Draft:
+def enter(view: KeeperView, transaction: Transaction, header: Header, halt: Halt | None = None) -> Draft:
     """Replace a header by its next phase, and halt the sink in the same multi if that is the reason."""
     ops = [tree.header_op(header, transaction.version)]
+    if header.phase is Phase.PREPARED:
+        # The commit carries what is recorded, each time that it is tried: a multi sent before must not come late.
+        ops.append(tree.ledger_op(view, view.ledger))
     if halt is not None:
         ops.append(Create(tree.HALT, tree.halt_data(halt)))
     return Draft(header.phase.value, (tuple(ops),))

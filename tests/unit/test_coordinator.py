@@ -22,7 +22,16 @@ from coordination.messages import (
     Unknown,
     Write,
 )
-from coordination.model import Checkpoint, Failure, FailureKind, InstantState, PartitionState, Phase, WriteStatus
+from coordination.model import (
+    Checkpoint,
+    Failure,
+    FailureKind,
+    InstantState,
+    PartitionState,
+    Phase,
+    TopicPartition,
+    WriteStatus,
+)
 from coordination.patience import LET_GO
 from coordination.tree import Check
 from tests.unit.machine_kit import SOURCE, WORKERS, Driver, Place, new_term
@@ -154,6 +163,24 @@ def test_a_prepared_that_was_read_back_is_completed(place: Place) -> None:
     complete = term.until(Complete)
     assert complete.checkpoint.number == 1
     assert complete.checkpoint.ends[SOURCE].end == 50
+
+
+def test_a_plan_that_comes_late_changes_nothing_of_a_commit_under_way(place: Place) -> None:
+    """The partition that it records would be in the commit when that is tried again: two contents of one instant."""
+    term = new_term(place, in_flight=2)
+    term.until("STARTED")
+    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    added = TopicPartition(SOURCE.topic, 1)
+    place.log.add(added)
+    place.log.partitions[added].end = 100
+    late = term.until("open a transaction")
+    term.answer(Unknown("no answer"))
+    place.report()
+    term.changed()
+    first = term.until(Complete)
+    assert isinstance(term.perform(late), Refused)
+    term.answer(Unknown("no answer"))
+    assert term.until(Complete).checkpoint == first.checkpoint
 
 
 def test_an_unknown_completion_is_looked_up_never_guessed(place: Place) -> None:
