@@ -17,6 +17,8 @@ class _Partition:
     holes: set[int] = field(default_factory=set)
     schemas: list[tuple[int, int]] = field(default_factory=list)
     """The offset from which on records are of a schema, and its number; both rise."""
+    replaced: int = 0
+    """Below it there may be other records than those that a plan was made of: the log was truncated, and grew again."""
 
 
 class SimLog:
@@ -50,6 +52,7 @@ class SimLog:
     def truncate(self, source: TopicPartition, end: int) -> None:
         """The newest records are lost, as after an unclean election of a leader."""
         partition = self.partitions[source]
+        partition.replaced = max(partition.replaced, partition.end)
         partition.end = end
         partition.holes = {offset for offset in partition.holes if offset < end}
         partition.schemas = [(offset, schema) for offset, schema in partition.schemas if offset < end]
@@ -80,9 +83,11 @@ class SimLog:
         )
 
     def newest_schema(self, piece: Slice) -> int:
-        """Of the records of a slice."""
-        schemas = self.partitions[piece.source].schemas
-        return max((schema for offset, schema in schemas if offset < piece.end), default=0)
+        """Of the records of a slice; 0 where they may be others than those that were planned."""
+        partition = self.partitions[piece.source]
+        if piece.start < partition.replaced:
+            return 0
+        return max((schema for offset, schema in partition.schemas if offset < piece.end), default=0)
 
     def read(self, piece: Slice) -> tuple[int, int, int]:
         """Good records of a slice, the digest of all, and how many are bad."""
