@@ -29,7 +29,7 @@ from tests.simulation.process import ANOTHER_CONFIG, CONFIG, REPUBLISH_AFTER, Pr
 from tests.simulation.table import SimTable
 
 QUIET = 400.0
-HALVING = 1200.0
+HALVING = 2400.0
 """More of it, for each transaction in flight, where batches have to be divided again and again before workers can write
 them: with the older one the younger is aborted, and what it has written was for nothing."""
 RECOVERING = 5.0
