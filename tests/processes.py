@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 import psutil
@@ -16,6 +17,11 @@ def family(pid: int) -> dict[int, str]:
         with contextlib.suppress(psutil.NoSuchProcess):
             found[process.pid] = " ".join(process.cmdline())
     return found
+
+
+def python_workers() -> list[int]:
+    """Of the Spark in this process: the Python that its tasks are forked from, and theirs."""
+    return [pid for pid, command in family(os.getpid()).items() if "-m sink.write.daemon" in command]
 
 
 def peak_megabytes(pid: int) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from sink.schema import parse_ddl
 from sink.write.arrow_engine import ArrowEngine
 from sink.write.batch_sizes import BATCH_BYTES, BATCH_ROWS, BURST_BYTES, FIRST_ROWS
 from sink.write.source import read_slices
-from tests.processes import family, peak_megabytes
+from tests.processes import peak_megabytes, python_workers
 
 pytestmark = pytest.mark.integration
 
@@ -199,11 +198,6 @@ def test_a_value_that_would_leave_its_directory_is_a_bad_record(engine, instant,
     made = engine(name, partition__field__name="name", partition__hive__style="false")
     with pytest.raises(BadRecord, match=r"offset 1: partition path"):
         made.write(instant.name, slices_of(name, (0, 0, 2)))
-
-
-def python_workers() -> list[int]:
-    """Process ids of Spark's Python workers."""
-    return [pid for pid, command in family(os.getpid()).items() if "pyspark.daemon" in command]
 
 
 def test_five_thousand_table_partitions_need_few_open_files_and_little_memory(engine, instant, kafka, topic):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import threading
 import time
@@ -28,7 +27,7 @@ from sink.write.slice_files import METAFILE
 from tests.integration.landing_kit import Landing
 from tests.integration.sinktable import make_settings, produce, slices_of, stats_of
 from tests.integration.table_kit import allow, checkpoint, connected
-from tests.processes import family, peak_megabytes
+from tests.processes import peak_megabytes, python_workers
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -278,10 +277,6 @@ class Watch:
                     continue
                 self.looks += 1
                 self.most = max(self.most, sum(file.path.startswith(self._base) for file in held))
-
-
-def python_workers() -> list[int]:
-    return [pid for pid, command in family(os.getpid()).items() if "pyspark.daemon" in command]
 
 
 def test_a_slice_into_five_thousand_partitions_is_committed_with_few_open_files_and_bounded_memory(
