@@ -191,6 +191,7 @@ def test_a_sink_begins_exactly_where_hudi_streamer_ended_and_lands_all_that_foll
     assert "has committed to this table already" in out
 
 
+@pytest.mark.thorough
 def test_offsets_of_hudi_kafka_connect_are_adopted_out_of_hudis_archive(
     spark: SparkSession, fleet: MakeFleet, sink: Sink
 ) -> None:

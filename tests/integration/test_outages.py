@@ -59,6 +59,7 @@ def test_zookeeper_gone_for_longer_than_the_session_and_the_heartbeat_or_emptied
         it.close()
 
 
+@pytest.mark.thorough
 def test_content_put_back_by_hand_is_never_believed_and_can_be_forgotten(fleet: MakeFleet) -> None:
     it = fleet()
     it.start("w1")
@@ -126,6 +127,7 @@ def test_a_second_fleet_on_another_zookeeper_is_found_out_by_the_table(fleet: Ma
         second.close()
 
 
+@pytest.mark.thorough
 def test_a_clustering_by_somebody_else_between_our_commits(fleet: MakeFleet, spark) -> None:
     it = fleet()
     it.start("w1")

@@ -45,6 +45,7 @@ def test_a_rehearsal_leaves_nothing_and_tells_nobody(
         called.accept()[0].close()
 
 
+@pytest.mark.thorough
 def test_who_does_not_lead_rehearses_and_who_leads_does_not(fleet: MakeFleet) -> None:
     it = fleet(**{"worker.rehearsal": True})
     for name in ("w1", "w2"):
