@@ -24,11 +24,11 @@ help: ## this list
 demo: $(VENV)/demo.stamp ## ZooKeeper, Kafka and a fleet on this machine: kill the coordinator, audit the table (3 minutes)
 	$(BIN)/sink demo $(ARGS)
 
-test: $(VENV)/test.stamp ## unit, simulation and integration tests on real servers (some 30 minutes on two cores, more on a slow machine)
+test: $(VENV)/test.stamp ## unit, simulation and integration tests on real servers (half an hour on two cores, more on a slow machine)
 	$(PREPARED)
 	$(TESTED) -m "not thorough" $(ARGS)
 
-test-all: $(VENV)/test.stamp ## those, and more cells of their matrices: engines, partitionings (38 minutes)
+test-all: $(VENV)/test.stamp ## those, and more cells of their matrices: engines, partitionings (most of an hour)
 	$(PREPARED)
 	$(TESTED) $(ARGS)
 

@@ -22,16 +22,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from py4j.protocol import Py4JError
 from pyarrow import RecordBatch
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from coordination.errors import ConfigError, Unavailable
 from sink.config import Settings
-from sink.java_errors import message
+from sink.java_errors import JAVA_ERRORS, message
 from sink.local.java import find_java
 from sink.local.packages import pyspark_jars, spark_jars
 
@@ -186,7 +184,7 @@ def _context(conf: SparkConf, secret: Callable[[str], bool], spark_log: Path | N
             context = SparkContext(conf=conf, gateway=gateway)
             gateway.jvm.org.apache.spark.util.Utils.classForName(_LOADED_FIRST, True, False)
             return context
-        except (PySparkRuntimeError, Py4JError, OSError) as error:
+        except (*JAVA_ERRORS, OSError) as error:
             place = spark_log or "the log, for which log.dir has to be set"
             raise Unavailable(
                 f"Spark did not start on {conf.get('spark.master')}: {message(error)}; see {place}"

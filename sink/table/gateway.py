@@ -232,8 +232,7 @@ class Hudi:
         records = self.java.HoodieCreateRecordUtils
         arguments = getattr(self.java, "HoodieCreateRecordUtils$createHoodieRecordRddArgs")
         schema = self.java.common.schema.HoodieSchema.parse(self._avro)
-        # The table's own setting says that nothing is to be combined. Hudi takes records that are not for such as need
-        # no value that orders them either.
+        # For records that are not to be combined, which the write below is told of ours, Hudi makes no ordering value.
         ordered = {**self.options, "hoodie.combine.before.upsert": "true"}
         options = self.jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(self.java_map(ordered))
         named, meta, operation = json.loads(self._avro), self.meta_client(), self.operation

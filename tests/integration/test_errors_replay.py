@@ -20,21 +20,15 @@ from sink.failpoints import DIRECTORY, VARIABLE
 from sink.table.truth import read_truth
 from tests.integration.conftest import MakeSink
 from tests.integration.errors_kit import Record, Sink
+from tests.integration.upsert_kit import BUCKETS, ON_READ, ORDERED, RECORD_INDEX
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 DDL = "id bigint, at bigint, kind string not null"
 UPSERT = {"write__operation": "upsert", "record__key__fields": "id", "ddl": DDL}
-ORDERED = {**UPSERT, "ordering__field__name": "at"}
+IN_ORDER = {**UPSERT, **ORDERED}
 DEBEZIUM = {**UPSERT, "value__envelope": "debezium", "debezium__ordering": "lsn", "delete__key__format": "json"}
-BUCKETS = {"index__type": "bucket", "hoodie__bucket__index__num__buckets": "2"}
-ON_READ = {"target__table__type": "merge_on_read"}
-RECORD_INDEX = {
-    "index__type": "record",
-    "hoodie__metadata__enable": "true",
-    "hoodie__metadata__global__record__level__index__min__filegroup__count": "1",
-    "hoodie__global__index__reconcile__parallelism": "2",
-}
+INDEXED = {**IN_ORDER, **ON_READ, **RECORD_INDEX, "hoodie__metadata__enable": "true"}
 ELSEWHERE = {"zookeeper__session__timeout__ms": "6000", "spark__master": "local[2]"}
 """For a replay in a process of its own: whoever comes after it waits until its session has ended."""
 REPAIR = """regexp_replace(value, '"broken ([0-9]+)"', '$1')"""
@@ -105,9 +99,9 @@ KILLS = ("Replay.written", "Replay.committed")
 @pytest.mark.parametrize(
     ("make", "more", "kills", "after"),
     [
-        (row, ORDERED, (), AFTER | BROUGHT_BACK),
+        (row, IN_ORDER, (), AFTER | BROUGHT_BACK),
         pytest.param(event, {**DEBEZIUM, **ON_READ, **BUCKETS}, KILLS, AFTER, marks=pytest.mark.thorough),
-        pytest.param(row, {**ORDERED, **ON_READ, **RECORD_INDEX}, (), AFTER | BROUGHT_BACK, marks=pytest.mark.thorough),
+        pytest.param(row, INDEXED, (), AFTER | BROUGHT_BACK, marks=pytest.mark.thorough),
         pytest.param(event, {**DEBEZIUM, **BUCKETS}, KILLS, AFTER | BROUGHT_BACK, marks=pytest.mark.thorough),
     ],
     ids=[

@@ -131,7 +131,7 @@ CASES += [pytest.param("arrow", TIMES[at], id=f"arrow-{at}", marks=MORE) for at 
 
 
 @pytest.mark.parametrize(("engine", "more"), CASES)
-def test_a_table_partitioned_by_time_is_read_pruned_and_changed_like_any_other(
+def test_a_table_partitioned_by_time_is_read_and_pruned_like_any_other(
     landing, kafka, engine: str, more: dict[str, str]
 ) -> None:
     produce(kafka.address, landing.topic, [json.dumps(event(number)).encode() for number in range(ALL)])
@@ -162,17 +162,20 @@ def test_a_table_partitioned_by_time_is_read_pruned_and_changed_like_any_other(
     hive = f"{column}=" if one.settings.hive_style else ""
     for id_, path in paths.items():
         assert path.endswith(hive + (expected[id_] or "__HIVE_DEFAULT_PARTITION__"))
-    if more is TIMES[1]:
-        change_by_sql(one, landing.topic, column)
 
 
-def change_by_sql(one: Landing, topic: str, column: str) -> None:
-    spark, name = one.spark, f"times_{topic}"
+@pytest.mark.thorough
+@pytest.mark.parametrize("engine", ["arrow", "hudi"])
+def test_a_table_partitioned_by_time_is_changed_by_spark_sql_like_any_other(landing, kafka, engine: str) -> None:
+    produce(kafka.address, landing.topic, [json.dumps(event(number)).encode() for number in range(ALL)])
+    one = landing(write__engine=engine, **(TIMES[0] if engine == "arrow" else TIMES[1]))
+    one.land(1, landing.topic, 0, FIRST)
+    spark, column, name = one.spark, one.schema.generated[0], f"times_{landing.topic}"
     spark.sql(f"create table {name} using hudi location '{one.settings.base_path}'")
     spark.sql(f"update {name} set note = 'new' where id < 5")
     spark.sql(f"delete from {name} where id >= {KEPT}")
     spark.sql(f"call run_clustering(path => '{one.settings.base_path}')").collect()
-    one.land(2, topic, FIRST, ALL)
+    one.land(2, landing.topic, FIRST, ALL)
     for metadata in (True, False):
         found = {row["id"]: row["note"] for row in one.read(metadata).select("id", "note").collect()}
         assert sorted(found) == [*range(KEPT), *range(FIRST, ALL)]

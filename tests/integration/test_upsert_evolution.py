@@ -15,8 +15,17 @@ from hudi import HudiTableBuilder
 from coordination.errors import TableError
 from sink.audit import audit
 from tests.integration.table_kit import SINK, connected
-from tests.integration.test_upserts import BUCKETS, BY_LOG, NO_METADATA, ON_READ, ORDERED, RECORD_INDEX
-from tests.integration.upsert_kit import Change, Upserts, send
+from tests.integration.upsert_kit import (
+    BUCKETS,
+    BY_LOG,
+    NO_METADATA,
+    ON_READ,
+    ORDERED,
+    RECORD_INDEX,
+    Change,
+    Upserts,
+    send,
+)
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

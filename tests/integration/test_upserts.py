@@ -18,23 +18,24 @@ from sink.table.services import TableServices
 from sink.write.shape import table_schema
 from tests.integration.sinktable import slices_of, stats_of
 from tests.integration.table_kit import SINK, connected
-from tests.integration.upsert_kit import Change, Upserts, expected, plain, random_log, send
+from tests.integration.upsert_kit import (
+    BUCKETS,
+    BY_LOG,
+    NO_METADATA,
+    ON_READ,
+    ORDERED,
+    RECORD_INDEX,
+    Change,
+    Upserts,
+    expected,
+    plain,
+    random_log,
+    send,
+)
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 MakeUpserts = Callable[..., Upserts]
-NO_METADATA = {"hoodie__metadata__enable": "false"}
-ORDERED = {"ordering__field__name": "at"}
-BY_LOG = {"delete__key__format": "string"}
-ON_READ = {"target__table__type": "merge_on_read"}
-RECORD_INDEX = {
-    "index__type": "record",
-    # Hudi's defaults are for large tables: each of these is a task.
-    "hoodie__metadata__global__record__level__index__min__filegroup__count": "1",
-    "hoodie__global__index__reconcile__parallelism": "2",
-    "hoodie__metadata__index__column__stats__enable": "false",
-}
-BUCKETS = {"index__type": "bucket", "hoodie__bucket__index__num__buckets": "3"}
 
 
 @pytest.fixture

@@ -29,6 +29,18 @@ from tests.integration.sinktable import make_settings, slices_of
 from tests.integration.table_kit import allow, checkpoint
 
 DDL = "id bigint, at bigint, kind string not null, amount decimal(10,2), tags array<string>"
+NO_METADATA = {"hoodie__metadata__enable": "false"}
+ORDERED = {"ordering__field__name": "at"}
+BY_LOG = {"delete__key__format": "string"}
+ON_READ = {"target__table__type": "merge_on_read"}
+RECORD_INDEX = {
+    "index__type": "record",
+    # Hudi's defaults are for large tables: each of these is a task.
+    "hoodie__metadata__global__record__level__index__min__filegroup__count": "1",
+    "hoodie__global__index__reconcile__parallelism": "2",
+    "hoodie__metadata__index__column__stats__enable": "false",
+}
+BUCKETS = {"index__type": "bucket", "hoodie__bucket__index__num__buckets": "3"}
 
 Change = tuple[bytes | None, bytes | None]
 """A record's key and value."""
