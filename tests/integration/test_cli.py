@@ -112,8 +112,9 @@ class Fleet:
                 results = tuple(SliceResult(piece, piece.size - bad, 1, bad) for piece in plan)
                 for op in tree.status_ops(WriteStatus(number, incarnation, results)):
                     self.keeper_now().write((op,))
-            transaction = self.fresh().transactions[-1]
-            self.write(writes.enter(transaction, enter(transaction.header, step, now, "20260101000000000")))
+            view = self.fresh()
+            transaction = view.transactions[-1]
+            self.write(writes.enter(view, transaction, enter(transaction.header, step, now, "20260101000000000")))
             now += 1
             if step is phase:
                 break
