@@ -121,7 +121,7 @@ def topic(kafka: KafkaServer | Address) -> Iterator[TopicFactory]:
 
 @contextmanager
 def topics(address: str) -> Iterator[TopicFactory]:
-    admin = AdminClient({"bootstrap.servers": address, "log_level": 3})
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 2})
     made: list[str] = []
 
     def make(partitions: int = 1, name: str = "", config: Mapping[str, str] | None = None) -> str:

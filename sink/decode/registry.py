@@ -18,14 +18,16 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from confluent_kafka.schema_registry import SchemaRegistryClient
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_before_delay, wait_exponential, wait_random
 
 from coordination.errors import ConfigError
 from sink.decode.registry_access import RegistryAccess, clients, redactor
 from sink.decode.registry_answers import RegistryUnavailable, UnknownSchema, definite, reason
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
 
 __all__ = ["RegisteredSchema", "Registry", "RegistryAccess", "RegistryUnavailable", "UnknownSchema", "registry"]
 

@@ -11,13 +11,14 @@ import base64
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
-
-from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from coordination.errors import ConfigError
 from sink.config.redaction import Redactor, looks_secret, shown
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
 
 LOGIN = "basic.auth.user.info"
 PATIENCE_SECONDS = 30.0
@@ -95,6 +96,9 @@ def _client(url: str, settings: dict[str, Any]) -> SchemaRegistryClient:
             raise ValueError(f"a login in the address and in schema.registry.{LOGIN}, too; keep one of them")
         given[LOGIN] = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     bare = parts._replace(netloc=parts.netloc.rpartition("@")[2])
+    # Half of what importing a decoder would take, and few sinks have a registry.
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
     return SchemaRegistryClient({**given, "url": bare.geturl()})
 
 

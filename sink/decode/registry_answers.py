@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator
-
-from confluent_kafka.schema_registry import SchemaRegistryError
+from typing import TYPE_CHECKING
 
 from coordination.errors import ConfigError, SinkError, Unavailable
 from sink.config.redaction import Redactor
 from sink.decode.registry_access import LOGIN
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import SchemaRegistryError
 
 _NOT_THERE = (40401, 40402, 40403)
 """Subject, version, schema. Another 404 comes from a path that is no registry's, or from a proxy."""
@@ -30,12 +32,12 @@ class UnknownSchema(SinkError):
 
 def definite(error: Exception, url: str, what: str) -> SinkError | None:
     """What `error` means for good when `what` was asked for at `url`."""
-    if isinstance(error, SchemaRegistryError):
-        if error.http_status_code == 404 and error.error_code in _NOT_THERE:
-            return UnknownSchema(f"schema registry {url} has no {what} (error code {error.error_code})")
-        if error.http_status_code in (401, 403):
+    if said := _by_a_server(error):
+        if said.http_status_code == 404 and said.error_code in _NOT_THERE:
+            return UnknownSchema(f"schema registry {url} has no {what} (error code {said.error_code})")
+        if said.http_status_code in (401, 403):
             return ConfigError(
-                f"schema registry {url} refuses access to {what} (HTTP {error.http_status_code}); check"
+                f"schema registry {url} refuses access to {what} (HTTP {said.http_status_code}); check"
                 f" schema.registry.{LOGIN} (user:password), and what that user may read"
             )
     for cause in _causes(error):
@@ -55,7 +57,8 @@ def definite(error: Exception, url: str, what: str) -> SinkError | None:
 def reason(error: Exception, redactor: Redactor) -> str:
     """One short line without secrets."""
     text = redactor.text(" ".join(str(error).split())) or "no reason given"
-    prefix = f"HTTP {error.http_status_code}" if isinstance(error, SchemaRegistryError) else type(error).__name__
+    said = _by_a_server(error)
+    prefix = f"HTTP {said.http_status_code}" if said else type(error).__name__
     return f"{prefix}, {text[:_SHORT]}"
 
 
@@ -63,3 +66,9 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
+
+
+def _by_a_server(error: Exception) -> SchemaRegistryError | None:
+    from confluent_kafka.schema_registry import SchemaRegistryError
+
+    return error if isinstance(error, SchemaRegistryError) else None

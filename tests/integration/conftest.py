@@ -19,6 +19,9 @@ from tests.registry_kit import RegistryServer
 PARTITIONS = 3
 RECORDS = 9000
 
+METADATA = {"hoodie.metadata.enable": True}
+"""The default, which takes a third of the work of a young table: fleets whose tests say nothing of it go without."""
+
 MakeFleet = Callable[..., Fleet]
 MakeDriver = Callable[..., Driver]
 MakeSink = Callable[..., errors_kit.Sink]
@@ -34,7 +37,8 @@ def fleet(tmp_path: Path, chroot: str, kafka, topic) -> Iterator[MakeFleet]:
             name = topic(partitions=PARTITIONS)
             produce(kafka.address, name, records, PARTITIONS)
         directory = tmp_path / f"fleet{len(made)}"
-        made.append(Fleet(directory, zookeeper or chroot, kafka.address, name, settings))
+        given = {**dict.fromkeys(METADATA, False), **settings}
+        made.append(Fleet(directory, zookeeper or chroot, kafka.address, name, given))
         return made[-1]
 
     yield make

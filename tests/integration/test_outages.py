@@ -10,7 +10,7 @@ from sink import cli
 from sink.local.servers import KafkaServer, ZooKeeperServer
 from sink.operations.reset_writer import workers
 from tests.fleet import Fleet, in_phase, produce, transaction_in
-from tests.integration.conftest import PARTITIONS, RECORDS, MakeFleet
+from tests.integration.conftest import METADATA, PARTITIONS, RECORDS, MakeFleet
 from tests.kafka_log import lose_end
 from tests.waiting import eventually
 
@@ -33,7 +33,7 @@ def test_zookeeper_gone_for_longer_than_the_session_and_the_heartbeat_or_emptied
     fleet: MakeFleet, tmp_path
 ) -> None:
     with ZooKeeperServer(tmp_path / "zookeeper") as server:
-        it = fleet(zookeeper=server.address, **QUICK_HEARTBEAT)
+        it = fleet(zookeeper=server.address, **METADATA, **QUICK_HEARTBEAT)
         it.start("w1", "Complete.before=wait")
         it.wait_fired("Complete.before")
         prepared = transaction_in(it.wait("PREPARED", in_phase(Phase.PREPARED)), Phase.PREPARED)
@@ -129,7 +129,7 @@ def test_a_second_fleet_on_another_zookeeper_is_found_out_by_the_table(fleet: Ma
 
 @pytest.mark.thorough
 def test_a_clustering_by_somebody_else_between_our_commits(fleet: MakeFleet, spark) -> None:
-    it = fleet()
+    it = fleet(**METADATA)
     it.start("w1")
     it.wait_landed(ENDS)
     spark.sql(f"call run_clustering(path => '{it.table}')").collect()

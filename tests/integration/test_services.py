@@ -23,7 +23,7 @@ from sink.table.options import service_options
 from sink.table.services import TableServices
 from sink.table.timeline import SINK_KEY
 from tests.fleet import produce
-from tests.integration.conftest import PARTITIONS, MakeDriver, MakeFleet
+from tests.integration.conftest import METADATA, PARTITIONS, MakeDriver, MakeFleet
 from tests.integration.table_kit import SINK, Driver, allow, checkpoint, settings
 from tests.waiting import eventually
 
@@ -253,6 +253,7 @@ def test_a_merge_on_read_table_is_compacted_and_a_compaction_that_was_left_behin
 def test_a_worker_killed_while_it_clusters_is_taken_over_and_every_record_is_there_once(fleet: MakeFleet) -> None:
     it = fleet(
         records=900,
+        **METADATA,
         **{
             "services.clustering": True,
             "services.interval.commits": 2,

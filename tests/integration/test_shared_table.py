@@ -20,7 +20,7 @@ from coordination.errors import TableError
 from sink.table.options import IN_PROCESS_LOCK
 from tests.fleet import Fleet
 from tests.fleet import produce as produce_events
-from tests.integration.conftest import PARTITIONS, MakeFleet
+from tests.integration.conftest import METADATA, PARTITIONS, MakeFleet
 from tests.integration.sinktable import make_settings, produce
 from tests.integration.table_kit import checkpoint, connected
 from tests.integration.test_adoption import Taken
@@ -184,7 +184,7 @@ def beside(first: Fleet, second: Fleet) -> Fleet:
 def test_two_sinks_of_one_table_lose_a_coordinator_and_then_the_table_is_restored(
     spark: SparkSession, fleet: MakeFleet
 ) -> None:
-    first = fleet(records=1200)
+    first = fleet(records=1200, **METADATA)
     second = beside(first, fleet(records=1200))
     first.start("a1")
     second.start("b1", "Write:PREPARED.after=kill")

@@ -10,7 +10,7 @@ import pytest
 
 from tests.disk import FullDisk, ReadOnlyDisk, mount_small, unmount
 from tests.fleet import Fleet, produce
-from tests.integration.conftest import PARTITIONS, RECORDS, MakeFleet
+from tests.integration.conftest import METADATA, PARTITIONS, RECORDS, MakeFleet
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -30,7 +30,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_storage_that_refuses_writes_for_a_while_loses_nothing(fleet: MakeFleet, disk: Path) -> None:
-    it = fleet(**{"target.base.path": str(disk / "table")})
+    it = fleet(**METADATA, **{"target.base.path": str(disk / "table")})
     it.table = disk / "table"
     it.start("w1")
     it.start("w2")

@@ -13,7 +13,7 @@ from coordination.model import Phase
 from sink.local.servers import Part, WorkerProcess
 from tests.conftest import a_chroot, topics
 from tests.fleet import Fleet, in_phase, produce, transaction_in
-from tests.integration.conftest import PARTITIONS, RECORDS, MakeFleet
+from tests.integration.conftest import METADATA, PARTITIONS, RECORDS, MakeFleet
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -87,7 +87,7 @@ def pair(standing: Pair) -> Iterator[Pair]:
 @pytest.mark.timeout(1200)
 def test_what_a_killed_coordinator_left_is_rolled_back_recommitted_or_settled(fleet: MakeFleet) -> None:
     """Each is killed at a later moment of its transaction, and the next one finds what it left."""
-    it = fleet()
+    it = fleet(**METADATA)
     for place, point in enumerate((*UNDECIDED, PREPARED, COMPLETED), 1):
         it.start(f"w{place}", f"{point}=kill")
         it.wait_fired(point)

@@ -11,22 +11,23 @@ from hudi import HudiTableBuilder
 
 from sink.audit.report import Kind
 from tests.fleet import Fleet
-from tests.integration.conftest import MakeFleet
+from tests.integration.conftest import METADATA, MakeFleet
 from tests.integration.sinktable import slices_of
 from tests.integration.upsert_kit import DDL, expected, plain, random_log, send
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
-COPY_ON_WRITE: Mapping[str, object] = {"hoodie.metadata.enable": False}
+COPY_ON_WRITE: Mapping[str, object] = {}
 ON_READ: Mapping[str, object] = {
     "target.table.type": "merge_on_read",
     "services.interval.commits": 2,
     "hoodie.compact.inline.max.delta.commits": 2,
 }
-BUCKETS = {**ON_READ, "index.type": "bucket", "hoodie.bucket.index.num.buckets": 2, "hoodie.metadata.enable": False}
+BUCKETS = {**ON_READ, "index.type": "bucket", "hoodie.bucket.index.num.buckets": 2}
 RECORD_INDEX = {
     **ON_READ,
+    **METADATA,
     "index.type": "record",
     "hoodie.metadata.global.record.level.index.min.filegroup.count": 1,
     "hoodie.global.index.reconcile.parallelism": 2,

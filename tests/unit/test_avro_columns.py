@@ -12,7 +12,7 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as T
 
@@ -195,7 +195,6 @@ def one(schema: Any, value: bytes, target: str) -> Any:
     return reasons[0] if reasons else rows[0]["f"]
 
 
-@settings(max_examples=300)
 @given(topics())
 def test_every_record_that_fastavro_writes_is_read_as_it_was(topic: tuple[Any, Any, list[tuple[Any, Any]]]) -> None:
     schema, bare, found = topic
@@ -227,7 +226,6 @@ def test_what_is_read_of_a_record_does_not_depend_on_where_batches_end(
     assert [row for rows in both for row in rows] == read(schema, values, struct(schema))[0]
 
 
-@settings(max_examples=300)
 @given(topics(), st.data())
 def test_a_record_cut_short_or_with_bytes_behind_it_is_refused_and_harms_no_other(
     topic: tuple[Any, Any, list[tuple[Any, Any]]], data: st.DataObject
@@ -243,7 +241,6 @@ def test_a_record_cut_short_or_with_bytes_behind_it_is_refused_and_harms_no_othe
     assert rows == [shown for number, (_, shown) in enumerate(found) if number != broken]
 
 
-@settings(max_examples=500)
 @given(topics(), st.data())
 def test_of_changed_bytes_only_what_fastavro_reads_alike_is_taken(
     topic: tuple[Any, Any, list[tuple[Any, Any]]], data: st.DataObject

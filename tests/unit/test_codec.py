@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordination import codec, tree
@@ -297,6 +297,7 @@ def test_a_status_too_large_for_a_znode_comes_back_from_its_pieces() -> None:
         TreeReader().read(without_last_piece)
 
 
+@settings(max_examples=25)
 @given(st.dictionaries(st.sampled_from(["w:1", "w:2", "w:3"]), st.integers(1, 9000), min_size=1))
 def test_a_participants_share_is_what_the_whole_tree_says_of_it(counts: dict[str, int]) -> None:
     """Also of a plan that takes several znodes."""
