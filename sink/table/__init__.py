@@ -93,6 +93,8 @@ class Table:
         owner = {SINK_KEY: self._settings.name, NUMBER_KEY: str(number), EPOCH_KEY: str(epoch)}
         with self._locks():
             newest = self._timeline.snapshot().place
+            with self._reading():
+                self._hudi.keep_metadata_table()
             with self._changing(f"beginning an instant for transaction {number}"):
                 instant = self._hudi.begin(owner)
             if newest is None or instant > newest.requested:
@@ -130,6 +132,7 @@ class Table:
             if updated & self._timeline.touched_since(now, instant):
                 return TableOutcome.CONFLICT
             with self._reading():
+                self._hudi.keep_metadata_table()
                 make_way(self._hudi, updated)
                 self._hudi.beat(instant)
                 self._hudi.take_over(instant)

@@ -25,6 +25,7 @@ COMMIT = "commit"
 CLUSTERING = "clustering"
 COMPACTION = "compaction"
 DELTA_COMMIT = "deltacommit"
+METADATA = "hoodie.metadata.enable"
 BENT = ("hoodie.clean.failed.writes.policy",)
 _FILE_NAME = re.compile(r"[^/,{}\[\]\s'=]+\.parquet")
 
@@ -89,6 +90,17 @@ class Hudi:
         client, self._client = self._client, None
         if client is not None:
             client.close()
+
+    def keep_metadata_table(self) -> None:
+        """Of a table that has one, by whomever, readers see what is in it, and nothing else: from now on it gets what
+        is committed here though the options ask for none. Raises what py4j raises.
+        """
+        if self.options[METADATA] == "true" or not self.meta_client().getTableConfig().isMetadataTableAvailable():
+            return
+        self.close()
+        self._begun = ""
+        self.options = {**self.options, METADATA: "true"}
+        self.__dict__.pop("config", None)
 
     def meta_client(self) -> Any:
         builder = self.java.common.table.HoodieTableMetaClient.builder()

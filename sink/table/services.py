@@ -49,6 +49,8 @@ class TableServices:
 
     def run(self) -> tuple[Service, ...]:
         try:
+            self._hudi.keep_metadata_table()
+            self._locked.keep_metadata_table()
             return tuple(self._performed(name, service) for name, service in self._wanted())
         finally:
             self._hudi.close()

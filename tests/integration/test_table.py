@@ -233,8 +233,28 @@ def test_an_instant_that_an_eager_writer_rolled_back_is_not_completed(driver: Dr
     assert driver.count() == 1
 
 
-def insert_by_spark(driver: Driver, number: int, shared: bool = True) -> None:
-    """`shared`: as a writer has to be set that is not alone at the table; Hudi's default is to be alone."""
+@pytest.mark.parametrize("when", ["between two transactions", "during one"])
+def test_a_metadata_table_that_others_make_gets_all_that_a_sink_commits_which_wants_none(
+    driver: Driver, when: str
+) -> None:
+    driver.land(1)
+    pending = driver.table.begin(2, 1) if when == "during one" else ""
+    insert_by_spark(driver, 100, metadata="true")
+    if pending:
+        driver.table.complete(pending, driver.write(pending, 20), checkpoint(2), allow)
+    else:
+        driver.land(2)
+    assert driver.count() == driver.count(metadata=False) == 21
+    driver.table.services()
+    driver.land(3)
+    driver.table.roll_back(driver.table.begin(4, 1))
+    assert driver.count() == driver.count(metadata=False) == 31
+
+
+def insert_by_spark(driver: Driver, number: int, shared: bool = True, metadata: str = "") -> None:
+    """`shared`: as a writer has to be set that is not alone at the table; Hudi's default is to be alone. `metadata`:
+    whether it wants a metadata table, by default as the sink does.
+    """
     row = driver.spark.sql(
         f"select {number}L as id, 'b' as kind, 't' as _kafka_topic, 0 as _kafka_partition, {number}L as _kafka_offset,"
         " current_timestamp() as _kafka_timestamp"
@@ -246,8 +266,7 @@ def insert_by_spark(driver: Driver, number: int, shared: bool = True) -> None:
         names = [name for name in given if name.startswith("hoodie.write.")]
         writer = writer.options(**{name: given[name] for name in names})
         writer = writer.option("hoodie.clean.failed.writes.policy", "LAZY")
-    # One writer with and one without the metadata table would each hide the other's rows from some readers.
-    writer = writer.option("hoodie.metadata.enable", driver.settings.hudi["hoodie.metadata.enable"])
+    writer = writer.option("hoodie.metadata.enable", metadata or driver.settings.hudi["hoodie.metadata.enable"])
     writer.option("hoodie.clean.automatic", "false").mode("append").save(driver.settings.base_path)
 
 
