@@ -200,6 +200,7 @@ def test_a_value_that_would_leave_its_directory_is_a_bad_record(engine, instant,
         made.write(instant.name, slices_of(name, (0, 0, 2)))
 
 
+@pytest.mark.thorough
 def test_five_thousand_table_partitions_need_few_open_files_and_little_memory(engine, instant, kafka, topic):
     name = topic()
     produce(kafka.address, name, records(20_000, names=5000))

@@ -126,7 +126,11 @@ AWKWARD = (*PLAIN, "k:v,w", "q?#[]^{", "back\\slash", '"', "12:00", "line\nfeed"
             {"partition__field__name": "kind,day", "hoodie__metadata__enable": "true"},
             marks=pytest.mark.thorough,
         ),
-        (AWKWARD, {"partition__field__name": "kind", URL_ENCODE: "true", "hoodie__metadata__enable": "true"}),
+        pytest.param(
+            AWKWARD,
+            {"partition__field__name": "kind", URL_ENCODE: "true", "hoodie__metadata__enable": "true"},
+            marks=pytest.mark.thorough,
+        ),
         (AWKWARD, {"partition__field__name": "day,kind", URL_ENCODE: "true"}),
         (AWKWARD, {"record__key__fields": "id,kind"}),
         (AWKWARD, {"record__key__fields": "id", "partition__field__name": "day"}),
