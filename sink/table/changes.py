@@ -82,7 +82,7 @@ def write_options(settings: Settings) -> dict[str, str]:
     if settings.index_type == "record":
         options |= {
             "hoodie.metadata.global.record.level.index.enable": "true",
-            # A row whose partition has changed moves. Looking for such rows takes a fifth of a write.
+            # A row whose partition has changed moves: not looked for where none can be.
             "hoodie.record.index.update.partition.path": str(_is_partitioned(settings)).lower(),
         }
     options["hoodie.write.record.merge.mode"] = merge_mode(settings)

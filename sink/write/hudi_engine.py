@@ -31,6 +31,8 @@ from sink.write.record_columns import Rows, RowShape, columns_needed, sift
 from sink.write.row_counts import Counts, MergedCounts, SliceCounter, bad_of, held, named, written
 from sink.write.source import read_slices
 
+_RECONCILED = "hoodie.global.index.reconcile.parallelism"
+
 Decode = Callable[[pa.RecordBatch, str], pa.RecordBatch]
 """Of a batch of records of one topic, and its name, a row for each; raises BadRows."""
 
@@ -113,7 +115,9 @@ def _decoder_of_rows(shape: RowShape) -> Decode:
 
 
 def _hudi(spark: SparkSession, settings: Settings, avro: str) -> Hudi:
-    return Hudi(spark, settings.base_path, avro, commit_options(settings))
+    # Of a global index Hudi's own is 60, however few cores there are: as many tasks with next to nothing to do.
+    cores = {_RECONCILED: str(spark.sparkContext.defaultParallelism)}
+    return Hudi(spark, settings.base_path, avro, {**cores, **commit_options(settings)})
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,6 @@ PAIRS = (
         {
             "hoodie.index.type": "GLOBAL_RECORD_LEVEL_INDEX",
             "hoodie.metadata.global.record.level.index.enable": "true",
-            "hoodie.record.index.update.partition.path": "true",
         },
     ),
     _upserts(

@@ -16,7 +16,6 @@ INDEXES: Mapping[str, Mapping[str, object]] = {
     # Hudi's defaults are for large tables: each of these is a task.
     "record": {
         "hoodie.metadata.global.record.level.index.min.filegroup.count": 1,
-        "hoodie.global.index.reconcile.parallelism": 2,
     },
     "bucket": {"hoodie.bucket.index.num.buckets": 3},
 }

@@ -30,7 +30,6 @@ RECORD_INDEX = {
     **METADATA,
     "index.type": "record",
     "hoodie.metadata.global.record.level.index.min.filegroup.count": 1,
-    "hoodie.global.index.reconcile.parallelism": 2,
     "hoodie.metadata.index.column.stats.enable": False,
 }
 KILLS = ("WriteSlices.after", "Write:PREPARED.after")

@@ -37,7 +37,6 @@ RECORD_INDEX = {
     "index__type": "record",
     # Hudi's defaults are for large tables: each of these is a task.
     "hoodie__metadata__global__record__level__index__min__filegroup__count": "1",
-    "hoodie__global__index__reconcile__parallelism": "2",
     "hoodie__metadata__index__column__stats__enable": "false",
 }
 BUCKETS = {"index__type": "bucket", "hoodie__bucket__index__num__buckets": "3"}
