@@ -93,7 +93,7 @@ class Hudi:
 
     def keep_metadata_table(self) -> None:
         """Of a table that has one, by whomever, readers see what is in it, and nothing else: from now on it gets what
-        is committed here though the options ask for none. Raises what py4j raises.
+        is committed here though the options ask for none.
         """
         if self.options[METADATA] == "true" or not self.meta_client().getTableConfig().isMetadataTableAvailable():
             return

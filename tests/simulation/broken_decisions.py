@@ -124,16 +124,6 @@ def shards_not_ordered_by_the_ledger(patch: Patch) -> None:
     patch(writes, "divide", divide)
 
 
-def prepared_leaves_the_ledger(patch: Patch) -> None:
-    usual = writes.enter
-
-    def enter(*arguments: Any) -> Any:
-        draft = usual(*arguments)
-        return replace(draft, multis=(tuple(op for op in draft.multis[0] if op.path != tree.TRANSACTIONS),))
-
-    patch(writes, "enter", enter)
-
-
 def any_base_will_do(patch: Patch) -> None:
     usual = SimTable.refusal
 
