@@ -10,8 +10,7 @@ INSTALL := $(BIN)/python -m pip install --editable
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONUNBUFFERED := 1
 PREPARED = $(BIN)/python -m sink.local.packages && $(BIN)/python -m tests.registry_kit && $(BIN)/python -m tests.class_archive
-# In the order of the folders: what takes minutes first, and unit tests, of which none does, while the last ones end.
-TESTED = $(BIN)/python -m pytest tests -n 2 --dist loadgroup --no-loadscope-reorder --tb=short --durations=40
+TESTED = $(BIN)/python -m pytest tests -n 2 --dist loadgroup --tb=short --durations=40
 # setuptools explains at length what an editable installation is.
 $(VENV)/%.stamp: export PYTHONWARNINGS := ignore
 

@@ -8,6 +8,7 @@ it stops or empties have to be its own (`sink.local.servers.ZooKeeperServer(tmp_
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import uuid
@@ -52,6 +53,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not OWN_PROCESSES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.xdist_group(str(item.path)))
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """A command that runs in this process sets up its logging, on a stream that ends with its test."""
+    loggers = [logging.getLogger(name) for name in ("", "sink", "coordination", "kazoo")]
+    before = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
+    yield
+    for logger, level, handlers in before:
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
 
 
 @dataclass(frozen=True, slots=True)
