@@ -196,6 +196,21 @@ def test_a_publication_that_is_interrupted_is_rolled_back_by_the_next_and_each_g
     assert actions == ["rollback", "commit", "commit"]
 
 
+@pytest.mark.thorough
+def test_readers_by_a_metadata_table_that_others_made_of_the_errors_table_see_all_of_it(sink) -> None:
+    it = sink(RECORDS[:10])
+    place = it.settings.errors_base_path
+    it.land((0, 0, 5))
+    it.spark.sql(f"CREATE TABLE set_aside USING hudi LOCATION '{place}'")
+    it.spark.sql("UPDATE set_aside SET reason = 'seen' WHERE _kafka_offset = 0")
+    assert Path(place, ".hoodie", "metadata").is_dir()
+    it.land((0, 5, 10))
+    it.spark.sql("DROP TABLE set_aside")
+    read = it.spark.read.format("hudi").option("hoodie.metadata.enable", "true").load(place)
+    assert sorted(row[0] for row in read.select("_kafka_offset").collect()) == [0, 7]
+    assert sorted(it.bad()) == [0, 7]
+
+
 def test_another_table_at_the_place_of_the_errors_table_is_refused_and_left_alone(sink, tmp_path: Path) -> None:
     it = sink(RECORDS[:10], errors__table__base__path=str(tmp_path / "else"))
     it.errors.verify()
