@@ -37,7 +37,7 @@ def fleet(tmp_path: Path, chroot: str, kafka, topic) -> Iterator[MakeFleet]:
             name = topic(partitions=PARTITIONS)
             produce(kafka.address, name, records, PARTITIONS)
         directory = tmp_path / f"fleet{len(made)}"
-        given = {**dict.fromkeys(METADATA, False), **settings}
+        given = {"hoodie.metadata.enable": False, **settings}
         made.append(Fleet(directory, zookeeper or chroot, kafka.address, name, given))
         return made[-1]
 
