@@ -120,11 +120,7 @@ class KeyedTable:
             rows._jdf, hudi.config, options, *names, schema, schema, operation, instant, *flags, meta.getTableConfig()
         )
         records = hudi.java.HoodieCreateRecordUtils.createHoodieRecordRdd(made)
-        stats = []
-        for status in client.upsert(records, instant).collect():
-            if status.hasErrors():
-                raise OSError(f"Hudi: {status.getTotalErrorRecords()} errors in {status.getFileId()}")
-            stats.append(str(hudi.mapper.writeValueAsString(status.getStat())))
+        stats = hudi.stats_of(client.upsert(records, instant))
         self._failpoints.at("Errors.written")
         fence()
         client.commitStats(instant, hudi.write_stats(stats), hudi.option(hudi.java_map({})), COMMIT)

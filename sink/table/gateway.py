@@ -115,7 +115,7 @@ class Hudi:
     def java_map(self, values: Mapping[str, str]) -> Any:
         """In one call, for every call costs a round trip."""
         kind = self.jvm.java.lang.Class.forName("java.util.HashMap")
-        return self._plain_mapper.readValue(json.dumps(dict(values)), kind)
+        return self.mapper.readValue(json.dumps(dict(values)), kind)
 
     def option(self, value: Any = None) -> Any:
         kind = self.java.common.util.Option
@@ -235,7 +235,7 @@ class Hudi:
         prepared = helper.prepareForBulkInsert(frame, self.config, meta.getTableConfig(), partitioner, instant)
         sorted_ = partitioner.arePartitionRecordsSorted()
         written = helper.bulkInsert(prepared, instant, table, self.config, sorted_, False)
-        return self._stats_of(written.collectAsList())
+        return self.stats_of(self._rdd(written))
 
     def write_records(self, frame: Any, instant: str) -> list[str]:
         """Writes a Java DataFrame under the instant, which somebody else has begun, with Hudi's index and merge; one
@@ -255,18 +255,25 @@ class Hudi:
         data = self.java.data.HoodieJavaRDD.of(found)
         write = table.upsert if str(operation) == "UPSERT" else table.insert
         try:
-            return self._stats_of(write(self.engine_context, instant, data).getWriteStatuses().collectAsList())
+            return self.stats_of(self._rdd(write(self.engine_context, instant, data).getWriteStatuses()))
         finally:
             # Hudi keeps the records and statuses of an instant until its client commits it, which is not here.
             release = self.java.client.utils.SparkReleaseResources
             release.releaseCachedData(self.engine_context, self.config, self.base_path, instant)
 
-    def _stats_of(self, statuses: Any) -> list[str]:
+    def _rdd(self, data: Any) -> Any:
+        return self.java.data.HoodieJavaRDD.getJavaRDD(data)
+
+    def stats_of(self, statuses: Any) -> list[str]:
+        """Of a Java RDD of write statuses, which stay where they are: by a record index each says of every row where it
+        went.
+        """
         stats = []
-        for status in statuses:
-            if status.hasErrors():
-                raise OSError(f"Hudi's writer: {status.getTotalErrorRecords()} errors in {status.getFileId()}")
-            stats.append(status.getStat())
+        for slim in getattr(getattr(self.java.client, "SparkRDDWriteClient$SlimWriteStats"), "from")(statuses):
+            stat = slim.getWriteStat()
+            if slim.getTotalErrorRecords():
+                raise OSError(f"Hudi's writer: {slim.getTotalErrorRecords()} errors in {stat.getFileId()}")
+            stats.append(stat)
         return carrying(self, stats, [str(self.mapper.writeValueAsString(stat)) for stat in stats])
 
     def save_partition_metafiles(self, instant: str, paths: Sequence[str]) -> None:
@@ -383,7 +390,3 @@ class Hudi:
     def json(self, value: Any) -> Any:
         """A Java value by way of JSON: one round trip for a whole list."""
         return json.loads(self.mapper.writeValueAsString(value))
-
-    @cached_property
-    def _plain_mapper(self) -> Any:
-        return self.java.common.util.JsonUtils.getObjectMapper()
