@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -35,6 +35,7 @@ class Reading:
     """One process at one moment: CPU seconds since it started, resident bytes."""
 
     role: Role
+    parent: int
     cpu: float
     resident: int
 
@@ -70,7 +71,7 @@ class Sampler:
         for moment, readings in self._samples:
             if start <= moment <= end:
                 for role in Role:
-                    sizes = [reading.resident for reading in readings.values() if reading.role is role]
+                    sizes = _sizes(readings, role)
                     # The bound for a worker's own Python is one for each worker.
                     size = max(sizes, default=0) if role is Role.PYTHON else sum(sizes)
                     peak[role] = max(peak.get(role, 0), size)
@@ -103,9 +104,15 @@ class Sampler:
         return found
 
 
+def _sizes(readings: Mapping[int, Reading], role: Role) -> list[int]:
+    """Resident bytes, each once: what a JVM starts has the JVM's own memory, until it is another program."""
+    jvms = {pid for pid, reading in readings.items() if reading.role is role is Role.JVM}
+    return [each.resident for each in readings.values() if each.role is role and each.parent not in jvms]
+
+
 def _reading(process: psutil.Process, leads: bool) -> Reading:
     with process.oneshot():
         times = process.cpu_times()
         python = process.name().startswith("python")
         role = Role.JVM if not python else Role.PYTHON if leads else Role.SPARK_PYTHON
-        return Reading(role, times.user + times.system, process.memory_info().rss)
+        return Reading(role, process.ppid(), times.user + times.system, process.memory_info().rss)

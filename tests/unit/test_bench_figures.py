@@ -82,13 +82,19 @@ def test_phases_are_the_seconds_between_the_ledgers_times() -> None:
 def test_a_window_counts_the_cpu_of_processes_that_have_ended() -> None:
     sampler = Sampler([])
     sampler._samples = [
-        (0.0, {1: Reading(Role.JVM, 5.0, 100)}),
-        (1.0, {1: Reading(Role.JVM, 6.0, 300), 2: Reading(Role.SPARK_PYTHON, 1.0, 50)}),
-        (2.0, {1: Reading(Role.JVM, 7.0, 200)}),
+        (0.0, {1: Reading(Role.JVM, 9, 5.0, 100)}),
+        (1.0, {1: Reading(Role.JVM, 9, 6.0, 300), 2: Reading(Role.SPARK_PYTHON, 1, 1.0, 50)}),
+        (2.0, {1: Reading(Role.JVM, 9, 7.0, 200)}),
     ]
     usage = sampler.usage(0.0, 2.0)
     assert usage.cpu == pytest.approx({Role.JVM: 2.0, Role.PYTHON: 0.0, Role.SPARK_PYTHON: 1.0})
     assert usage.peak == {Role.JVM: 300, Role.SPARK_PYTHON: 50}
+
+
+def test_the_memory_of_a_jvm_is_counted_once_while_it_starts_another_program() -> None:
+    sampler = Sampler([])
+    sampler._samples = [(0.0, {1: Reading(Role.JVM, 9, 5.0, 300), 2: Reading(Role.JVM, 1, 0.0, 300)})]
+    assert sampler.usage(0.0, 0.0).peak == {Role.JVM: 300}
 
 
 def test_a_pair_is_compared_by_its_medians_and_what_was_not_run_is_said() -> None:
