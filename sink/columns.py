@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 from coordination.errors import ConfigError, TableError
 from coordination.model import LogView, PartitionLog, TopicPartition
 from sink.config import Settings
+from sink.decode.registry import UnknownSchema
 from sink.schema import TableSchema
 from sink.schema.evolution import Compatibility, evolved
 from sink.table import Table
@@ -38,18 +39,22 @@ class Columns:
 
     def of(self, seen: LogView) -> LogView:
         """The view with the columns for what it has, or with why there are none."""
+        try:
+            schema = self._schema_for(seen)
+            change = schema.change.names if schema.change else ()
+            own = {*schema.added.names, *schema.generated, *change}
+            table = T.StructType([field for field in self._table.columns.fields if field.name not in own])
+            columns = evolved(table, schema.values, self._compatibility, merges_on_read(self._settings))
+            if columns != table:
+                # Record keys and partition paths are texts: a key that became a DOUBLE would be another.
+                require_usable(self._settings, replace(schema, values=columns))
+        except (ConfigError, TableError, UnknownSchema) as error:
+            return replace(seen, misfit=f"{self._settings.base_path}: {error}\n{REMEDY}")
+        return replace(seen, columns=str(columns.json()))
+
+    def _schema_for(self, seen: LogView) -> TableSchema:
         if self._schema is None or (self._settings.schema_subject and seen.partitions != self._seen):
             # What was there before is in the columns already; without anything new the registry need not answer.
             self._schema = table_schema(self._settings)
             self._seen = seen.partitions
-        change = self._schema.change.names if self._schema.change else ()
-        own = {*self._schema.added.names, *self._schema.generated, *change}
-        table = T.StructType([field for field in self._table.columns.fields if field.name not in own])
-        try:
-            columns = evolved(table, self._schema.values, self._compatibility, merges_on_read(self._settings))
-            if columns != table:
-                # Record keys and partition paths are texts: a key that became a DOUBLE would be another.
-                require_usable(self._settings, replace(self._schema, values=columns))
-        except (ConfigError, TableError) as error:
-            return replace(seen, misfit=f"{self._settings.base_path}: {error}\n{REMEDY}")
-        return replace(seen, columns=str(columns.json()))
+        return self._schema

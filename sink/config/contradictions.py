@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from sink.config.model import Settings
 
 ENVELOPED = ("json", "json-confluent", "avro-confluent")
-FOLLOWED = ("avro-confluent", "protobuf-confluent")
 
 
 def contradictions(settings: Settings) -> Iterator[str]:
@@ -34,9 +33,10 @@ def _format(settings: Settings) -> Iterator[str]:
     own = name == "avro" and settings.schema_text.startswith("{")
     if settings.value_schema_file is None and plain and not own:
         yield f"value.format={name} needs the schema of the values: set value.schema.file"
-    if settings.schema_subject is not None and name not in FOLLOWED:
+    if settings.schema_subject is not None and not name.endswith("-confluent"):
         yield (
-            f"schema.subject is for value.format={' and '.join(FOLLOWED)}, not {name}: set schema.ddl, or schema.file"
+            "schema.subject is for values behind the header of a schema registry (value.format=avro-confluent and its"
+            f" like), not for {name}: set schema.ddl, or schema.file"
         )
     if (settings.value_message is not None) != (name == "protobuf"):
         yield "value.message goes with value.format=protobuf, and with it alone; set both or none"
@@ -81,6 +81,7 @@ def _upserts(settings: Settings) -> Iterator[str]:
         "ordering.field.name": bool(settings.ordering_fields),
         "delete.key.format": settings.delete_key_format != "none",
         "value.envelope": settings.value_envelope != "none",
+        "index.type": "index_type" in settings.model_fields_set,
     }
     given = [name for name, is_given in of_upserts.items() if is_given]
     if operation != "upsert" and given:

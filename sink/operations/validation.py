@@ -39,7 +39,7 @@ from sink.table.creation import columns_misfit, indexes_misfit, misfits
 from sink.table.files import Content, look
 from sink.table.usable import unusable
 from sink.write.changes import Changes
-from sink.write.shape import change_shape, registry_access, table_schema, value_format
+from sink.write.shape import change_shape, newest_columns, registry_access, table_schema, value_format
 from sink.write.storage import access_of, open_storage
 
 REGISTRY_SECONDS = 5.0
@@ -89,11 +89,15 @@ def _schema(settings: Settings) -> tuple[TableSchema | None, list[Finding]]:
             value_format(settings).decoder(schema)
         elif not wrong:
             Changes(change_shape(settings, schema))
+        remarks: list[str] = []
+        if settings.schema_subject is not None:
+            newest_columns(settings, settings.schema_subject, remarks)
     except SinkError as error:
         return None, [Finding("schema", str(error), wrong=True)]
     columns = schema.spark.names
     said = f"{len(columns)} columns: {', '.join(columns[:12])}{', ...' if columns[12:] else ''}"
-    return schema, [Finding("schema", said), *(Finding("settings", str(error), wrong=True) for error in wrong)]
+    findings = [Finding("schema", each) for each in (said, *remarks)]
+    return schema, [*findings, *(Finding("settings", str(error), wrong=True) for error in wrong)]
 
 
 def _java() -> Iterator[Finding]:

@@ -20,7 +20,7 @@ from sink.schema.ddl import to_ddl
 from sink.schema.held import held
 
 _SHOWN = 60
-_FIXED = "in a merge-on-read table, where no type can change: keep it, or fill a new table"
+_FIXED = "in a merge-on-read table, where no type can change, not even by Spark SQL: keep it, or fill a new table"
 
 
 class Compatibility(Enum):

@@ -90,18 +90,28 @@ def nameable(struct: T.StructType, remarks: list[str], path: str = "") -> T.Stru
     kept = _usable_names(struct.names, Counter(), remarks, path)
     fields = []
     for field in struct.fields:
-        if field.name in kept:
-            kind = _inside(field.dataType, remarks, f"{path}{field.name}")
+        if field.name not in kept:
+            continue
+        kind = _inside(field.dataType, remarks, f"{path}{field.name}")
+        if kind is None:
+            remarks.append(f"left out, for nothing is left in it: {path}{field.name}")
+        else:
             fields.append(T.StructField(field.name, kind, field.nullable))
     return T.StructType(fields)
 
 
-def _inside(kind: T.DataType, remarks: list[str], path: str) -> T.DataType:
+def _inside(kind: T.DataType, remarks: list[str], path: str) -> T.DataType | None:
+    """None for a struct without a field that can be one, and what holds it."""
     if isinstance(kind, T.ArrayType):
-        return T.ArrayType(_inside(kind.elementType, remarks, f"{path}[]"), kind.containsNull)
+        element = _inside(kind.elementType, remarks, f"{path}[]")
+        return None if element is None else T.ArrayType(element, kind.containsNull)
     if isinstance(kind, T.MapType):
-        return T.MapType(kind.keyType, _inside(kind.valueType, remarks, f"{path}{{}}"), kind.valueContainsNull)
-    return nameable(kind, remarks, f"{path}.") if isinstance(kind, T.StructType) else kind
+        value = _inside(kind.valueType, remarks, f"{path}{{}}")
+        return None if value is None else T.MapType(kind.keyType, value, kind.valueContainsNull)
+    if isinstance(kind, T.StructType):
+        struct = nameable(kind, remarks, f"{path}.")
+        return struct if struct.fields else None
+    return kind
 
 
 def _usable_names(names: Iterable[str], weights: Counter[str], remarks: list[str], path: str) -> list[str]:

@@ -39,11 +39,16 @@ def columns_of_registered(named: Registered, kind: str, remarks: list[str]) -> t
     where = f"schema id {schema.id}"
     if schema.kind != kind:
         raise ConfigError(f"{where} is one of {schema.kind}, and value.format says {kind}; correct value.format")
-    if kind == "AVRO":
-        try:
+    try:
+        if kind == "AVRO":
             return where, columns_of_avro(schema.text, referred(schema), remarks)
-        except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from None
+        if kind == "JSON":
+            # With a validator, which every worker of other formats does without.
+            from sink.schema.json_schema import columns_of_json_schema
+
+            return where, columns_of_json_schema(schema, remarks)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
     name, columns, said = columns_of_message(descriptor_set(schema), named.place)
     remarks += said
     return f"{name} of {where}", columns

@@ -5,7 +5,9 @@ Reads the file of value.schema.file, and asks the registry for the columns of sc
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
+from functools import lru_cache
 
 from pyspark.sql import types as T
 
@@ -24,6 +26,7 @@ from sink.write.changes import ChangeShape
 from sink.write.record_columns import RowShape
 from sink.write.record_keys import DEFAULT_KEY, RecordKeys
 
+LOG = logging.getLogger(__name__)
 _KEYS: dict[str, T.StringType | T.BinaryType] = {"string": T.StringType(), "bytes": T.BinaryType()}
 
 
@@ -33,7 +36,10 @@ def table_schema(settings: Settings, place: str = "schema") -> TableSchema:
     if settings.schema_subject is None:
         schema = parse_ddl(settings.schema_text, settings.provenance, place)
     else:
-        schema = TableSchema(newest_columns(settings, settings.schema_subject), settings.provenance)
+        remarks: list[str] = []
+        schema = TableSchema(newest_columns(settings, settings.schema_subject, remarks), settings.provenance)
+        for remark in remarks:
+            _tell(f"schema.subject {settings.schema_subject}: {remark}")
     time = partition_time(settings)
     generated = () if time is None else (time.name,)
     return replace(
@@ -45,13 +51,20 @@ def table_schema(settings: Settings, place: str = "schema") -> TableSchema:
     )
 
 
-def newest_columns(settings: Settings, subject: str) -> T.StructType:
-    """Nullable throughout: a column that is NOT NULL would halt the sink once records have its field no more."""
+@lru_cache(1000)
+def _tell(sentence: str) -> None:
+    """Once, however often the registry is asked."""
+    LOG.warning("%s", sentence)
+
+
+def newest_columns(settings: Settings, subject: str, remarks: list[str]) -> T.StructType:
+    """Nullable throughout: a column that is NOT NULL would halt the sink once records have its field no more. The
+    remarks tell what is left out.
+    """
     access = registry_access(settings)
     assert access is not None
     newest = Registered(registry(access).latest(subject))
     kind = settings.value_format.removesuffix(WIRE).upper()
-    remarks: list[str] = []
     origin, found = columns_of_registered(newest, kind, remarks)
     if settings.value_envelope == "debezium":
         found = row_of_event(found, f"schema.subject {subject}: {origin}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,9 @@ import duckdb
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from hudi import HudiTableBuilder
 from pyspark.sql import SparkSession
@@ -114,7 +115,17 @@ class Subject:
     def produce(self, fields: dict[str, Any], *records: dict[str, Any]) -> None:
         """`fields` are the types of a schema that is registered before the first record of it is sent."""
         made = [{"name": name, "type": kind} for name, kind in fields.items()]
-        serialize = AvroSerializer(self._client, json.dumps({"type": "record", "name": "Event", "fields": made}))
+        schema = json.dumps({"type": "record", "name": "Event", "fields": made})
+        self._produce(AvroSerializer(self._client, schema), records)
+
+    def produce_json(self, properties: dict[str, Any], *records: dict[str, Any]) -> None:
+        schema = {"type": "object", "title": "Event", "properties": properties, "additionalProperties": False}
+        self._produce(JSONSerializer(json.dumps(schema), self._client), records)
+
+    def register_json(self, schema: dict[str, Any]) -> None:
+        self._client.register_schema(self.name, Schema(json.dumps(schema), "JSON"))
+
+    def _produce(self, serialize: Any, records: Iterable[dict[str, Any]]) -> None:
         for record in records:
             value = serialize(record, SerializationContext(self._topic, MessageField.VALUE))
             self._producer.produce(self._topic, value, partition=0)
@@ -168,6 +179,38 @@ def test_a_table_follows_its_subject_as_far_as_the_compatibility_lets_it(
             ["!", "more", "-", "INT"],
         ]
         assert parse_columns(opened("none").columns().columns) == {**kept, "more": "int"}
+
+
+def test_a_table_follows_a_json_schema_and_what_its_columns_do_not_say_is_told(
+    spark: SparkSession,
+    registry_url: str,
+    kafka: Any,
+    zookeeper: Any,
+    topic: Callable[[], str],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    name = topic()
+    subject = Subject(registry_url, kafka.address, name)
+    kind = {"oneOf": [{"type": "null"}, {"type": "string"}]}
+    first = {"id": {"type": "integer"}, "kind": kind}
+    subject.produce_json(first, {"id": 0, "kind": "a"}, {"id": 1})
+    second = {**first, "tags": {"type": "array", "items": {"type": "string"}}, "any": {"type": ["integer", "string"]}}
+    with connected(zookeeper.address) as client:
+        registry = {"value__format": "json-confluent", "schema__registry__url": registry_url}
+        given = {"zookeeper__connect": zookeeper.address, "schema__subject": subject.name, **registry}
+        it = Landing(spark, make_settings(tmp_path, kafka.address, name, "", **given), client)
+        it.land(1, name, 0, 2)
+        subject.produce_json(second, {"id": 2, "tags": ["x"], "any": 1}, {"id": 3, "any": "b"})
+        kinds = {"id": "bigint", "kind": "string", "tags": "array<string>", "any": "string"}
+        assert parse_columns(it.columns().columns) == kinds
+        told = "any is STRING, the JSON of its values: it is of several types: integer, string"
+        assert f"schema.subject {subject.name}: {told}" in caplog.text
+        it.land(2, name, 2, 4)
+        rows = [tuple(row) for row in it.read().orderBy("_kafka_offset").select(*kinds).collect()]
+        assert rows == [(0, "a", None, None), (1, None, None, None), (2, None, ["x"], "1"), (3, None, None, "b")]
+        subject.register_json({"type": "string"})
+        assert "it says string, and only the properties of an object can be columns" in it.columns().misfit
 
 
 def parse_columns(text: str) -> dict[str, str]:

@@ -39,7 +39,7 @@ class RecordSettings(Group):
     )
     schema_subject: Text | None = setting(
         "schema.subject",
-        "Subject of the schema registry whose newest schema, Avro or Protobuf, has the columns: the table follows it.",
+        "Subject of the schema registry whose newest schema has the columns: the table follows it.",
         default=None,
         fleet=True,
     )

@@ -1,0 +1,221 @@
+"""Columns of a JSON Schema: each takes all values of its property."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordination.errors import ConfigError
+from sink.decode.debezium import row_of_event
+from sink.decode.formats import ValueFormat
+from sink.decode.registry import RegisteredSchema
+from sink.schema import parse_ddl
+from sink.schema.ddl import to_ddl
+from sink.schema.inference import nameable
+from sink.schema.json_schema import _DECIMAL, columns_of_json_schema
+from sink.schema.registered import Registered, columns_of_registered
+
+NULL = {"type": "null", "title": "Not included"}
+TEXT, WHOLE = {"type": "string"}, {"type": "integer"}
+
+
+def of(*properties: Any, **more: Any) -> tuple[str, list[str]]:
+    """Columns of an object with properties a, b and so on; and the remarks."""
+    named = dict(zip("abcdef", properties, strict=False))
+    return of_schema({"type": "object", "properties": named, **more})
+
+
+def registered(schema: Any) -> RegisteredSchema:
+    return RegisteredSchema(7, "JSON", json.dumps(schema))
+
+
+def of_schema(schema: Any) -> tuple[str, list[str]]:
+    remarks: list[str] = []
+    found = columns_of_json_schema(registered(schema), remarks)
+    return to_ddl(found).replace("\n", " "), remarks
+
+
+@pytest.mark.parametrize(
+    ("schema", "column"),
+    [
+        (TEXT, "STRING"),
+        ({"type": "string", "format": "date-time"}, "STRING"),
+        (WHOLE, "BIGINT"),
+        ({"type": "integer", "connect.type": "int16"}, "INT"),
+        ({"type": "integer", "connect.type": "int64", "title": "org.apache.kafka.connect.data.Timestamp"}, "BIGINT"),
+        ({"type": "number"}, "DOUBLE"),
+        ({"type": ["number", "integer"]}, "DOUBLE"),
+        ({"type": "number", "connect.type": "float32"}, "FLOAT"),
+        (
+            {
+                "type": "number",
+                "title": _DECIMAL,
+                "connect.type": "bytes",
+                "connect.parameters": {"scale": "2", "connect.decimal.precision": "10"},
+            },
+            "DECIMAL(10,2)",
+        ),
+        ({"type": "boolean"}, "BOOLEAN"),
+        ({"type": ["null", "string"]}, "STRING"),
+        ({"oneOf": [NULL, WHOLE]}, "BIGINT"),
+        ({"anyOf": [WHOLE, NULL]}, "BIGINT"),
+        ({"allOf": [TEXT]}, "STRING"),
+        ({"enum": ["red", "green", None]}, "STRING"),
+        ({"enum": [1, 2.5]}, "DOUBLE"),
+        ({"const": True}, "BOOLEAN"),
+        ({"oneOf": [{"enum": [None]}, TEXT]}, "STRING"),
+        ({"allOf": [{"properties": {"x": WHOLE}}, {"properties": {"y": TEXT}}]}, "STRUCT<x: BIGINT, y: STRING>"),
+        ({"allOf": [{"properties": {"x": WHOLE}}], "properties": {"y": TEXT}}, "STRUCT<x: BIGINT, y: STRING>"),
+        ({"type": ["object", "null"], "oneOf": [{"properties": {"x": WHOLE}}]}, "STRUCT<x: BIGINT>"),
+        ({"type": "array", "items": {"oneOf": [NULL, TEXT]}}, "ARRAY<STRING>"),
+        ({"type": "object", "connect.type": "map", "additionalProperties": WHOLE}, "MAP<STRING, BIGINT>"),
+        ({"type": "object", "properties": {"x": WHOLE, "y": TEXT}}, "STRUCT<x: BIGINT, y: STRING>"),
+        ({"properties": {"x": WHOLE}}, "STRUCT<x: BIGINT>"),
+    ],
+)
+def test_a_property_is_a_column_of_the_type_that_takes_all_its_values(schema: Any, column: str) -> None:
+    assert of(schema, required=["a"]) == (f"a {column}", [])
+
+
+@pytest.mark.parametrize(
+    ("schema", "remark"),
+    [
+        ({"type": ["string", "integer"]}, "it is of several types: string, integer"),
+        ({"oneOf": [TEXT, WHOLE]}, "it is one of several schemas"),
+        ({"enum": ["one", 1]}, "it is of several types: string, integer"),
+        ({}, "no type is said of it"),
+        (True, "no type is said of it"),
+        ({"type": "null"}, "no type is said of it"),
+        ({"type": "object"}, "an object without properties"),
+        ({"$ref": "elsewhere.json"}, "it refers to elsewhere.json, which is not there"),
+        ({"$ref": "#/definitions/nothing"}, "it refers to #/definitions/nothing, which is not there"),
+        ({"$ref": "#/properties/b/type/x"}, "it refers to #/properties/b/type/x, which is not there"),
+        ({"$ref": "#/required/x"}, "it refers to #/required/x, which is not there"),
+        ({"allOf": [TEXT, WHOLE]}, "it is one of several schemas"),
+        ({"$ref": "#"}, "it contains itself"),
+        (
+            {"type": "number", "title": _DECIMAL},
+            "its connect.parameters have no scale: None",
+        ),
+        (
+            {"type": "number", "title": _DECIMAL, "connect.parameters": {"scale": 39}},
+            "no column holds a decimal of precision 38 and scale 39",
+        ),
+    ],
+)
+def test_what_may_be_of_any_type_is_a_text_which_is_said(schema: Any, remark: str) -> None:
+    inside = {"type": "object", "properties": {"x": {"type": "array", "items": schema}, "y": TEXT}}
+    assert of(schema, TEXT, inside, required=["b"]) == (
+        "a STRING, b STRING, c STRUCT<x: ARRAY<STRING>, y: STRING>",
+        [f"a is STRING, the JSON of its values: {remark}", f"c.x[] is STRING, the JSON of its values: {remark}"],
+    )
+
+
+def test_references_are_followed_within_the_schema_and_to_others_and_from_these_to_others() -> None:
+    address = {"$id": "http://there/address.json", "type": "object", "properties": {"town": {"$ref": "town.json"}}}
+    branches = {"type": "array", "items": {"$ref": "#/definitions/tree"}}
+    order = {
+        "$id": "http://there/order.json",
+        "definitions": {"id": WHOLE, "tree": {"properties": {"name": TEXT, "all": branches}}},
+        "properties": {
+            "id": {"$ref": "#/definitions/id"},
+            "to": {"oneOf": [NULL, {"$ref": "address.json"}]},
+            "tree": {"$ref": "#/definitions/tree"},
+        },
+    }
+    town = RegisteredSchema(9, "JSON", json.dumps(TEXT))
+    to = RegisteredSchema(8, "JSON", json.dumps(address), (("town.json", town),))
+    named = RegisteredSchema(7, "JSON", json.dumps(order), (("address.json", to),))
+    remarks: list[str] = []
+    origin, found = columns_of_registered(Registered(named), "JSON", remarks)
+    assert origin == "schema id 7"
+    assert to_ddl(found).split(",\n") == [
+        "id BIGINT",
+        "to STRUCT<town: STRING>",
+        "tree STRUCT<name: STRING, all: ARRAY<STRING>>",
+    ]
+    assert remarks == ["tree.all[] is STRING, the JSON of its values: it contains itself"]
+
+
+def test_the_row_in_an_event_of_debezium_is_found() -> None:
+    row = {"oneOf": [NULL, {"type": "object", "properties": {"id": WHOLE, "note": {"oneOf": [NULL, TEXT]}}}]}
+    event = {"type": "object", "properties": {"before": row, "after": row, "op": TEXT, "ts_ms": WHOLE}}
+    found = row_of_event(columns_of_json_schema(registered(event), []), "the subject")
+    assert to_ddl(found).split(",\n") == ["id BIGINT", "note STRING"]
+
+
+def test_what_only_some_values_have_is_left_out_and_said() -> None:
+    some = {"properties": {"x": WHOLE}, "anyOf": [{"properties": {"y": TEXT}}, {"required": ["x"]}]}
+    assert of(some) == ("a STRUCT<x: BIGINT>", ["left out: a: what is in some of its values only (oneOf, anyOf)"])
+
+
+def test_an_object_none_of_whose_names_a_table_can_have_is_left_out() -> None:
+    texts = {"type": "array", "items": {"properties": {"de-DE": TEXT, "en-US": TEXT}}}
+    remarks: list[str] = []
+    found = nameable(columns_of_json_schema(registered({"properties": {"id": WHOLE, "texts": texts}}), []), remarks)
+    assert to_ddl(found) == "id BIGINT"
+    assert remarks == [
+        "left out, for Hudi can hold no column of such a name: in texts[]: 'de-DE', 'en-US'",
+        "left out, for nothing is left in it: texts",
+    ]
+
+
+def test_a_schema_of_an_older_draft_is_one_too() -> None:
+    older = {"$schema": "http://json-schema.org/draft-04/schema#", "id": "http://there/", "definitions": {"n": WHOLE}}
+    low = {"type": "number", "minimum": 0, "exclusiveMinimum": True}
+    properties = {"a": low, "b": {"$ref": "#/definitions/n"}}
+    assert of_schema({**older, "properties": properties}) == ("a DOUBLE, b BIGINT", [])
+
+
+def test_what_a_schema_within_it_refers_to_is_looked_up_from_there() -> None:
+    inner = {"definitions": {"n": WHOLE}, "properties": {"x": {"$ref": "#/definitions/n"}}}
+    outer = {"$id": "http://there/outer.json", "properties": {"a": {"$id": "http://there/inner.json", **inner}}}
+    assert of_schema(outer) == ("a STRUCT<x: BIGINT>", [])
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "it is no JSON Schema: Expecting"),
+        ('{"type": "wide"}', "it is no JSON Schema: 'wide' is not valid"),
+        ('{"properties": []}', "it is no JSON Schema: \\[\\] is not of type 'object'"),
+        ('{"type": "string"}', "it says string, and only the properties of an object"),
+        ("true", "no type is said of it"),
+        ('{"type": "object"}', "an object without properties"),
+    ],
+)
+def test_what_is_no_schema_of_an_object_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=f"^schema id 7: {reason}"):
+        columns_of_registered(Registered(RegisteredSchema(7, "JSON", text)), "JSON", [])
+
+
+def test_values_of_each_type_go_into_their_columns() -> None:
+    texts, counts = {"type": "array", "items": TEXT}, {"type": "object", "additionalProperties": WHOLE}
+    schema = of(TEXT, WHOLE, {"type": "number"}, {"enum": [True]}, texts, counts)
+    columns = "a STRING, b BIGINT, c DOUBLE, d BOOLEAN, e ARRAY<STRING>, f MAP<STRING, BIGINT>"
+    assert schema == (columns, [])
+    values = {"a": "12:00", "b": 2**63 - 1, "c": 1, "d": True, "e": ["x", None], "f": {"y": -1}}
+    decoded = ValueFormat("json").decoder(parse_ddl(columns, False)).decode(pa.array([json.dumps(values).encode()]))
+    assert not decoded.bad
+    assert decoded.rows.to_pylist() == [{**values, "f": [("y", -1)]}]
+
+
+words = st.sampled_from(["object", "array", "string", "#", "#/properties/a", "#/type/a", "#/oneOf/a", "http://["])
+leaves = st.none() | st.booleans() | st.integers() | st.text(max_size=3) | words
+names = st.sampled_from(["type", "properties", "items", "oneOf", "allOf", "$ref", "$id", "$schema", "enum", "a"])
+schemas = st.recursive(
+    leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=4), max_leaves=20
+)
+
+
+@given(st.text() | schemas.map(json.dumps))
+def test_whatever_a_registry_answers_is_columns_that_a_table_can_have_or_a_refusal(text: str) -> None:
+    with suppress(ConfigError):
+        found = nameable(columns_of_json_schema(RegisteredSchema(7, "JSON", text), []), [])
+        assert not found.fields or parse_ddl(to_ddl(found), False)
