@@ -32,6 +32,8 @@ from sink.table.usable import require_usable
 
 PARQUET = "PARQUET"
 RECORD_INDEX = "record_index"
+BUCKETS = "sink.bucket.index.num.buckets"
+"""The sink's own among the table's properties; empty where rows are found by another index."""
 
 Locks = Callable[[], AbstractContextManager[None]]
 
@@ -45,7 +47,32 @@ def create_or_verify(hudi: Hudi, settings: Settings, schema: TableSchema, locks:
             if not _is_table(hudi):
                 _refuse_anything_else(hudi)
                 _create(hudi, settings, schema)
-    return _verify(hudi, settings, schema)
+    columns = _verify(hudi, settings, schema)
+    if settings.operation == "upsert":
+        _note_buckets(hudi, settings, locks)
+    return columns
+
+
+def _note_buckets(hudi: Hudi, settings: Settings, locks: Locks) -> None:
+    """By their number a key's row is found: another one would give the key a second row. Hudi notes it nowhere."""
+    if BUCKETS in _properties(hudi):
+        return
+    with locks():
+        if BUCKETS not in _properties(hudi):
+            properties = hudi.jvm.java.util.Properties()
+            properties.setProperty(BUCKETS, _buckets(settings))
+            hudi.java.common.table.HoodieTableConfig.update(hudi.storage(), hudi.path(".hoodie"), properties)
+
+
+def _buckets(settings: Settings) -> str:
+    if settings.operation != "upsert" or settings.index_type != "bucket":
+        return ""
+    return str(int(settings.hudi["hoodie.bucket.index.num.buckets"]))
+
+
+def _properties(hudi: Hudi) -> Mapping[str, str]:
+    found: Mapping[str, str] = hudi.json(hudi.meta_client().getTableConfig().getProps())
+    return found
 
 
 def _is_table(hudi: Hudi) -> bool:
@@ -144,6 +171,12 @@ def misfits(settings: Settings, has: Mapping[str, str]) -> Iterator[str]:
             has.get("hoodie.populate.meta.fields", yes).lower(),
             yes if populate_meta_fields(settings) else no,
             "hoodie.populate.meta.fields",
+        ),
+        (
+            "buckets",
+            has.get(BUCKETS, _buckets(settings)),
+            _buckets(settings),
+            "index.type, hoodie.bucket.index.num.buckets",
         ),
     ]
     if settings.operation == "upsert":

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coordination.errors import BadRecord
+from coordination.errors import BadRecord, TableError
 from sink.audit import audit
 from sink.rehearsal import rehearse
 from sink.table import TableOutcome
@@ -164,6 +164,17 @@ def test_a_pending_compaction_is_in_nobodys_way(upserts: MakeUpserts, kafka) -> 
     services.compact(planned, True)
     services.close()
     assert one.brief() == {1: (3, "c"), 2: (2, "b")}
+
+
+def test_a_table_keeps_the_buckets_that_it_was_made_with(upserts: MakeUpserts, kafka, tmp_path: Path) -> None:
+    one = upserts(**BUCKETS, **NO_METADATA)
+    send(kafka.address, one.topic, [row(1, 1)])
+    one.land((0, 0, 1))
+    four = {**BUCKETS, "hoodie__bucket__index__num__buckets": "4"}
+    for other, said in ((four, "3; the settings ask for 4"), ({}, "3; the settings ask for none")):
+        with pytest.raises(TableError, match=f"the table's buckets: {said}"):
+            Upserts(one.spark, upserts.client, tmp_path / "table0", kafka.address, one.topic, **other, **NO_METADATA)  # type: ignore[attr-defined]
+    one.table.ensure()
 
 
 def test_hudi_clusters_no_table_with_buckets_and_its_refusal_leaves_no_plan_behind(upserts: MakeUpserts, kafka) -> None:

@@ -100,6 +100,7 @@ def test_all_that_is_wrong_is_named_at_once(loaded):
         ({"hoodie.table.version": "10"}, "the table's version: 10; the settings ask for 9"),
         ({"hoodie.populate.meta.fields": "false"}, "the table's meta columns: false; the settings ask for true"),
         ({"hoodie.table.recordkey.fields": "id"}, "the table's record key: id; the settings ask for _kafka_topic"),
+        ({"sink.bucket.index.num.buckets": "8"}, "the table's buckets: 8; the settings ask for none (index.type"),
     ],
 )
 def test_a_table_that_differs_is_refused_with_both_sides_named(loaded, has: dict[str, str], said: str):
