@@ -29,7 +29,7 @@ _CONTAINED = (
 )
 _WHOLE = frozenset({"key", "keys", "auth", "userinfo", "sas", "pwd"})
 _HARMLESS = re.compile(
-    r"(^|\.)(record[._-]?keys?|recordkey|lock[._]key|key[._]?(de)?serializer|key\.converter|keygenerator)\b",
+    r"(^|\.)(record[._-]?keys?|recordkey|lock[._]key|key[._]?(de)?serializer|key\.(converter|format)|keygenerator)\b",
     re.IGNORECASE,
 )
 _URL_USERINFO = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#@\"']+@")

@@ -35,6 +35,8 @@ _COMPACTION = "compaction runs off the commit path, on one elected worker; see s
 _ONE_INSTANT = "the fleet writes and commits one Hudi instant together"
 _LAZY = "an instant that another worker still writes must not be rolled back by whoever passes by"
 _PENDING = "the coordinator decides about pending clusterings, under the table lock"
+_NO_CATALOG = "the sink registers its table in no catalog; let Hudi's sync tools do it, at their own times"
+_ORDERING = "ordering.field.name decides which of two rows is the newer one"
 _SPARK_READS = "Spark's Kafka reader sets it"
 
 RULES: Mapping[str, Rule] = {
@@ -105,7 +107,22 @@ RULES: Mapping[str, Rule] = {
     "hoodie.datasource.write.insert.drop.duplicates": Rule(("false",), "records would be dropped unseen"),
     "hoodie.datasource.insert.dup.policy": Rule(("none",), "records would be dropped unseen"),
     "hoodie.combine.before.insert": Rule(("false",), "records would be dropped unseen"),
-    "hoodie.datasource.write.payload.class": Rule((), "appended records are not merged"),
+    "hoodie.index.type": Rule((), "index.type decides it"),
+    "hoodie.index.class": Rule((), "index.type decides it"),
+    "hoodie.table.ordering.fields": Rule((), _ORDERING),
+    "hoodie.table.precombine.field": Rule((), _ORDERING),
+    "hoodie.datasource.write.precombine.field": Rule((), _ORDERING),
+    "hoodie.write.record.merge.mode": Rule((), _ORDERING),
+    "hoodie.combine.before.upsert": Rule((), _ORDERING),
+    "hoodie.datasource.write.payload.class": Rule((), _ORDERING),
+    "hoodie.datasource.write.keygenerator.class": Rule(
+        (), "record.key.fields, partition.field.name and partition.time.field decide it"
+    ),
+    "hoodie.datasource.write.drop.partition.columns": Rule(("false",), "a file holds all columns of its rows"),
+    "hoodie.write.table.version": Rule(("9",), "the sink writes tables of version 9"),
+    "hoodie.meta.sync.enable": Rule(("false",), _NO_CATALOG),
+    "hoodie.datasource.meta.sync.enable": Rule(("false",), _NO_CATALOG),
+    "hoodie.datasource.hive_sync.enable": Rule(("false",), _NO_CATALOG),
 }
 
 FLAGS = frozenset(
@@ -159,6 +176,13 @@ FOREIGN: Mapping[str, str] = {
     " use coordinator.writestatus.timeout, like 300s",
     "hoodie.kafka.control.topic": "belongs to Hudi's Kafka Connect sink; ZooKeeper has its role here;"
     " remove it",
+    "hoodie.kafka.allow.commit.on.errors": "belongs to Hudi's Kafka Connect sink; use errors.tolerance",
+    "hoodie.schemaprovider.class": "belongs to Hudi's Kafka Connect sink; use schema.ddl, schema.file or"
+    " schema.subject",
+    "hoodie.streamer.schemaprovider.registry.url": "belongs to Hudi Streamer; use schema.registry.url and"
+    " schema.subject",
+    "hoodie.deltastreamer.schemaprovider.registry.url": "belongs to Hudi Streamer; use schema.registry.url and"
+    " schema.subject",
     "hoodie.streamer.source.kafka.topic": "belongs to Hudi Streamer; use kafka.topic.names",
     "hoodie.deltastreamer.source.kafka.topic": "belongs to Hudi Streamer; use kafka.topic.names",
     "hoodie.streamer.schemaprovider.source.schema.file": "belongs to Hudi Streamer; use schema.file",

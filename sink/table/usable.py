@@ -26,16 +26,6 @@ from sink.write.partition_times import TIME_TYPES, PartitionTime
 from sink.write.record_keys import KEY_TYPES
 from sink.write.storage import require_reachable
 
-DECIDED = {
-    "hoodie.index.type": "index.type",
-    "hoodie.index.class": "index.type",
-    "hoodie.table.ordering.fields": "ordering.field.name",
-    "hoodie.table.precombine.field": "ordering.field.name",
-    "hoodie.datasource.write.precombine.field": "ordering.field.name",
-    "hoodie.write.record.merge.mode": "ordering.field.name",
-    "hoodie.combine.before.upsert": "ordering.field.name",
-}
-"""Hudi's settings that an upsert gets from others of the sink."""
 ORDERING_TYPES: tuple[type[T.DataType], ...] = (T.StringType, T.LongType, T.TimestampType)
 """Hudi 1.2 compares dates and decimals with values of another class, and fails; and takes a delete whose value is the
 int 0 for one without a value, which wins over everything."""
@@ -86,9 +76,6 @@ def unusable(settings: Settings, schema: TableSchema, engine: str = "") -> Itera
 def _unchangeable(settings: Settings, schema: TableSchema) -> Iterator[ConfigError]:
     """What stands in the way of finding, ordering and deleting rows by key."""
     keys, partitions = settings.record_key_fields, partition_columns(settings)
-    for name in DECIDED:
-        if name in settings.hudi:
-            yield ConfigError(f"{name}: with write.operation=upsert {DECIDED[name]} decides it; remove it")
     if not keys:
         yield ConfigError("write.operation=upsert changes the row of a key: set record.key.fields")
     elif set(keys) & {"_kafka_partition", "_kafka_offset"}:
@@ -103,9 +90,11 @@ def _unchangeable(settings: Settings, schema: TableSchema) -> Iterator[ConfigErr
             schema.require([name], "ordering.field.name", ORDERING_TYPES)
         except ConfigError as error:
             yield error
-    if settings.index_type == "bucket" and "hoodie.bucket.index.num.buckets" not in settings.hudi:
+    buckets = settings.hudi.get("hoodie.bucket.index.num.buckets", "")
+    if settings.index_type == "bucket" and not (buckets.isdecimal() and int(buckets) > 0):
         yield ConfigError(
-            "index.type=bucket: set hoodie.bucket.index.num.buckets, which holds for as long as the table does"
+            "index.type=bucket: set hoodie.bucket.index.num.buckets to their number, which holds for as long as the"
+            " table does"
         )
     if settings.index_type == "record" and settings.hudi.get("hoodie.metadata.enable", "true") == "false":
         yield ConfigError("index.type=record is kept in the metadata table: set hoodie.metadata.enable=true")

@@ -43,10 +43,10 @@ HUDI = _below(
     bulkinsert.user.defined.partitioner.class clean.async clean.async.enabled clean.automatic
     clean.max.commits clean.parallelism clean.trigger.max.commits cleaner.commits.retained
     cleaner.hours.retained cleaner.parallelism cleaner.policy client.heartbeat.interval_in_ms
-    combine.before.upsert compact.inline.max.delta.commits copyonwrite.record.size.estimate
+    compact.inline.max.delta.commits copyonwrite.record.size.estimate
     datasource.hive_sync.enable datasource.hive_sync.table datasource.hive_sync.table_properties
-    datasource.meta.sync.enable datasource.write.precombine.field embed.timeline.server.async
-    fail.on.timeline.archiving filesystem.view.type index.type keep.max.commits keep.min.commits
+    datasource.meta.sync.enable embed.timeline.server.async
+    fail.on.timeline.archiving filesystem.view.type keep.max.commits keep.min.commits
     metadata.enable metadata.index.async metadata.index.bloom.filter.enable metadata.index.column.stats.enable
     metrics.on metrics.reporter.type parquet.block.size parquet.max.file.size parquet.page.size
     parquet.small.file.limit rollback.parallelism schema.on.read.enable table.cdc.enabled

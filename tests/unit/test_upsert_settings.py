@@ -29,10 +29,13 @@ BUCKETS = {"index__type": "bucket", "hoodie__bucket__index__num__buckets": "4"}
         ({"transactions__in__flight": "2"}, "transactions.in.flight=1"),
         ({"write__operation": "append", "target__table__type": "merge_on_read"}, "not for append"),
         ({"write__operation": "insert", "ordering__field__name": "at"}, "is for write.operation=upsert"),
-        ({**EVENTS_OF_SUBJECT, "value__format": "json-confluent"}, "schema.subject is for value.format"),
+        ({**EVENTS_OF_SUBJECT, "value__format": "json", "schema__registry__url": None}, "schema.subject is for values"),
         ({**EVENTS_OF_SUBJECT, "value__format": "protobuf-confluent"}, "value.envelope=debezium is JSON, or Avro"),
         ({"delete__key__format": "avro-confluent"}, "schema.registry.url"),
         ({**BUCKETS, "services__clustering": "true"}, "services.clustering=true is not for index.type=bucket"),
+        ({"hoodie__index__type": "SIMPLE"}, "index.type decides it"),
+        ({"hoodie__datasource__write__precombine__field": "at"}, "ordering.field.name decides which of two rows"),
+        ({"write__operation": "insert", "index__type": "record"}, "index.type is for write.operation=upsert"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused_at_once(
@@ -55,9 +58,8 @@ def test_settings_that_contradict_each_other_are_refused_at_once(
             for kind in ("int", "smallint", "date", "decimal(10,2)", "double")
         ),
         ({"index__type": "bucket"}, "hoodie.bucket.index.num.buckets"),
+        ({**BUCKETS, "hoodie__bucket__index__num__buckets": "0"}, "hoodie.bucket.index.num.buckets to their number"),
         ({"index__type": "record", "hoodie__metadata__enable": "false"}, "hoodie.metadata.enable=true"),
-        ({"hoodie__index__type": "SIMPLE"}, "index.type decides it"),
-        ({"hoodie__datasource__write__precombine__field": "at"}, "ordering.field.name decides it"),
         ({"ordering__field__name": "at", "delete__key__format": "string"}, "no place in the order"),
         ({"delete__key__format": "string", "partition__field__name": "name"}, "in which partition"),
         ({"delete__key__format": "string", "record__key__fields": "id,name"}, "use json, or one field"),
