@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +45,16 @@ class Sink:
         self.table.ensure()
         self.engine.check()
 
-    def write(self, *ranges: tuple[int, int, int]) -> tuple[str, Written]:
+    def write(self, *ranges: tuple[int, int, int], generation: int = 0) -> tuple[str, Written]:
         self.number += 1
         instant = self.table.begin(self.number, 1)
-        return instant, self.engine.write(instant, slices_of(self.topic, *ranges))
+        slices = [replace(each, generation=generation) for each in slices_of(self.topic, *ranges)]
+        return instant, self.engine.write(instant, slices)
 
     def operation(self, instant: str, written: Written, attempt: int = 1) -> Complete:
         ends = dict(self.ends)
         for result in written.results:
-            ends[result.slice.source] = PartitionCheckpoint(result.slice.end, 0)
+            ends[result.slice.source] = PartitionCheckpoint(result.slice.end, result.slice.generation)
         said = Checkpoint(
             sink=self.settings.name,
             keeper="k",
@@ -75,9 +77,9 @@ class Sink:
             self.ends = operation.checkpoint.ends
         return outcome
 
-    def land(self, *ranges: tuple[int, int, int]) -> str:
+    def land(self, *ranges: tuple[int, int, int], generation: int = 0) -> str:
         """A whole transaction; its instant."""
-        instant, written = self.write(*ranges)
+        instant, written = self.write(*ranges, generation=generation)
         done = self.operation(instant, written)
         self.publish(done)
         assert self.complete(done) is TableOutcome.COMPLETED

@@ -6,12 +6,15 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sink.local import packages
 from sink.local.servers import LOOPBACK, Server, free_ports
 from tests.integration.conftest import PARTITIONS, RECORDS, MakeFleet
+from tests.integration.sinktable import slices_of
+from tests.integration.upsert_kit import BY_RECORD_INDEX, UPSERTING, expected, plain, random_log, rows, send
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -62,3 +65,17 @@ def test_slices_are_written_on_the_executors_of_a_cluster(fleet: MakeFleet, mast
     it.start("w1")
     it.wait_landed(ENDS)
     it.assert_exactly_once(RECORDS)
+
+
+@pytest.mark.thorough
+def test_rows_are_changed_on_the_executors_of_a_cluster(fleet: MakeFleet, master: str, topic: Any, kafka: Any) -> None:
+    log, name = random_log(8, 2, 600, 100, ordered=False), topic(partitions=2)
+    for partition in (0, 1):
+        send(kafka.address, name, log.changes(partition), partition)
+    on_cluster = {"spark.master": master, "spark.executor.memory": "600m", "spark.cores.max": 2}
+    it = fleet(name=name, **{**on_cluster, **UPSERTING, **BY_RECORD_INDEX, "flush.size": 300})
+    it.start("w1")
+    ends = {partition: len(log.partitions[partition]) for partition in (0, 1)}
+    it.wait_landed(ends)
+    whole = slices_of(name, *((partition, 0, end) for partition, end in ends.items()))
+    assert rows(it.table) == plain(expected(log, whole, ordered=False))

@@ -24,10 +24,11 @@ from tests.integration.upsert_kit import BUCKETS, ON_READ, ORDERED, RECORD_INDEX
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
-DDL = "id bigint, at bigint, kind string not null"
+DDL = "id bigint, at bigint, kind string not null, side bigint"
 UPSERT = {"write__operation": "upsert", "record__key__fields": "id", "ddl": DDL}
 IN_ORDER = {**UPSERT, **ORDERED}
 DEBEZIUM = {**UPSERT, "value__envelope": "debezium", "debezium__ordering": "lsn", "delete__key__format": "json"}
+PARTITIONED = {**IN_ORDER, "partition__field__name": "side"}
 INDEXED = {**IN_ORDER, **ON_READ, **RECORD_INDEX, "hoodie__metadata__enable": "true"}
 ELSEWHERE = {"zookeeper__session__timeout__ms": "6000", "spark__master": "local[2]"}
 """For a replay in a process of its own: whoever comes after it waits until its session has ended."""
@@ -41,13 +42,14 @@ Row = tuple[int, str]
 def row(key: int, at: int, kind: str | None = "landed", broken: bool = False, deleted: bool = False) -> Record:
     time = f"broken {at}" if broken else at
     kinds = {} if kind is None else {"kind": kind}
-    return b"%d" % key, json.dumps({"id": key, "at": time, **kinds, "_hoodie_is_deleted": deleted}).encode()
+    value = {"id": key, "at": time, **kinds, "side": key % 3, "_hoodie_is_deleted": deleted}
+    return b"%d" % key, json.dumps(value).encode()
 
 
 def event(key: int, at: int, kind: str | None = "landed", broken: bool = False, deleted: bool = False) -> Record:
     """As `row`, from Debezium. A delete has the key only in the record's own."""
     time = f"broken {at}" if broken else at
-    after = None if deleted else {"id": key, "at": at, **({} if kind is None else {"kind": kind})}
+    after = None if deleted else {"id": key, "at": at, **({} if kind is None else {"kind": kind}), "side": key % 3}
     change = {"before": None, "after": after, "op": "d" if deleted else "u", "source": {"lsn": time}}
     return b'{"id": %d}' % key, json.dumps(change).encode()
 
@@ -99,13 +101,13 @@ KILLS = ("Replay.written", "Replay.committed")
 @pytest.mark.parametrize(
     ("make", "more", "kills", "after"),
     [
-        (row, IN_ORDER, (), AFTER | BROUGHT_BACK),
+        (row, PARTITIONED, (), AFTER | BROUGHT_BACK),
         pytest.param(event, {**DEBEZIUM, **ON_READ, **BUCKETS}, KILLS, AFTER, marks=pytest.mark.thorough),
         pytest.param(row, INDEXED, (), AFTER | BROUGHT_BACK, marks=pytest.mark.thorough),
         pytest.param(event, {**DEBEZIUM, **BUCKETS}, KILLS, AFTER | BROUGHT_BACK, marks=pytest.mark.thorough),
     ],
     ids=[
-        "copy on write, bloom",
+        "copy on write, bloom, three partitions",
         "merge on read, buckets, Debezium, killed",
         "merge on read, record index",
         "copy on write, buckets, Debezium, killed",
@@ -139,15 +141,18 @@ def test_replayed_changes_take_effect_once_by_their_ordering_whoever_dies(
     assert not read_truth(it.settings.base_path, it.settings.name).pending
 
 
-def test_repaired_records_are_rows_more_where_records_are_inserted(sink: MakeSink) -> None:
+def test_repaired_records_are_rows_more_where_records_are_inserted_in_each_life_of_the_topic(sink: MakeSink) -> None:
     insert = {"write__operation": "insert", "record__key__fields": "id", "ddl": DDL}
     it = sink([row(1, 1), row(1, 2, "repaired", broken=True), row(2, 1)], **insert)
-    it.land((0, 0, 3))
+    for generation in (0, 1):
+        it.land((0, 0, 3), generation=generation)
     replay = Replay(it.spark, it.settings, it.client, sink_root(it.settings))
-    assert [place[2] for place in replay.run(Selection(), REPAIR).good] == [1]
+    assert sorted(place[2:] for place in replay.run(Selection(), REPAIR).good) == [(1, 0), (1, 1)]
+    assert not replay.run(Selection(), REPAIR).good
     found = it.spark.read.format("hudi").load(it.settings.base_path).select("_kafka_offset", "id", "at", "kind")
-    assert sorted(map(tuple, found.collect())) == [(0, 1, 1, "landed"), (1, 1, 2, "repaired"), (2, 2, 1, "landed")]
-    assert_audited(it, errors=0, replayed=1)
+    once = [(0, 1, 1, "landed"), (1, 1, 2, "repaired"), (2, 2, 1, "landed")]
+    assert sorted(map(tuple, found.collect())) == sorted(once * 2)
+    assert_audited(it, errors=0, replayed=2)
 
 
 def test_without_an_ordering_a_replay_into_changed_rows_is_refused(sink: MakeSink) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from coordination.errors import BadRecord, ConfigError, NotLeader, TableError
-from coordination.model import Slice
 from sink.audit import audit
 from sink.errors.replay import Replay
 from sink.errors.selection import Selection
@@ -173,10 +171,7 @@ def test_a_publication_that_is_interrupted_is_rolled_back_by_the_next_and_each_g
     it = sink(RECORDS[:10])
     operations = []
     for generation in (0, 1):
-        it.number += 1
-        instant = it.table.begin(it.number, 1)
-        slices: list[Slice] = [replace(each, generation=generation) for each in slices_of(it.topic, (0, 0, 10))]
-        operations.append(it.operation(instant, it.engine.write(instant, slices)))
+        operations.append(it.operation(*it.write((0, 0, 10), generation=generation)))
     asked = []
 
     def the_term_ends_meanwhile() -> None:

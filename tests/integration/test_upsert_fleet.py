@@ -4,42 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
-from hudi import HudiTableBuilder
 
 from sink.audit.report import Kind
 from tests.fleet import Fleet
-from tests.integration.conftest import METADATA, MakeFleet
+from tests.integration.conftest import MakeFleet
 from tests.integration.sinktable import slices_of
-from tests.integration.upsert_kit import DDL, expected, plain, random_log, send
+from tests.integration.upsert_kit import BY_RECORD_INDEX, UPSERTING, expected, plain, random_log, rows, send
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 COPY_ON_WRITE: Mapping[str, object] = {}
-ON_READ: Mapping[str, object] = {
-    "target.table.type": "merge_on_read",
-    "services.interval.commits": 2,
-    "hoodie.compact.inline.max.delta.commits": 2,
-}
+COMPACTED = {"services.interval.commits": 2, "hoodie.compact.inline.max.delta.commits": 2}
+ON_READ = {"target.table.type": "merge_on_read", **COMPACTED}
 BUCKETS = {**ON_READ, "index.type": "bucket", "hoodie.bucket.index.num.buckets": 2}
-RECORD_INDEX = {
-    **ON_READ,
-    **METADATA,
-    "index.type": "record",
-    "hoodie.metadata.global.record.level.index.min.filegroup.count": 1,
-    "hoodie.metadata.index.column.stats.enable": False,
-}
 KILLS = ("WriteSlices.after", "Write:PREPARED.after")
-
-
-def rows(fleet: Fleet) -> list[dict[str, Any]]:
-    batches = HudiTableBuilder.from_base_uri(fleet.table.as_uri()).build().read()
-    found = (row for batch in batches for row in batch.to_pylist())
-    kept = ({name: value for name, value in row.items() if not name.startswith("_")} for row in found)
-    return sorted(kept, key=lambda row: row["id"])
 
 
 @pytest.mark.parametrize(
@@ -48,7 +29,7 @@ def rows(fleet: Fleet) -> list[dict[str, Any]]:
         (COPY_ON_WRITE, KILLS),
         pytest.param(BUCKETS, (*KILLS, "Compaction.scheduled"), marks=pytest.mark.thorough),
         # Small files are rewritten there, and nothing is left to compact.
-        pytest.param(RECORD_INDEX, KILLS, marks=pytest.mark.thorough),
+        pytest.param({**BY_RECORD_INDEX, **COMPACTED}, KILLS, marks=pytest.mark.thorough),
     ],
     ids=["copy on write, bloom", "merge on read, buckets", "merge on read, record index"],
 )
@@ -61,16 +42,7 @@ def test_every_change_takes_effect_once_whoever_is_killed(
         send(kafka.address, name, log.changes(partition), partition)
     it = fleet(
         name=name,
-        **{
-            "schema.ddl": DDL,
-            "write.operation": "upsert",
-            "record.key.fields": "id",
-            "delete.key.format": "string",
-            "provenance.columns": False,
-            "flush.size": 500,
-            "slice.records": 300,
-            **more,
-        },
+        **{**UPSERTING, "flush.size": 500, "slice.records": 300, **more},
     )
     for number, point in enumerate(kills, 1):
         it.start(f"w{number}", f"{point}=kill")
@@ -82,7 +54,7 @@ def test_every_change_takes_effect_once_whoever_is_killed(
     if "Compaction.scheduled" in kills:
         eventually("a compaction is complete", lambda: compactions(it), 120, it.logs)
     whole = slices_of(name, *((partition, 0, end) for partition, end in ends.items()))
-    assert rows(it) == plain(expected(log, whole, ordered=False))
+    assert rows(it.table) == plain(expected(log, whole, ordered=False))
     report = it.audit()
     assert report.held, report.to_json()
     assert report.changed

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
+from hudi import HudiTableBuilder
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
@@ -25,6 +26,7 @@ from sink.table.options import commit_options, service_options
 from sink.write.engine import Written
 from sink.write.shape import table_schema
 from sink.write.upsert_engine import UpsertEngine
+from tests.integration.conftest import METADATA
 from tests.integration.sinktable import make_settings, slices_of
 from tests.integration.table_kit import allow, checkpoint
 
@@ -40,6 +42,21 @@ RECORD_INDEX = {
     "hoodie__metadata__index__column__stats__enable": "false",
 }
 BUCKETS = {"index__type": "bucket", "hoodie__bucket__index__num__buckets": "3"}
+
+UPSERTING: Mapping[str, object] = {
+    "schema.ddl": DDL,
+    "write.operation": "upsert",
+    "record.key.fields": "id",
+    "delete.key.format": "string",
+    "provenance.columns": False,
+}
+"""A fleet's settings for the changes of a `Log`."""
+BY_RECORD_INDEX: Mapping[str, object] = {
+    **METADATA,
+    "target.table.type": "merge_on_read",
+    **{name.replace("__", "."): value for name, value in RECORD_INDEX.items()},
+}
+"""A fleet's, too."""
 
 Change = tuple[bytes | None, bytes | None]
 """A record's key and value."""
@@ -218,3 +235,11 @@ def plain(rows: Mapping[int, Any]) -> list[dict[str, Any]]:
         kept = {name: value for name, value in row.items() if not name.startswith("_")}
         found.append({**kept, "amount": Decimal(kept["amount"])})
     return found
+
+
+def rows(table: Path) -> list[dict[str, Any]]:
+    """What a reader without Spark sees, as `plain` has it."""
+    batches = HudiTableBuilder.from_base_uri(table.as_uri()).build().read()
+    found = (row for batch in batches for row in batch.to_pylist())
+    kept = ({name: value for name, value in row.items() if not name.startswith("_")} for row in found)
+    return sorted(kept, key=lambda row: row["id"])
