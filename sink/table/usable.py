@@ -104,8 +104,9 @@ def _unchangeable(settings: Settings, schema: TableSchema) -> Iterator[ConfigErr
         )
     deletes_by_key = settings.delete_key_format != "none" or keys == ("_kafka_key",)
     if deletes_by_key and not key_is_global(settings) and not set(partitions) <= set(keys):
+        named = "delete.key.format" if settings.delete_key_format != "none" else "record.key.fields"
         yield ConfigError(
-            f"delete.key.format: a record's key does not say in which partition of the table its row is, and"
+            f"{named}: a record's key does not say in which partition of the table its row is, and"
             f" index.type={settings.index_type} looks in one: set index.type=record, or partition by fields of the key"
         )
     if settings.delete_key_format == "string" and len([name for name in keys if name != KEY]) != 1:

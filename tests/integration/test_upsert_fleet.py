@@ -20,6 +20,7 @@ COPY_ON_WRITE: Mapping[str, object] = {}
 COMPACTED = {"services.interval.commits": 2, "hoodie.compact.inline.max.delta.commits": 2}
 ON_READ = {"target.table.type": "merge_on_read", **COMPACTED}
 BUCKETS = {**ON_READ, "index.type": "bucket", "hoodie.bucket.index.num.buckets": 2}
+ORDERED = {"ordering.field.name": "at", "delete.key.format": "none"}
 KILLS = ("WriteSlices.after", "Write:PREPARED.after")
 
 
@@ -30,20 +31,24 @@ KILLS = ("WriteSlices.after", "Write:PREPARED.after")
         pytest.param(BUCKETS, (*KILLS, "Compaction.scheduled"), marks=pytest.mark.thorough),
         # Small files are rewritten there, and nothing is left to compact.
         pytest.param({**BY_RECORD_INDEX, **COMPACTED}, KILLS, marks=pytest.mark.thorough),
+        pytest.param({**BUCKETS, **ORDERED}, KILLS, marks=pytest.mark.thorough),
     ],
-    ids=["copy on write, bloom", "merge on read, buckets", "merge on read, record index"],
+    ids=[
+        "copy on write, bloom",
+        "merge on read, buckets",
+        "merge on read, record index",
+        "merge on read, buckets, ordered by a column",
+    ],
 )
 def test_every_change_takes_effect_once_whoever_is_killed(
     fleet: MakeFleet, topic, kafka, more: Mapping[str, object], kills: tuple[str, ...]
 ) -> None:
-    log = random_log(7, 2, 2400, 150, ordered=False)
+    ordered = more.keys() >= ORDERED.keys()
+    log = random_log(7, 2, 2400, 150, ordered)
     name = topic(partitions=2)
     for partition in (0, 1):
         send(kafka.address, name, log.changes(partition), partition)
-    it = fleet(
-        name=name,
-        **{**UPSERTING, "flush.size": 500, "slice.records": 300, **more},
-    )
+    it = fleet(name=name, **{**UPSERTING, "flush.size": 500, "slice.records": 300, **more})
     for number, point in enumerate(kills, 1):
         it.start(f"w{number}", f"{point}=kill")
         it.wait_fired(point)
@@ -54,7 +59,7 @@ def test_every_change_takes_effect_once_whoever_is_killed(
     if "Compaction.scheduled" in kills:
         eventually("a compaction is complete", lambda: compactions(it), 120, it.logs)
     whole = slices_of(name, *((partition, 0, end) for partition, end in ends.items()))
-    assert rows(it.table) == plain(expected(log, whole, ordered=False))
+    assert rows(it.table) == plain(expected(log, whole, ordered))
     report = it.audit()
     assert report.held, report.to_json()
     assert report.changed

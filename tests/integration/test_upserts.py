@@ -65,8 +65,18 @@ def row(key: int, at: int, kind: str = "a", **more: object) -> Change:
         (True, NO_METADATA),
         (False, {**ON_READ, **RECORD_INDEX}),
         pytest.param(True, {**ON_READ, **BUCKETS, **NO_METADATA}, marks=pytest.mark.thorough),
+        pytest.param(True, {**ON_READ, **NO_METADATA}, marks=pytest.mark.thorough),
+        pytest.param(True, RECORD_INDEX, marks=pytest.mark.thorough),
+        pytest.param(False, {**BUCKETS, **NO_METADATA}, marks=pytest.mark.thorough),
     ],
-    ids=["copy on write, bloom", "merge on read, record index", "merge on read, buckets"],
+    ids=[
+        "copy on write, bloom",
+        "merge on read, record index",
+        "merge on read, buckets",
+        "merge on read, bloom",
+        "copy on write, record index",
+        "copy on write, buckets",
+    ],
 )
 def test_random_changes_give_what_the_log_says_through_rollbacks_and_a_change_of_coordinator(
     upserts: MakeUpserts, kafka, ordered: bool, more: dict[str, str]
