@@ -209,7 +209,7 @@ def test_a_table_follows_a_json_schema_and_what_its_columns_do_not_say_is_told(
         it.land(2, name, 2, 4)
         rows = [tuple(row) for row in it.read().orderBy("_kafka_offset").select(*kinds).collect()]
         assert rows == [(0, "a", None, None), (1, None, None, None), (2, None, ["x"], "1"), (3, None, None, "b")]
-        subject.register_json({"type": "string"})
+        subject.register_json({"$schema": "http://json-schema.org/draft-07/schema#", "type": "string"})
         assert "it says string, and only the properties of an object can be columns" in it.columns().misfit
 
 
