@@ -67,7 +67,7 @@ def _note_buckets(hudi: Hudi, settings: Settings, locks: Locks) -> None:
 def _buckets(settings: Settings) -> str:
     if settings.operation != "upsert" or settings.index_type != "bucket":
         return ""
-    return str(int(settings.hudi["hoodie.bucket.index.num.buckets"]))
+    return settings.hudi.get("hoodie.bucket.index.num.buckets", "")
 
 
 def _properties(hudi: Hudi) -> Mapping[str, str]:
