@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from confluent_kafka import Producer
 from kazoo.client import KazooClient
 from pyspark.sql import DataFrame, SparkSession
 
@@ -189,6 +190,48 @@ def test_a_sink_begins_exactly_where_hudi_streamer_ended_and_lands_all_that_foll
     code, out = sink("adopt", "--config", config, "--yes")
     assert code == 2
     assert "has committed to this table already" in out
+
+
+@pytest.mark.parametrize(
+    ("more", "options", "delete"),
+    [
+        ({"delete.key.format": "string"}, {}, None),
+        pytest.param(
+            {"ordering.field.name": "id", "target.table.type": "merge_on_read"},
+            {"hoodie__table__ordering__fields": "id", "hoodie__datasource__write__table__type": "MERGE_ON_READ"},
+            b'{"id": 3, "kind": "buy", "amount": 0.0, "_hoodie_is_deleted": true}',
+            marks=pytest.mark.thorough,
+        ),
+    ],
+    ids=["copy on write, by the log", "merge on read, ordered by a column"],
+)
+def test_rows_that_hudi_streamer_upserted_are_changed_from_where_it_ended(
+    spark: SparkSession,
+    fleet: MakeFleet,
+    sink: Sink,
+    more: Mapping[str, object],
+    options: Mapping[str, object],
+    delete: bytes | None,
+) -> None:
+    upsert = {"write.operation": "upsert", "record.key.fields": "id", "provenance.columns": False}
+    it = fleet(records=RECORDS, **upsert, **more)
+    text = f"{it.topic}," + ",".join(f"{partition}:{end}" for partition, end in REACHED.items())
+    written = hudis(spark, "table.checkpoint.StreamerCheckpointV2")(text).getCheckpointCommitMetadata(None, None)
+    write_as_another(read_so_far(spark, it), it.table, dict(written), "upsert", **options)
+    code, out = sink("adopt", "--config", config_of(it), "--yes")
+    assert code == 0, out
+    changes = {0: b'{"id": 0, "kind": "changed", "amount": 0.0}', 3: delete}
+    producer = Producer({"bootstrap.servers": it.kafka})
+    for key, value in changes.items():
+        producer.produce(it.topic, value, str(key), partition=0)
+    assert producer.flush(60) == 0
+    it.start("w1")
+    it.wait_landed({**dict.fromkeys(ENDS, RECORDS // PARTITIONS), 0: RECORDS // PARTITIONS + len(changes)})
+    found = {row.id: row.kind for row in rows(spark, it).select("id", "kind").collect()}
+    assert found.pop(0) == "changed"
+    assert sorted(found) == [id for id in range(1, RECORDS) if id != 3]
+    assert rows(spark, it).count() == RECORDS - 1
+    assert it.audit().held
 
 
 @pytest.mark.thorough
