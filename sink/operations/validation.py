@@ -39,7 +39,7 @@ from sink.table.creation import columns_misfit, indexes_misfit, misfits
 from sink.table.files import Content, look
 from sink.table.usable import unusable
 from sink.write.changes import Changes
-from sink.write.shape import change_shape, newest_columns, registry_access, table_schema, value_format
+from sink.write.shape import change_shape, registry_access, table_schema, value_format
 from sink.write.storage import access_of, open_storage
 
 REGISTRY_SECONDS = 5.0
@@ -81,17 +81,15 @@ def validate(settings: Settings) -> list[Finding]:
 
 def _schema(settings: Settings) -> tuple[TableSchema | None, list[Finding]]:
     """The columns, and whether a table and an engine can do with them what the settings ask for."""
+    remarks: list[str] = []
     place = f"schema.file ({settings.schema_file})" if settings.schema_file else "schema.ddl"
     try:
-        schema = table_schema(settings, place)
+        schema = table_schema(settings, place, remarks.append)
         wrong = list(unusable(settings, schema))
         if settings.operation != "upsert":
             value_format(settings).decoder(schema)
         elif not wrong:
             Changes(change_shape(settings, schema))
-        remarks: list[str] = []
-        if settings.schema_subject is not None:
-            newest_columns(settings, settings.schema_subject, remarks)
     except SinkError as error:
         return None, [Finding("schema", str(error), wrong=True)]
     columns = schema.spark.names

@@ -1,8 +1,9 @@
 """Makes the table, or holds the one that is there against the settings.
 
-Guarantee: a table that fits is left untouched; one that does not is refused with both sides named, an older
-table version included, which Hudi would upgrade without a word. Workers that start together make one table,
-under the table lock. Raises TableError; what py4j raises passes through.
+Guarantee: a table that fits is left untouched, but for the number of its buckets, which a sink that upserts notes; one
+that does not is refused with both sides named, an older table version included, which Hudi would upgrade without a
+word. Workers that start together make one table, under the table lock. Raises TableError; what py4j raises passes
+through.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ Reads the file of value.schema.file, and asks the registry for the columns of sc
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
@@ -30,16 +31,24 @@ LOG = logging.getLogger(__name__)
 _KEYS: dict[str, T.StringType | T.BinaryType] = {"string": T.StringType(), "bytes": T.BinaryType()}
 
 
-def table_schema(settings: Settings, place: str = "schema") -> TableSchema:
+@lru_cache(1000)
+def _log(sentence: str) -> None:
+    """Once, however often the registry is asked."""
+    LOG.warning("%s", sentence)
+
+
+def table_schema(
+    settings: Settings, place: str = "schema", tell: Callable[[str], object] = _log
+) -> TableSchema:
     """`place` is what an error names as the text's origin. Those of schema.subject are as the registry has them now:
-    raises what it raises."""
+    raises what it raises. `tell` gets what of them is in no column, or in one of text."""
     if settings.schema_subject is None:
         schema = parse_ddl(settings.schema_text, settings.provenance, place)
     else:
         remarks: list[str] = []
         schema = TableSchema(newest_columns(settings, settings.schema_subject, remarks), settings.provenance)
         for remark in remarks:
-            _tell(f"schema.subject {settings.schema_subject}: {remark}")
+            tell(f"schema.subject {settings.schema_subject}: {remark}")
     time = partition_time(settings)
     generated = () if time is None else (time.name,)
     return replace(
@@ -51,16 +60,8 @@ def table_schema(settings: Settings, place: str = "schema") -> TableSchema:
     )
 
 
-@lru_cache(1000)
-def _tell(sentence: str) -> None:
-    """Once, however often the registry is asked."""
-    LOG.warning("%s", sentence)
-
-
 def newest_columns(settings: Settings, subject: str, remarks: list[str]) -> T.StructType:
-    """Nullable throughout: a column that is NOT NULL would halt the sink once records have its field no more. The
-    remarks tell what is left out.
-    """
+    """Nullable throughout: a column that is NOT NULL would halt the sink once records have its field no more."""
     access = registry_access(settings)
     assert access is not None
     newest = Registered(registry(access).latest(subject))

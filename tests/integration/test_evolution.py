@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from coordination.errors import TableError
+from sink.operations.validation import _schema as described
 from tests.integration.conftest import MakeFleet
 from tests.integration.landing_kit import Landing
 from tests.integration.sinktable import make_settings, produce
@@ -206,6 +207,7 @@ def test_a_table_follows_a_json_schema_and_what_its_columns_do_not_say_is_told(
         assert parse_columns(it.columns().columns) == kinds
         told = "any is STRING, the JSON of its values: it is of several types: integer, string"
         assert f"schema.subject {subject.name}: {told}" in caplog.text
+        assert any(told in finding.sentence for finding in described(it.settings)[1])
         it.land(2, name, 2, 4)
         rows = [tuple(row) for row in it.read().orderBy("_kafka_offset").select(*kinds).collect()]
         assert rows == [(0, "a", None, None), (1, None, None, None), (2, None, ["x"], "1"), (3, None, None, "b")]

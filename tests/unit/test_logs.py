@@ -186,7 +186,7 @@ def test_a_key_that_sounds_secret_is_hidden(key: str):
         "record.key.fields", "hoodie.datasource.write.recordkey.field",
         "hoodie.write.lock.zookeeper.lock_key",
         "kafka.key.deserializer", "hoodie.table.keygenerator.class", "topic", "epoch",
-        "ssl.truststore.location",
+        "ssl.truststore.location", "key.format", "delete.key.format",
         "zookeeper.connect", "monkey", "hoodie.datasource.write.keygenerator.class", "author",
     ],
 )  # fmt: skip
