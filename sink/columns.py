@@ -44,7 +44,8 @@ class Columns:
             change = schema.change.names if schema.change else ()
             own = {*schema.added.names, *schema.generated, *change}
             table = T.StructType([field for field in self._table.columns.fields if field.name not in own])
-            columns = evolved(table, schema.values, self._compatibility, merges_on_read(self._settings))
+            on_read = merges_on_read(self._settings)
+            columns = evolved(table, schema.values, self._compatibility, on_read, schema.left_out)
             if columns != table:
                 # Record keys and partition paths are texts: a key that became a DOUBLE would be another.
                 require_usable(self._settings, replace(schema, values=columns))

@@ -35,6 +35,7 @@ from sink.schema.ddl import to_ddl
 from sink.schema.inference import infer_json, nameable
 from sink.schema.protobuf import columns_of_message
 from sink.schema.registered import Registered, columns_of_avro, columns_of_registered, nullable
+from sink.schema.remarks import Remark
 from sink.write.shape import registry_access, value_format
 
 GROUP = "sink-infer"
@@ -93,7 +94,7 @@ class Inference:
 class _Draft:
     columns: T.StructType
     origin: str
-    remarks: Sequence[str] = ()
+    remarks: Sequence[Remark] = ()
     null: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     bad: Mapping[int, str] = field(default_factory=dict)
@@ -120,7 +121,7 @@ def infer(settings: Settings, request: Request) -> Inference:
     if not columns.fields:
         raise ConfigError(f"{draft.origin}: not one column can be made of it{_because(remarks)}")
     bad = _refused(settings, columns, sample, draft.bad)
-    return Inference(columns, draft.origin, sample, tuple(remarks), draft.null, draft.missing, bad)
+    return Inference(columns, draft.origin, sample, tuple(map(str, remarks)), draft.null, draft.missing, bad)
 
 
 def _topics(settings: Settings, request: Request) -> tuple[str, ...]:
@@ -131,7 +132,7 @@ def _topics(settings: Settings, request: Request) -> tuple[str, ...]:
     return request.topics or tuple(settings.topics)
 
 
-def _because(remarks: Sequence[str]) -> str:
+def _because(remarks: Sequence[Remark]) -> str:
     return f" ({remarks[0]})" if remarks else ""
 
 
@@ -194,7 +195,7 @@ def _of_avro(settings: Settings, topics: Sequence[str], sample: Sample) -> _Draf
     if settings.value_format == "avro":
         file = settings.value_schema_file
         assert file is not None
-        remarks: list[str] = []
+        remarks: list[Remark] = []
         return _Draft(columns_of_avro(file.read_text("utf-8"), (), remarks), f"value.schema.file ({file})", remarks)
     return _of_registry(settings, topics, sample)
 
@@ -222,7 +223,7 @@ def _of_registry(settings: Settings, topics: Sequence[str], sample: Sample) -> _
     asked = registry(access)
     kind = settings.value_format.removesuffix(WIRE).upper()
     named = _named(sample.values, places=kind == "PROTOBUF")
-    remarks: list[str] = []
+    remarks: list[Remark] = []
     if not named:
         newest = _latest(asked, topics, sample, places=kind == "PROTOBUF")
         if kind == "PROTOBUF":

@@ -18,6 +18,7 @@ from coordination.errors import ConfigError
 from sink.schema.avro import AVRO_NAME, avro_schema, struct_of_avro
 from sink.schema.ddl import parse_struct
 from sink.schema.held import held, held_struct
+from sink.schema.remarks import LeftOut
 
 RESERVED_PREFIXES = ("_hoodie_", "_kafka_", "_debezium_", "_sink_")
 META_COLUMNS = (
@@ -63,7 +64,8 @@ class TableSchema:
     """`values` are the columns as declared: what a record's value must hold. The table adds to them what else there is
     of a record: its provenance, its key as a text or as bytes, its headers; and `generated` columns of text. `change`
     are columns that say of a row what change it is, in a table whose rows are changed: there every column of the value
-    may be null, for of a deleted row only the key is known."""
+    may be null, for of a deleted row only the key is known. `left_out` is what no column holds of the schema that they
+    were made of."""
 
     values: T.StructType
     provenance: bool = True
@@ -71,6 +73,7 @@ class TableSchema:
     headers: bool = False
     generated: tuple[str, ...] = ()
     change: T.StructType | None = None
+    left_out: tuple[LeftOut, ...] = ()
 
     @cached_property
     def spark(self) -> T.StructType:

@@ -119,7 +119,10 @@ def _from_avro(avro: Any, path: str, named: dict[str, Any]) -> tuple[T.DataType,
     if isinstance(avro, list):
         others = [branch for branch in avro if branch != "null"]
         if len(others) != 1 or len(avro) > 2:
-            raise ConfigError(f"schema: {path or 'the record'}: of unions only [null, type] can be a column")
+            types = ", ".join(map(_named, avro))
+            raise ConfigError(
+                f"schema: {path or 'the record'}: of unions only [null, type] can be a column, not [{types}]"
+            )
         return _from_avro(others[0], path, named)[0], len(avro) == 2
     if isinstance(avro, str) and named.get(avro) is _WITHIN:
         raise ConfigError(f"schema: {path}: {avro} contains itself, which no column can")
@@ -136,6 +139,10 @@ def _from_avro(avro: Any, path: str, named: dict[str, Any]) -> tuple[T.DataType,
         named |= dict.fromkeys(names, node)
         return kind, False
     return _from_node(node, path, named), False
+
+
+def _named(avro: Any) -> str:
+    return str(avro.get("name") or avro.get("type")) if isinstance(avro, dict) else str(avro)
 
 
 def _from_node(node: dict[str, Any], path: str, named: dict[str, Any]) -> T.DataType:

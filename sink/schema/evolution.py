@@ -10,6 +10,7 @@ files then. Raises Misfit.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -18,6 +19,7 @@ from pyspark.sql import types as T
 from coordination.errors import ConfigError
 from sink.schema.ddl import to_ddl
 from sink.schema.held import held
+from sink.schema.remarks import LeftOut
 
 _SHOWN = 60
 _FIXED = "in a merge-on-read table, where no type can change, not even by Spark SQL: keep it, or fill a new table"
@@ -45,29 +47,39 @@ class Misfit(ConfigError):
 class _Rules:
     compatibility: Compatibility
     on_read: bool
+    left_out: Mapping[str, str]
+    """Why there is no column, by the path in lower case."""
     reasons: list[str]
 
 
 def evolved(
-    table: T.StructType, wanted: T.StructType, compatibility: Compatibility, on_read: bool = False
+    table: T.StructType,
+    wanted: T.StructType,
+    compatibility: Compatibility,
+    on_read: bool = False,
+    left_out: Sequence[LeftOut] = (),
 ) -> T.StructType:
-    """The table's columns with what is new in `wanted` behind them. `on_read`: of a merge-on-read table.
+    """The table's columns with what is new in `wanted` behind them. `on_read`: of a merge-on-read table. `left_out`:
+    what records have, too, and no column can hold; where the table has a column for it, it was another type before.
 
     Types are as declared in `wanted` where the table holds them so: a TINYINT of it is an INT there.
     """
     reasons: list[str] = []
-    found = _struct(table, wanted, _Rules(compatibility, on_read, reasons), "")
+    # Whose elements no column can hold has none itself.
+    why = {each.path.rstrip("[]{}").lower(): each.reason for each in left_out}
+    found = _struct(table, wanted, _Rules(compatibility, on_read, why, reasons), "")
     if reasons:
         raise Misfit(
             f"the records' columns cannot become the table's with schema.compatibility={compatibility.value}:"
-            f" {'; '.join(reasons)}\n{_side_by_side(table, wanted)}"
+            f" {'; '.join(reasons)}\n{_side_by_side(table, wanted, why)}"
         )
     return found
 
 
-def _side_by_side(table: T.StructType, wanted: T.StructType) -> str:
+def _side_by_side(table: T.StructType, wanted: T.StructType, left_out: Mapping[str, str]) -> str:
     """A line for each column; of many columns only for those that differ."""
     has, wants = _texts(table), _texts(wanted)
+    wants |= {name: f"({left_out[name.lower()]})" for name in has if name not in wants and name.lower() in left_out}
     rows = [(name, has.get(name, "-"), wants.get(name, "-")) for name in {**has, **wants}]
     if len(rows) > _SHOWN:
         rows = [row for row in rows if row[1] != row[2]]
@@ -92,8 +104,8 @@ def _struct(table: T.StructType, wanted: T.StructType, rules: _Rules, path: str)
         if other is not None:
             fields.append(_field(field, other, rules, f"{path}{field.name}"))
             continue
-        if not field.nullable and rules.compatibility is not Compatibility.NONE:
-            rules.reasons.append(f"{path}{field.name} is NOT NULL in the table, and the records do not have it")
+        if rules.compatibility is not Compatibility.NONE:
+            rules.reasons.extend(_without(field, rules, f"{path}{field.name}"))
         fields.append(field)
     for field in wanted.fields if rules.compatibility is not Compatibility.FORWARD else ():
         if (name := known.get(field.name.lower())) is not None:
@@ -105,6 +117,15 @@ def _struct(table: T.StructType, wanted: T.StructType, rules: _Rules, path: str)
             rules.reasons.append(f"{path}{field.name} is new and NOT NULL, and the table's rows have nothing for it")
         fields.append(T.StructField(field.name, field.dataType, True))
     return T.StructType(fields)
+
+
+def _without(table: T.StructField, rules: _Rules, path: str) -> Iterator[str]:
+    """Why the records' columns cannot do without this one."""
+    if path.lower() in rules.left_out:
+        has = table.dataType.simpleString().upper()
+        yield f"{path} is {has} in the table, and no column in the records: {rules.left_out[path.lower()]}"
+    elif not table.nullable:
+        yield f"{path} is NOT NULL in the table, and the records do not have it"
 
 
 def _field(table: T.StructField, wanted: T.StructField, rules: _Rules, path: str) -> T.StructField:

@@ -30,6 +30,7 @@ from sink.decode.records import BadValue
 from sink.schema import RESERVED_PREFIXES
 from sink.schema.avro import AVRO_NAME
 from sink.schema.places import DECIMAL_DIGITS, DEEPEST, Form, Kind, Place
+from sink.schema.remarks import Remark
 
 _NAMED = 10
 """Names that a remark lists."""
@@ -40,7 +41,7 @@ class Inferred:
     """Paths are dotted, with [] for the elements of an array and {} for the values of a map."""
 
     columns: T.StructType
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[Remark, ...] = ()
     null: tuple[str, ...] = ()
     """Paths at which nothing but null was found: they are STRING for want of better."""
     missing: tuple[str, ...] = ()
@@ -85,7 +86,7 @@ def _refused(columns: T.StructType, values: dict[int, bytes | None]) -> dict[int
     return wrong
 
 
-def nameable(struct: T.StructType, remarks: list[str], path: str = "") -> T.StructType:
+def nameable(struct: T.StructType, remarks: list[Remark], path: str = "") -> T.StructType:
     """The columns without those whose names no table can have, which the remarks tell."""
     kept = _usable_names(struct.names, Counter(), remarks, path)
     fields = []
@@ -100,7 +101,7 @@ def nameable(struct: T.StructType, remarks: list[str], path: str = "") -> T.Stru
     return T.StructType(fields)
 
 
-def _inside(kind: T.DataType, remarks: list[str], path: str) -> T.DataType | None:
+def _inside(kind: T.DataType, remarks: list[Remark], path: str) -> T.DataType | None:
     """None for a struct without a field that can be one, and what holds it."""
     if isinstance(kind, T.ArrayType):
         element = _inside(kind.elementType, remarks, f"{path}[]")
@@ -114,7 +115,7 @@ def _inside(kind: T.DataType, remarks: list[str], path: str) -> T.DataType | Non
     return kind
 
 
-def _usable_names(names: Iterable[str], weights: Counter[str], remarks: list[str], path: str) -> list[str]:
+def _usable_names(names: Iterable[str], weights: Counter[str], remarks: list[Remark], path: str) -> list[str]:
     """Names that columns at `path` (empty, or with a dot at its end) can have, of those alike the weightiest."""
     unusable: list[str] = []
     reserved: list[str] = []
@@ -151,7 +152,7 @@ class _Work:
 
     def __init__(self, where: Callable[[int], str]) -> None:
         self._where = where
-        self.remarks: list[str] = []
+        self.remarks: list[Remark] = []
         self.null: list[str] = []
         self.missing: list[str] = []
 

@@ -21,6 +21,7 @@ from referencing.jsonschema import DRAFT7, Schema, specification_with
 
 from coordination.errors import ConfigError
 from sink.decode.registry import RegisteredSchema
+from sink.schema.remarks import Remark
 
 _SCALARS: Mapping[str, T.DataType] = {
     "boolean": T.BooleanType(),
@@ -39,7 +40,7 @@ _BRANCHES = ("oneOf", "anyOf", "allOf")
 _NULLS = ({"type": "null"}, {"enum": [None]}, {"const": None})
 
 
-def columns_of_json_schema(schema: RegisteredSchema, remarks: list[str]) -> T.StructType:
+def columns_of_json_schema(schema: RegisteredSchema, remarks: list[Remark]) -> T.StructType:
     """Its properties, but for what the remarks tell."""
     try:
         found = _columns(schema, remarks)
@@ -53,7 +54,7 @@ def columns_of_json_schema(schema: RegisteredSchema, remarks: list[str]) -> T.St
     return found
 
 
-def _columns(schema: RegisteredSchema, remarks: list[str]) -> T.DataType:
+def _columns(schema: RegisteredSchema, remarks: list[Remark]) -> T.DataType:
     root = _parsed(schema)
     registry: Registry[Schema] = Registry().with_resources(_named(schema, root))
     specification = specification_with(_dialect(root.contents), default=DRAFT7)
@@ -85,7 +86,7 @@ class _Walk:
     """Through a schema, from one within it to the next."""
 
     def __init__(
-        self, resolver: Any, specification: Specification[Schema], above: tuple[int, ...], remarks: list[str]
+        self, resolver: Any, specification: Specification[Schema], above: tuple[int, ...], remarks: list[Remark]
     ) -> None:
         self._resolver = resolver
         self._specification = specification

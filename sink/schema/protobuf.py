@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 
 from sink.decode.protobuf_columns import descriptor_of, map_entry
 from sink.decode.protobuf_types import WRAPPERS
+from sink.schema.remarks import LeftOut, Remark
 
 _Type = FieldDescriptor
 _SCALARS: dict[int, T.DataType] = {
@@ -37,19 +38,19 @@ _DECIMALS = ("google.type.Decimal", "confluent.type.Decimal")
 
 def columns_of_message(
     descriptors: bytes, message: str | Sequence[int]
-) -> tuple[str, T.StructType, tuple[str, ...]]:
+) -> tuple[str, T.StructType, tuple[Remark, ...]]:
     """The message's full name, its columns (none, if it has no field that can be one), and what is to be said of them.
 
     `descriptors` and `message` as `ProtobufReader` takes them.
     """
-    remarks: list[str] = []
+    remarks: list[Remark] = []
     found = descriptor_of(descriptors, message)
     struct = _struct(found, "", (), remarks)
     return found.full_name, struct or T.StructType([]), tuple(remarks)
 
 
 def _struct(
-    message: Descriptor, path: str, above: tuple[str, ...], remarks: list[str]
+    message: Descriptor, path: str, above: tuple[str, ...], remarks: list[Remark]
 ) -> T.StructType | None:
     """None for a message without a field that can be a column. `above` are the messages that it is in."""
     fields = []
@@ -61,7 +62,7 @@ def _struct(
     return T.StructType(fields) if fields else None
 
 
-def _type(field: FieldDescriptor, path: str, above: tuple[str, ...], remarks: list[str]) -> T.DataType | None:
+def _type(field: FieldDescriptor, path: str, above: tuple[str, ...], remarks: list[Remark]) -> T.DataType | None:
     entry = map_entry(field)
     if entry is not None:
         value = _one(entry.fields_by_name["value"], f"{path}{{}}", above, remarks)
@@ -72,7 +73,7 @@ def _type(field: FieldDescriptor, path: str, above: tuple[str, ...], remarks: li
     return _one(field, path, above, remarks)
 
 
-def _one(field: FieldDescriptor, path: str, above: tuple[str, ...], remarks: list[str]) -> T.DataType | None:
+def _one(field: FieldDescriptor, path: str, above: tuple[str, ...], remarks: list[Remark]) -> T.DataType | None:
     message = field.message_type
     if message is None:
         return _SCALARS[field.type]
@@ -82,11 +83,11 @@ def _one(field: FieldDescriptor, path: str, above: tuple[str, ...], remarks: lis
     if name in WRAPPERS:
         return _SCALARS[message.fields_by_name["value"].type]
     if name in above:
-        remarks.append(f"left out: {path} is a {name} within a {name}, which no column can hold")
+        remarks.append(LeftOut(path, f"it is a {name} within a {name}, which no column can hold"))
         return None
     if name in _DECIMALS:
         remarks.append(f"{path} is a STRUCT: make it a DECIMAL(precision, scale) that holds each {name} exactly")
     struct = _struct(message, f"{path}.", above, remarks)
     if struct is None:
-        remarks.append(f"left out: {path} is a {name}, which has no field that a column can hold")
+        remarks.append(LeftOut(path, f"it is a {name}, which has no field that a column can hold"))
     return struct

@@ -22,6 +22,7 @@ from sink.decode.records import SchemaMismatch
 from sink.decode.registry import RegisteredSchema
 from sink.schema.avro import struct_of_avro
 from sink.schema.protobuf import columns_of_message
+from sink.schema.remarks import LeftOut, Remark
 
 _PRIMITIVE = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 
@@ -34,7 +35,7 @@ class Registered:
     place: tuple[int, ...] = (0,)
 
 
-def columns_of_registered(named: Registered, kind: str, remarks: list[str]) -> tuple[str, T.StructType]:
+def columns_of_registered(named: Registered, kind: str, remarks: list[Remark]) -> tuple[str, T.StructType]:
     schema = named.schema
     where = f"schema id {schema.id}"
     if schema.kind != kind:
@@ -66,7 +67,7 @@ def _nullable(kind: T.DataType) -> T.DataType:
     return T.MapType(kind.keyType, _nullable(kind.valueType)) if isinstance(kind, T.MapType) else kind
 
 
-def columns_of_avro(text: str, references: Sequence[str], remarks: list[str]) -> T.StructType:
+def columns_of_avro(text: str, references: Sequence[str], remarks: list[Remark]) -> T.StructType:
     """Fields that can be columns; the remarks tell what is left out. Raises ConfigError for what is no record."""
     try:
         AvroReader(text, T.StructType([]), references)
@@ -85,7 +86,7 @@ def _struct_of(fields: list[dict[str, Any]]) -> T.StructType:
     return struct_of_avro(json.dumps({"type": "record", "name": "record", "fields": fields}))
 
 
-def _fitting(record: Mapping[str, Any], path: str, remarks: list[str]) -> list[dict[str, Any]]:
+def _fitting(record: Mapping[str, Any], path: str, remarks: list[Remark]) -> list[dict[str, Any]]:
     """The fields of a record that can be columns, without what cannot be one in them."""
     kept = []
     for each in record["fields"]:
@@ -94,13 +95,13 @@ def _fitting(record: Mapping[str, Any], path: str, remarks: list[str]) -> list[d
             found = {"name": name, "type": _without_misfits(each["type"], inner, remarks)}
             _struct_of([found])
         except ConfigError as error:
-            remarks.append(f"left out: {inner}: {str(error).removeprefix('schema: ').removeprefix(f'{name}: ')}")
+            remarks.append(LeftOut(inner, str(error).removeprefix("schema: ").removeprefix(f"{name}: ")))
         else:
             kept.append(found)
     return kept
 
 
-def _without_misfits(kind: Any, path: str, remarks: list[str]) -> Any:
+def _without_misfits(kind: Any, path: str, remarks: list[Remark]) -> Any:
     if isinstance(kind, list):
         return [_without_misfits(branch, path, remarks) for branch in kind] if len(kind) <= 2 else kind
     if isinstance(kind, str) and kind not in _PRIMITIVE:

@@ -6,7 +6,7 @@ Reads the file of value.schema.file, and asks the registry for the columns of sc
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -21,6 +21,7 @@ from sink.decode.registry import RegistryAccess, registry
 from sink.schema import TableSchema, parse_ddl
 from sink.schema.inference import nameable
 from sink.schema.registered import Registered, columns_of_registered, nullable
+from sink.schema.remarks import LeftOut, Remark
 from sink.table.changes import change_columns, ordering_fields
 from sink.table.options import partition_columns, partition_paths, partition_time
 from sink.write.changes import ChangeShape
@@ -45,8 +46,9 @@ def table_schema(
     if settings.schema_subject is None:
         schema = parse_ddl(settings.schema_text, settings.provenance, place)
     else:
-        remarks: list[str] = []
-        schema = TableSchema(newest_columns(settings, settings.schema_subject, remarks), settings.provenance)
+        remarks: list[Remark] = []
+        columns = newest_columns(settings, settings.schema_subject, remarks)
+        schema = TableSchema(columns, settings.provenance, left_out=tuple(_left_out(settings, remarks)))
         for remark in remarks:
             tell(f"schema.subject {settings.schema_subject}: {remark}")
     time = partition_time(settings)
@@ -60,7 +62,7 @@ def table_schema(
     )
 
 
-def newest_columns(settings: Settings, subject: str, remarks: list[str]) -> T.StructType:
+def newest_columns(settings: Settings, subject: str, remarks: list[Remark]) -> T.StructType:
     """Nullable throughout: a column that is NOT NULL would halt the sink once records have its field no more."""
     access = registry_access(settings)
     assert access is not None
@@ -73,6 +75,14 @@ def newest_columns(settings: Settings, subject: str, remarks: list[str]) -> T.St
     if not columns.fields:
         raise ConfigError(f"schema.subject {subject}: {origin} has no field that can be a column")
     return nullable(columns)
+
+
+def _left_out(settings: Settings, remarks: Sequence[Remark]) -> Iterator[LeftOut]:
+    """Of Debezium's events the columns are those of the row after the change."""
+    row = "after." if settings.value_envelope == "debezium" else ""
+    for each in remarks:
+        if isinstance(each, LeftOut) and each.path.startswith(row):
+            yield replace(each, path=each.path.removeprefix(row))
 
 
 def row_shape(settings: Settings, schema: TableSchema) -> RowShape:

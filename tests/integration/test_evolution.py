@@ -136,6 +136,7 @@ class Subject:
 FIRST = {"id": "int", "kind": "string"}
 SECOND = {"id": "long", "kind": "string", "amount": ["null", "double"]}
 WITHOUT = {"id": "long", "amount": "double"}
+SEVERAL = {"id": "long", "kind": "string", "amount": ["null", "double", "string"]}
 OTHER = {"id": "string", "kind": "string", "more": "int"}
 
 
@@ -180,6 +181,14 @@ def test_a_table_follows_its_subject_as_far_as_the_compatibility_lets_it(
             ["!", "more", "-", "INT"],
         ]
         assert parse_columns(opened("none").columns().columns) == {**kept, "more": "int"}
+        subject.produce(SEVERAL, {"id": 5, "kind": "e", "amount": "much"})
+        cannot = "of unions only [null, type] can be a column, not [null, double, string]"
+        for each in ("backward", "forward", "full"):
+            said = opened(each).columns()
+            reason = f"amount is DOUBLE in the table, and no column in the records: {cannot}"
+            assert said.columns == "" and reason in said.misfit.splitlines()[0]
+            assert f"! amount  DOUBLE        ({cannot})" in said.misfit
+        assert parse_columns(opened("none").columns().columns) == kept
 
 
 def test_a_table_follows_a_json_schema_and_what_its_columns_do_not_say_is_told(

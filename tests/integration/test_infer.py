@@ -238,7 +238,7 @@ def test_protobuf_columns_are_those_of_the_message_that_the_records_name(
     code, out, err = infer(config)
     assert (code, out) == (0, "id BIGINT,\nheads ARRAY<STRUCT<host: STRING>>,\nplaced_at TIMESTAMP\n")
     assert f"3 columns, from shop.Order of schema id {number}." in err
-    assert "- left out: next is a shop.Order within a shop.Order, which no column can hold" in err
+    assert "- left out: next: it is a shop.Order within a shop.Order, which no column can hold" in err
     assert "do not fit" not in err
 
 

@@ -118,6 +118,9 @@ def test_a_table_follows_debeziums_avro_and_keys_in_avro_delete_their_rows(
     assert found(ordered) == {(1, "a"): 10, (1, "b"): amount, (2, "a"): 6, (3, "b"): 5}
     assert found(ordered, "paid") == {(1, "a"): None, (1, "b"): True, (2, "a"): None, (3, "b"): None}
 
+    shop.describe(KEY, {**columns, "amount": ["null", "long", "string"]})
+    shop.send("c", key(row(8)), None, row(8, paid=None))
+    assert "in the table, and no column in the records: of unions only" in one.columns().misfit
     shop.describe(KEY, {**columns, "id": "double"})
     shop.send("c", key(row(9)), None, row(9, paid=None))
     assert misfit in one.columns().misfit

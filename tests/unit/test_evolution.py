@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 from sink.schema.ddl import parse_struct, to_ddl
 from sink.schema.evolution import Compatibility, Misfit, evolved, widens
 from sink.schema.held import held_struct
+from sink.schema.remarks import LeftOut
 
 BACKWARD, FORWARD, FULL, NONE = (
     Compatibility.BACKWARD,
@@ -121,6 +122,42 @@ def test_no_type_of_a_merge_on_read_table_changes(table: str, records: str) -> N
 def test_the_field_whose_type_would_change_is_named() -> None:
     with pytest.raises(Misfit, match=r"=BACKWARD: a\.b is STRUCT<X:INT> in the table, STRUCT<X:INT,Y:INT> in the rec"):
         become("a STRUCT<b: STRUCT<x: INT>>", "a STRUCT<b: STRUCT<x: INT, y: INT>>", on_read=True)
+
+
+@pytest.mark.parametrize("compatibility", [BACKWARD, FORWARD, FULL])
+@pytest.mark.parametrize(
+    ("table", "path", "said"),
+    [
+        ("a INT, b STRING", "b", "b is STRING in the table, and no column in the records: why"),
+        ("a INT, b ARRAY<INT>", "b[]", "b is ARRAY<INT> in the table, and no column in the records: why"),
+        ("a INT, b STRUCT<x: INT, y: INT>", "b.y", r"b\.y is INT in the table, and no column in the records: why"),
+        ("a INT, b ARRAY<STRUCT<x: INT, y: INT>>", "b[].y", r"b\[\]\.y is INT in the table"),
+        ("a INT, b MAP<STRING, STRUCT<x: INT, y: INT>>", "b{}.y", r"b\{\}\.y is INT in the table"),
+        # Spark does not tell such names apart.
+        ("a INT, B STRING", "b", "B is STRING in the table, and no column in the records: why"),
+    ],
+)
+def test_a_field_that_can_be_a_column_no_more_is_refused(
+    table: str, path: str, said: str, compatibility: Compatibility
+) -> None:
+    whole = parse_struct(table)
+    rest = parse_struct(table.replace(", y: INT", "") if "y: INT" in table else "a INT")
+    left_out = [LeftOut(path, "why"), LeftOut("new", "of no concern to the table")]
+    with pytest.raises(Misfit, match=said):
+        evolved(whole, rest, compatibility, left_out=left_out)
+    assert evolved(whole, rest, NONE, left_out=left_out) == whole
+    assert evolved(whole, rest, compatibility, left_out=left_out[1:]) == whole
+
+
+def test_why_there_is_no_column_stands_beside_the_tables() -> None:
+    left_out = [LeftOut("b", "a union"), LeftOut("new", "another")]
+    with pytest.raises(Misfit) as caught:
+        evolved(parse_struct("a INT, b DATE"), parse_struct("a INT"), BACKWARD, left_out=left_out)
+    assert str(caught.value).splitlines()[1:] == [
+        "  column  in the table  in the records",
+        "  a       INT           INT",
+        "! b       DATE          (a union)",
+    ]
 
 
 def test_both_sides_stand_beside_each_other() -> None:

@@ -31,6 +31,7 @@ from sink.schema.inference import Inferred, infer_json, nameable
 from sink.schema.places import DEEPEST, MAP_KEYS
 from sink.schema.protobuf import columns_of_message
 from sink.schema.registered import columns_of_avro
+from sink.schema.remarks import LeftOut, Remark
 
 
 def inferred(*documents: object) -> Inferred:
@@ -282,9 +283,9 @@ def test_timestamps_that_lose_something_are_told():
 ITEM = {"type": "record", "name": "shop.Item", "fields": [{"name": "sku", "type": "string"}]}
 
 
-def avro(*fields: tuple[str, Any]) -> tuple[str, list[str]]:
+def avro(*fields: tuple[str, Any]) -> tuple[str, list[Remark]]:
     record = {"type": "record", "name": "shop.Order", "fields": [{"name": n, "type": kind} for n, kind in fields]}
-    remarks: list[str] = []
+    remarks: list[Remark] = []
     return to_ddl(columns_of_avro(json.dumps(record), [json.dumps(ITEM)], remarks)), remarks
 
 
@@ -298,8 +299,8 @@ def test_fields_of_an_avro_record_that_cannot_be_columns_are_left_out_and_told()
         ("time", {"type": "long", "logicalType": "timestamp-nanos"}),
     )
     assert made == "id BIGINT NOT NULL,\nat TIMESTAMP"
-    assert remarks == [
-        "left out: choice: of unions only [null, type] can be a column",
+    assert [str(each) for each in remarks] == [
+        "left out: choice: of unions only [null, type] can be a column, not [null, int, string]",
         "left out: nothing: Avro type null cannot be a column",
         "left out: next: shop.Order contains itself, which no column can",
         "left out: time: Avro type long (timestamp-nanos) cannot be a column",
@@ -324,7 +325,7 @@ def test_what_cannot_be_a_column_leaves_the_rest_of_its_record():
         "x STRUCT<a: INT NOT NULL> NOT NULL,\nagain STRUCT<a: INT NOT NULL>,\n"
         "many ARRAY<STRUCT<a: INT NOT NULL>> NOT NULL,\nkeyed MAP<STRING, STRUCT<a: INT NOT NULL>> NOT NULL"
     )
-    assert [each.split(":")[1].strip() for each in remarks] == [
+    assert [each.path for each in remarks] == [
         "x.b", "again.b", "many[].b", "keyed{}.b", "hollow.b", "hollow",
     ]  # fmt: skip
 
@@ -382,9 +383,9 @@ def test_protobuf_messages_within_themselves_or_without_fields_are_left_out_and_
     _, columns, remarks = columns_of_message(proto.bytes(), [1])
     assert to_ddl(columns) == "id BIGINT,\nmany ARRAY<STRUCT<name: STRING>>"
     assert remarks == (
-        "left out: next is a t.M within a t.M, which no column can hold",
-        "left out: many[].back is a t.M within a t.M, which no column can hold",
-        "left out: many[].empty is a t.Empty, which has no field that a column can hold",
+        LeftOut("next", "it is a t.M within a t.M, which no column can hold"),
+        LeftOut("many[].back", "it is a t.M within a t.M, which no column can hold"),
+        LeftOut("many[].empty", "it is a t.Empty, which has no field that a column can hold"),
     )
     assert columns_of_message(proto.bytes(), "t.Empty")[1] == T.StructType([])
 

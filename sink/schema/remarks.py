@@ -1,0 +1,20 @@
+"""What is to be said of columns that were made of another schema."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A field that no column can hold. `path` is where its column would be: `name`, `struct.name`, `array[].name`,
+    `map{}.name`."""
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"left out: {self.path}: {self.reason}"
+
+
+Remark = str | LeftOut
