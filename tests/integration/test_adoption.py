@@ -261,6 +261,22 @@ def test_offsets_of_hudi_kafka_connect_are_adopted_out_of_hudis_archive(
     assert it.audit().held
 
 
+@pytest.mark.thorough
+def test_a_merge_on_read_table_of_hudi_kafka_connect_gets_inserts(
+    spark: SparkSession, fleet: MakeFleet, sink: Sink
+) -> None:
+    given = {"write.operation": "insert", "target.table.type": "merge_on_read", "provenance.columns": False}
+    it = fleet(records=RECORDS, **given, **{"record.key.fields": "id"})
+    extra = {CONNECT: ",".join(f"{partition}={end}" for partition, end in REACHED.items())}
+    on_read = {"hoodie__datasource__write__table__type": "MERGE_ON_READ"}
+    write_as_another(read_so_far(spark, it), it.table, extra, "bulk_insert", **on_read)
+    code, out = sink("adopt", "--config", config_of(it), "--yes")
+    assert code == 0, out
+    land_the_rest(it)
+    assert sorted(row.id for row in rows(spark, it).select("id").collect()) == list(range(RECORDS + 300))
+    assert it.audit().held
+
+
 def test_hudi_itself_understands_these_offsets_as_we_do(spark: SparkSession, tmp_path: Path) -> None:
     text = "orders,0:120,11:80"
     theirs = hudis(spark, "util.CheckpointUtils")
