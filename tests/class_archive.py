@@ -11,7 +11,8 @@ from pathlib import Path
 import pyspark
 
 from sink.local.java import find_java
-from sink.local.servers import KafkaServer, ZooKeeperServer
+from sink.local.kafka import KafkaServer
+from sink.local.zookeeper import ZooKeeperServer
 from sink.session import start_session, warm_up
 from sink.write.source import read_slices
 from tests.conftest import topics

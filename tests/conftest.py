@@ -1,9 +1,9 @@
 """Real servers for the tests: embedded, in containers, or somebody's own, named by the environment.
 
 `SINK_TEST_ZOOKEEPER` and `SINK_TEST_KAFKA` give addresses of running servers; `SINK_TEST_SERVERS=docker`
-takes containers where a Docker engine answers; otherwise the servers of `sink.local.servers` are started. All are
+takes containers where a Docker engine answers; otherwise the servers of `sink.local` are started. All are
 shared by the whole test run: a test owns only its `chroot` and the topics that it made, so that servers which
-it stops or empties have to be its own (`sink.local.servers.ZooKeeperServer(tmp_path)`).
+it stops or empties have to be its own (`sink.local.zookeeper.ZooKeeperServer(tmp_path)`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
+from sink.local.kafka import KafkaServer
 from sink.local.process import overrides_a_setting
-from sink.local.servers import KafkaServer, ZooKeeperServer
+from sink.local.zookeeper import ZooKeeperServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

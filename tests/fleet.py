@@ -21,7 +21,7 @@ from coordination.tree import KeeperView, Transaction
 from sink.audit import TopicAccess, audit
 from sink.audit.report import Report
 from sink.failpoints import DIRECTORY, VARIABLE, arm
-from sink.local.servers import WorkerProcess
+from sink.local.workers import WorkerProcess
 from tests.waiting import eventually
 
 PATIENCE = 240.0

@@ -19,8 +19,10 @@ from coordination.errors import Unavailable
 from coordination.keeper import Keeper
 from coordination.tree import KeeperView
 from sink.demo import orders
+from sink.local.kafka import KafkaServer
 from sink.local.process import FAMILY_OF_THIS_PROCESS
-from sink.local.servers import KafkaServer, WorkerProcess, ZooKeeperServer
+from sink.local.workers import WorkerProcess
+from sink.local.zookeeper import ZooKeeperServer
 
 NAME = "orders"
 TOPIC = "orders"

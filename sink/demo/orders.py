@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from coordination.errors import SinkError, Unavailable
-from sink.local.servers import kafka_answers
+from sink.local.kafka import kafka_answers
 
 DDL = (
     "order_id BIGINT, customer_id BIGINT, item STRING, quantity INT, price DOUBLE, country STRING, "

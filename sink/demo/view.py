@@ -20,7 +20,7 @@ from rich.text import Text
 from coordination.model import RangeStatus
 from coordination.tree import KeeperView
 from sink.commands.common import console
-from sink.local.servers import WorkerProcess
+from sink.local.workers import WorkerProcess
 
 PLAIN_SECONDS = 2.0
 UNCHANGED_SECONDS = 10.0

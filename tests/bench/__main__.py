@@ -18,7 +18,8 @@ from functools import partial
 from pathlib import Path
 
 from coordination.errors import ConfigError, SinkError
-from sink.local.servers import KafkaServer, ZooKeeperServer
+from sink.local.kafka import KafkaServer
+from sink.local.zookeeper import ZooKeeperServer
 from tests.bench import freshness
 from tests.bench.lab import Lab, Load
 from tests.bench.orders import PARTITIONS, fill

@@ -20,7 +20,7 @@ from coordination.keeper import Keeper
 from coordination.model import Phase
 from coordination.tree import KeeperView, Summary
 from sink.failpoints import DIRECTORY, VARIABLE
-from sink.local.servers import WorkerProcess
+from sink.local.workers import WorkerProcess
 from tests.bench.lab import PATIENCE, Lab
 from tests.bench.orders import DDL
 

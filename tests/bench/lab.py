@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sink.local.servers import KafkaServer, ZooKeeperServer
+from sink.local.kafka import KafkaServer
+from sink.local.zookeeper import ZooKeeperServer
 from tests.bench.results import Run
 from tests.bench.sampler import Sampler
 

@@ -25,7 +25,8 @@ from hudi import HudiTableBuilder
 from pyspark.sql import SparkSession
 
 from sink.config import load
-from sink.local.servers import KafkaServer, ZooKeeperServer
+from sink.local.kafka import KafkaServer
+from sink.local.zookeeper import ZooKeeperServer
 from sink.session import start_session
 from tests.fleet import Fleet, produce
 

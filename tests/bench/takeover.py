@@ -22,7 +22,9 @@ from pathlib import Path
 
 from coordination.model import Phase
 from coordination.tree import KeeperView, Transaction
-from sink.local.servers import KafkaServer, WorkerProcess, ZooKeeperServer
+from sink.local.kafka import KafkaServer
+from sink.local.workers import WorkerProcess
+from sink.local.zookeeper import ZooKeeperServer
 from tests.bench.freshness import Watch
 from tests.bench.orders import DDL, PARTITIONS, create_topic, ends
 from tests.bench.trickle import Trickle

@@ -28,7 +28,7 @@ from coordination.errors import ConfigError, Unavailable
 from sink.audit import TopicAccess, audit
 from sink.audit.log import LogReader, as_kafka_prints
 from sink.audit.report import Kind, Report
-from sink.local.servers import KafkaServer
+from sink.local.kafka import KafkaServer
 from tests.handmade import Added, HandmadeTable, kinds, sentences
 from tests.waiting import eventually
 

@@ -22,8 +22,10 @@ from coordination.errors import ConfigError
 from sink.demo.fleet import Stage
 from sink.demo.play import FIRST_WORKERS, _place, _tell_kept
 from sink.demo.view import Screen
+from sink.local.kafka import kafka_answers
 from sink.local.process import Child, child_environment
-from sink.local.servers import free_ports, kafka_answers, zookeeper_answers
+from sink.local.servers import free_ports
+from sink.local.zookeeper import zookeeper_answers
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 from coordination.errors import ConfigError, Unavailable
 from coordination.model import PartitionLog, TopicPartition
 from sink.kafka import AccessDenied, Log, UnknownTopic
-from sink.local.servers import KafkaServer
+from sink.local.kafka import KafkaServer
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration

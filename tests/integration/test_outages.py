@@ -7,7 +7,8 @@ import pytest
 from coordination import tree
 from coordination.model import Phase, TopicPartition
 from sink import cli
-from sink.local.servers import KafkaServer, ZooKeeperServer
+from sink.local.kafka import KafkaServer
+from sink.local.zookeeper import ZooKeeperServer
 from sink.operations.reset_writer import workers
 from tests.fleet import Fleet, in_phase, produce, transaction_in
 from tests.integration.conftest import METADATA, PARTITIONS, RECORDS, MakeFleet

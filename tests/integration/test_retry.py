@@ -9,7 +9,7 @@ from hudi import HudiTableBuilder
 
 from coordination.model import Phase
 from coordination.transactions import results
-from sink.local.servers import Part
+from sink.local.workers import Part
 from tests.fleet import in_phase, produce, transaction_in
 from tests.integration.conftest import PARTITIONS, RECORDS, MakeFleet
 

@@ -17,17 +17,11 @@ from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState
 
 from coordination.errors import Unavailable
+from sink.local.kafka import KafkaServer, kafka_answers
 from sink.local.process import Child, child_environment
-from sink.local.servers import (
-    KafkaServer,
-    Part,
-    WorkerProcess,
-    ZooKeeperEnsemble,
-    ZooKeeperServer,
-    free_ports,
-    kafka_answers,
-    zookeeper_answers,
-)
+from sink.local.servers import free_ports
+from sink.local.workers import Part, WorkerProcess
+from sink.local.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, zookeeper_answers
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
@@ -117,7 +111,7 @@ def test_nothing_outlives_a_starter_that_is_killed(tmp_path: Path) -> None:
         import os, sys, time
         from pathlib import Path
         from sink.local.process import Child
-        from sink.local.servers import ZooKeeperServer
+        from sink.local.zookeeper import ZooKeeperServer
         server = ZooKeeperServer(Path({str(tmp_path)!r})).start()
         log = Path({str(tmp_path / "nest.log")!r})
         child = Child("nest", ("bash", "-c", "setsid sleep 1000 & sleep 1001"), log)
