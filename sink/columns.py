@@ -1,8 +1,8 @@
 """Which columns the next transaction writes: the table's, with what is new in the records of the log.
 
 Guarantee: no record of the log that was looked at before is of a newer schema than the registry's that is looked up
-after it, so that nothing of it is left out. Voided by producers that register a schema under another subject. Raises
-what the registry raises.
+after it, so that nothing that the newest schema has is left out. Voided by producers that register a schema under
+another subject. Raises what the registry raises.
 """
 
 from __future__ import annotations

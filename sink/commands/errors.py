@@ -7,8 +7,10 @@ Errors as `sink.errors.listing` and `sink.errors.replay`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from sink.errors.selection import Selection
 
 SHOWN_CHARACTERS = 80
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 app = typer.Typer(help="List the bad records of the errors table, or replay them.", invoke_without_command=True)
 
@@ -180,10 +183,10 @@ def _show(out: Console, rows: list[dict[str, Any]], total: int) -> None:
             row["_kafka_topic"],
             str(row["_kafka_partition"]),
             str(row["_kafka_offset"]),
-            f"{row['_kafka_timestamp']:%Y-%m-%d %H:%M:%S}",
+            _time(row["_kafka_timestamp"]),
             row["kind"] + (" (replayed)" if row["replayed_instant"] else ""),
-            Text(row["reason"]),
-            Text(_head(row["value"])),
+            Text(_printable(row["reason"])),
+            Text(_printable(_head(row["value"]))),
         )
     out.print(table)
     out.print(f"{len(rows):,} of {total:,}")
@@ -209,6 +212,16 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
 
 def _print_json(rows: list[dict[str, Any]]) -> None:
     typer.echo(json.dumps(rows, indent=2, default=str))
+
+
+def _time(found: datetime | str) -> str:
+    """Beyond the year 9999, where milliseconds were taken for more, it is a text."""
+    return f"{found:%Y-%m-%d %H:%M:%S}" if isinstance(found, datetime) else found
+
+
+def _printable(text: str) -> str:
+    """Without what a terminal would act upon."""
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def _head(value: bytes | None) -> str:

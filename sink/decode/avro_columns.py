@@ -25,6 +25,8 @@ from sink.decode.cursors import Cursors, Rows, as_map, joined, offsets_after, sc
 from sink.decode.records import SchemaMismatch
 from sink.schema import held_type
 
+MOST_NESTED = 200
+"""Each takes up to four frames of Python's, which allows a thousand."""
 Step = Callable[[Cursors, Rows], object]
 
 
@@ -61,6 +63,8 @@ class _Compiler:
     def __init__(self, named: dict[str, Any]) -> None:
         self._named = named
         self._skipped: dict[str, Node] = {}
+        self.depth = 0
+        """Of the values within one another that are being passed over."""
 
     def resolve(self, schema: Any) -> Any:
         while isinstance(schema, str) and schema in self._named:
@@ -115,9 +119,14 @@ class _Skip(Node):
     def skip(self, cursors: Cursors, rows: Rows) -> None:
         if not len(rows):
             return
+        if self._compiler.depth == MOST_NESTED:
+            cursors.fail(rows, "a value within itself, too deep to be passed over")
+            return
         if self._step is None:
             self._step = self._compiled()
+        self._compiler.depth += 1
         self._step(cursors, rows)
+        self._compiler.depth -= 1
 
     def _compiled(self) -> Step:
         schema, skipper = self._schema, self._compiler.skipper

@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 
 from sink.decode.cursors import Cursors, Rows
 from sink.schema import held_type
+from sink.schema.avro import logical_type
 
 _BITS: dict[type[T.DataType], int] = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
@@ -150,10 +151,12 @@ class _Decimal(Node):
 
 def simple_node(schema: Any, kind: T.DataType) -> Node | None:
     """A node for a type without inner types; None where the column cannot hold it."""
-    name, logical = kind_of(schema), _logical(schema)
+    name, logical = kind_of(schema), logical_type(schema)
     size = schema["size"] if name == "fixed" else None
     if logical == "decimal" and isinstance(kind, T.DecimalType):
-        precision, scale = schema["precision"], schema.get("scale", 0)
+        precision, scale = schema.get("precision"), schema.get("scale", 0)
+        if not isinstance(precision, int) or not isinstance(scale, int):
+            return None
         widens = kind.scale >= scale and kind.precision - kind.scale >= precision - scale
         return _Decimal(size, scale, kind) if widens else None
     if name == "boolean" and isinstance(kind, T.BooleanType):
@@ -195,12 +198,8 @@ def kind_of(schema: Any) -> str:
     return "union" if isinstance(schema, list) else schema if isinstance(schema, str) else str(schema["type"])
 
 
-def _logical(schema: Any) -> str | None:
-    return schema.get("logicalType") if isinstance(schema, dict) else None
-
-
 def shown(schema: Any) -> str:
-    logical = _logical(schema)
+    logical = logical_type(schema)
     return f"{kind_of(schema)} ({logical})" if logical else kind_of(schema)
 
 

@@ -41,14 +41,15 @@ ReaderOf = Callable[[int, tuple[int, ...]], Reader]
 
 
 class ColumnDecoder:
-    """Values of one schema, with nothing before them."""
+    """Values of one schema, with nothing before them. `may_be_empty`: no bytes are a value, too."""
 
-    def __init__(self, schema: TableSchema, reader: Reader) -> None:
+    def __init__(self, schema: TableSchema, reader: Reader, may_be_empty: bool) -> None:
         self._schema = schema
         self._reader = reader
+        self._may_be_empty = may_be_empty
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        cursors, rows = _begun(values)
+        cursors, rows = _begun(values, self._may_be_empty)
         return _decoded(cursors, self._reader.read(cursors, rows), self._schema)
 
 
@@ -160,13 +161,13 @@ def message_places(cursors: Cursors, rows: Rows) -> tuple[list[tuple[int, ...]],
     return list(places), codes
 
 
-def _begun(values: pa.BinaryArray) -> tuple[Cursors, Rows]:
+def _begun(values: pa.BinaryArray, may_be_empty: bool = False) -> tuple[Cursors, Rows]:
     cursors = Cursors(values)
     rows: Rows = np.arange(len(values))
     if values.null_count:
         cursors.fail(rows[values.is_null().to_numpy(zero_copy_only=False)], TOMBSTONE)
     empty = (cursors.left(rows) == 0) & ~cursors.failed
-    if empty.any():
+    if empty.any() and not may_be_empty:
         cursors.fail(rows[empty], "the value is empty")
     return cursors, rows
 

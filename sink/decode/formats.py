@@ -51,7 +51,8 @@ class ValueFormat:
         if wire:
             return WireDecoder(schema, partial(self._registered, schema), places=kind == "protobuf")
         try:
-            return ColumnDecoder(schema, self._reader(schema))
+            # A message of Protobuf whose fields all have their defaults is no bytes.
+            return ColumnDecoder(schema, self._reader(schema), may_be_empty=kind == "protobuf")
         except SchemaMismatch as error:
             raise ConfigError(f"value.schema.file: {error}; correct the one or the other") from None
 

@@ -93,6 +93,7 @@ def moment(option: str, text: str | None) -> datetime | None:
         return None
     try:
         found = datetime.fromisoformat(text)
-    except ValueError:
+        return (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
+    except (ValueError, OverflowError):
+        # The latter where a zone takes it out of the calendar.
         raise ConfigError(f"{option} {text!r} is no time; write it like 2024-02-29T12:30 or 2024-02-29") from None
-    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)

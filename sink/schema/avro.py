@@ -32,6 +32,16 @@ _TO_AVRO: dict[type[T.DataType], Any] = {
     T.DateType: {"type": "int", "logicalType": "date"},
     T.TimestampType: {"type": "long", "logicalType": "timestamp-micros"},
 }
+_LOGICAL = {
+    "decimal": ("bytes", "fixed"),
+    "uuid": ("string", "fixed"),
+    "date": ("int",),
+    "time-millis": ("int",),
+    "duration": ("fixed",),
+    **dict.fromkeys(("time-micros", "timestamp-millis", "timestamp-micros", "timestamp-nanos"), ("long",)),
+    **dict.fromkeys(("local-timestamp-millis", "local-timestamp-micros", "local-timestamp-nanos"), ("long",)),
+}
+"""Avro's own, with the types that they go with."""
 _FROM_AVRO: dict[tuple[str, str | None], type[T.DataType]] = {
     ("boolean", None): T.BooleanType,
     ("int", None): T.IntegerType,
@@ -50,6 +60,15 @@ _FROM_AVRO: dict[tuple[str, str | None], type[T.DataType]] = {
     ("long", "timestamp-micros"): T.TimestampType,
     ("long", "timestamp-millis"): T.TimestampType,
 }
+
+
+def logical_type(node: Any) -> str | None:
+    """What an Avro schema says of its values beyond their type. One that Avro has not, or not with that type, says
+    nothing: readers are asked to pass it over."""
+    if not isinstance(node, dict):
+        return None
+    said = node.get("logicalType")
+    return said if isinstance(said, str) and node["type"] in _LOGICAL.get(said, ()) else None
 
 
 def avro_schema(struct: T.StructType, table_name: str) -> str:
@@ -146,9 +165,10 @@ def _named(avro: Any) -> str:
 
 
 def _from_node(node: dict[str, Any], path: str, named: dict[str, Any]) -> T.DataType:
-    kind, logical = node["type"], node.get("logicalType")
+    kind = node["type"]
     if isinstance(kind, (dict, list)):
         return _from_avro(kind, path, named)[0]
+    logical = logical_type(node)
     if logical == "decimal":
         precision, scale = int(_part(node, "precision", path)), int(node.get("scale", 0))
         if not (1 <= precision <= MAX_PRECISION and 0 <= scale <= precision):

@@ -95,6 +95,9 @@ def _fitting(record: Mapping[str, Any], path: str, remarks: list[Remark]) -> lis
             found = {"name": name, "type": _without_misfits(each["type"], inner, remarks)}
             _struct_of([found])
         except ConfigError as error:
+            if each["type"] in ("null", ["null"]):
+                remarks.append(f"left out: {inner}: it is always null")
+                continue
             remarks.append(LeftOut(inner, str(error).removeprefix("schema: ").removeprefix(f"{name}: ")))
         else:
             kept.append(found)

@@ -33,19 +33,25 @@ _NO_PLACE = (
     "the value is null (a tombstone), which has no place in the order of ordering.field.name; delete with"
     " _hoodie_is_deleted and an ordering value, or let the log order the changes (remove ordering.field.name)"
 )
+_NO_PARTITION = (
+    "a delete has to say in which partition of the table its row is: have the producer give it (Debezium's for"
+    " Postgres: REPLICA IDENTITY FULL), or set index.type=record in a new table, which finds rows by their key alone"
+)
 
 Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class ChangeShape:
-    """What changes are made by; it travels to the executors. `ordering` are columns of the table."""
+    """What changes are made by; it travels to the executors. `ordering` are columns of the table, `located` those
+    without which a delete does not say in which of the table's partitions its row is."""
 
     rows: RowShape
     envelope: str
     debezium_ordering: str
     ordering: tuple[str, ...]
     key_format: ValueFormat | None
+    located: tuple[str, ...]
 
     @property
     def columns(self) -> T.StructType:
@@ -121,10 +127,11 @@ class Changes:
         """Rows that lack a value which their column, or their order, asks for."""
         bad: dict[int, str] = {}
         live = ~found.deleted & ~found.skipped
-        required = {field.name: ("NOT NULL", live) for field in self._schema.values.fields if not field.nullable}
-        for name in self._shape.ordering:
-            required[name] = ("what orders the changes of a row", ~found.skipped)
-        for name, (what, rows) in required.items():
+        deletes = found.deleted & ~found.skipped
+        required = [(name, "what orders the changes of a row", ~found.skipped) for name in self._shape.ordering]
+        required += [(field.name, "NOT NULL", live) for field in self._schema.values.fields if not field.nullable]
+        required += [(name, _NO_PARTITION, deletes) for name in self._shape.located]
+        for name, what, rows in required:
             column = columns[name]
             if column.null_count:
                 for at in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False) & rows).tolist():

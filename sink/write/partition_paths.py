@@ -4,7 +4,7 @@ Guarantee: character for character what SimpleKeyGenerator (one column) and Comp
 give for the same values (a test compares with Hudi's own writer). A time is a column too: see
 `sink.write.partition_times`. A value that would leave the table's
 directory is refused, where Hudi would follow it, and one that Hudi writes but cannot commit, or readers cannot
-list. Raises BadPartition.
+list, or take for another. Raises BadPartition.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ PARTITION_TYPES: tuple[type[T.DataType], ...] = (
 )
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\[\\\]^{\x7f]")
+_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LONGEST_NAME = 255
 _REMEDY = "hoodie.datasource.write.partitionpath.urlencode=true, set before the table is made, escapes it"
@@ -90,7 +91,8 @@ class PartitionPaths:
         # Number the combinations that occur; a path is the same text whatever order the batch had.
         present, codes = np.unique(codes, return_inverse=True)
         paths = [self._path(names, int(code)) for code in present]
-        refused = {code: reason for code, path in enumerate(paths) if (reason := _refusal(path))}
+        reasons = ((code, _refusal(path) or self._misreading(path)) for code, path in enumerate(paths))
+        refused = {code: reason for code, reason in reasons if reason}
         if refused:
             raise BadPartition({row: refused[code] for row, code in enumerate(codes.tolist()) if code in refused})
         # Two combinations may share a path: null and the empty text do.
@@ -110,6 +112,16 @@ class PartitionPaths:
         if self.url_encode:
             text = _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
         return f"{field}={text}" if self.hive_style else text
+
+    def _misreading(self, path: str) -> str | None:
+        """Spark reads partition columns from the names of directories, and takes back what it takes for escaped."""
+        for name in () if self.url_encode else path.split("/"):
+            text = name.partition("=")[2] if self.hive_style else name
+            if _ESCAPE.search(text):
+                return f"partition path {path!r} has in {text!r} what readers take for an escaped character; {_REMEDY}"
+            if "=" in text and not self.hive_style:
+                return f"partition path {path!r} has in {text!r} what readers take for a column's name; {_REMEDY}"
+        return None
 
 
 def _texts(values: pa.Array) -> list[str | None]:

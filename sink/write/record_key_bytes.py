@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import types as T
 
 from sink.decode.debezium import picked, spread
@@ -21,6 +22,7 @@ _NO_FORMAT = (
     "the value is null (a tombstone) or names no key, and delete.key.format does not say how to read the record's key;"
     " set it"
 )
+_NO_KEY = "it names no key to delete: the value is null or without one, and the record has no key"
 _PAYLOAD = "payload"
 
 Flags = npt.NDArray[np.bool_]
@@ -51,22 +53,19 @@ class KeyBytes:
             return {}
         rows = np.flatnonzero(wanted)
         if self._decoder is None:
-            return {int(rows[0]): _NO_FORMAT}
+            return dict.fromkeys(rows.tolist(), _NO_FORMAT)
         chosen = keys.take(pa.array(rows))
         if chosen.null_count:
-            first = int(rows[np.flatnonzero(chosen.is_null().to_numpy(zero_copy_only=False))[0]])
-            return {first: "it names no key to delete: the value is null or without one, and the record has no key"}
+            return dict.fromkeys(rows[chosen.is_null().to_numpy(zero_copy_only=False)].tolist(), _NO_KEY)
         decoded = self._decoder.decode(chosen)
         if decoded.bad:
-            return {int(rows[decoded.bad[0].index]): f"its key: {decoded.bad[0].reason}"}
+            return {int(rows[each.index]): f"its key: {each.reason}" for each in decoded.bad}
         places = np.full(len(wanted), -1, np.int64)
         places[rows] = np.arange(len(rows))
         for name, kind, found in zip(self._fields, self._kinds, self._read(decoded.rows), strict=True):
-            try:
-                column = found.cast(kind)
-            except pa.ArrowInvalid as error:
-                return {int(rows[0]): f"its key, or that of a later one to delete, is no {kind}: {error}"}
-            columns[name] = picked(wanted, spread(column, places), columns[name])
+            if wrong := _unlike(found, kind):
+                return {int(rows[at]): f"its key is no {kind}: {text[:60]!r}" for at, text in wrong.items()}
+            columns[name] = picked(wanted, spread(found.cast(kind), places), columns[name])
         return {}
 
     def _read(self, rows: pa.RecordBatch) -> list[pa.Array]:
@@ -76,3 +75,22 @@ class KeyBytes:
         payload = rows.column(_PAYLOAD)
         wrapped = payload.is_valid().to_numpy(zero_copy_only=False)
         return [picked(wrapped, inner, outer) for inner, outer in zip(payload.flatten(), plain, strict=True)]
+
+
+def _unlike(found: pa.Array, kind: pa.DataType) -> dict[int, str]:
+    """The values that are not of the column's type, and where they are. Only texts are not known to be."""
+    if not pa.types.is_string(found.type) or pa.types.is_string(kind):
+        return {}
+    # Arrow takes hexadecimal numbers, which no record key is written in.
+    odd = pc.match_substring(found, "x", ignore_case=True).to_numpy(zero_copy_only=False) & pa.types.is_integer(kind)
+    if not odd.any() and _casts(found, kind):
+        return {}
+    return {at: found[at].as_py() for at in range(len(found)) if odd[at] or not _casts(found[at : at + 1], kind)}
+
+
+def _casts(texts: pa.Array, kind: pa.DataType) -> bool:
+    try:
+        texts.cast(kind)
+    except pa.ArrowInvalid:
+        return False
+    return True

@@ -22,7 +22,7 @@ from sink.schema import TableSchema, parse_ddl
 from sink.schema.inference import nameable
 from sink.schema.registered import Registered, columns_of_registered, nullable
 from sink.schema.remarks import LeftOut, Remark
-from sink.table.changes import change_columns, ordering_fields
+from sink.table.changes import change_columns, key_is_global, ordering_fields
 from sink.table.options import partition_columns, partition_paths, partition_time
 from sink.write.changes import ChangeShape
 from sink.write.record_columns import RowShape
@@ -96,7 +96,14 @@ def change_shape(settings: Settings, schema: TableSchema) -> ChangeShape:
         settings.debezium_ordering,
         ordering_fields(settings),
         key_format(settings),
+        () if key_is_global(settings) else _located(settings),
     )
+
+
+def _located(settings: Settings) -> tuple[str, ...]:
+    """The columns that a row's partition of the table is made of."""
+    time = partition_time(settings)
+    return (*settings.partition_fields, *((time.field,) if time else ()))
 
 
 def key_format(settings: Settings) -> ValueFormat | None:

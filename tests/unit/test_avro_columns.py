@@ -291,6 +291,10 @@ def test_a_column_of_no_values_has_its_type() -> None:
         ({"type": "enum", "name": "e", "symbols": ["A", "B"]}, "string", b"\x02", "B"),
         (["null", "int", "long"], "bigint", b"\x04\x09", -5),
         (["null", "int", "string"], "int", b"\x02\x06", 3),
+        # What a type cannot be beyond itself is passed over.
+        ({"type": "string", "logicalType": "decimal", "precision": 9, "scale": 2}, "string", b"\x061.5", "1.5"),
+        ({"type": "int", "logicalType": "decimal", "precision": 9, "scale": 2}, "int", b"\x06", 3),
+        ({"type": "string", "logicalType": "varchar"}, "string", b"\x02a", "a"),
         ({"type": "int", "logicalType": "date"}, "int", b"\x04", 2),
         ("int", "tinyint", b"\xff\x01", -128),
         ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 1}, "decimal(6,2)", b"\x02\xff", "-0.10"),
@@ -316,6 +320,8 @@ def test_a_column_takes_what_it_can_hold_of_another_type(wrote: Any, ddl: str, v
         (["null", "string", "boolean"], "int"),
         ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 1}, "decimal(4,2)"),
         ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 1}, "string"),
+        ({"type": "bytes", "logicalType": "decimal"}, "decimal(4,2)"),
+        ({"type": "string", "logicalType": "decimal", "precision": 9, "scale": 2}, "decimal(9,2)"),
         ({"type": "array", "items": "string"}, "array<int>"),
         ({"type": "map", "values": "string"}, "array<string>"),
     ],
@@ -381,6 +387,21 @@ def test_a_type_that_contains_itself_is_stepped_over() -> None:
     leaf = b"\x00"
     value = b"\x04" + b"\x02" + leaf + b"\x00" + leaf + b"\x00" + b"\x0a"
     assert read(record(("t", tree), ("f", "int")), [value], columns("f int"))[0] == [{"f": 5}]
+
+
+def test_a_value_within_itself_is_stepped_over_to_a_depth_beyond_which_it_is_bad_alone() -> None:
+    node = {**record(("v", "int"), ("next", ["null", "n"])), "name": "n"}
+    nest = {**record(("in", {"type": "array", "items": {"type": "map", "values": ["null", "m"]}})), "name": "m"}
+
+    def chain(length: int) -> bytes:
+        return b"\x02" + b"\x02\x02" * length + b"\x00" + b"\x0a"
+
+    values = [chain(length) for length in (3, 90, 400, 100_000, 0)]
+    rows, reasons = read(record(("n", node), ("f", "int")), values, columns("f int"))
+    assert rows == [{"f": 5}] * 3
+    assert reasons == dict.fromkeys((2, 3), "a value within itself, too deep to be passed over")
+    deep = b"\x02\x02\x02a\x02" * 1000 + b"\x00" + b"\x00\x00" * 1000 + b"\x0a"
+    assert list(read(record(("m", nest), ("f", "int")), [deep, b"\x00\x0a"], columns("f int"))[1]) == [0]
 
 
 def test_a_named_type_may_come_from_a_reference() -> None:

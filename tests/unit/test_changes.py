@@ -51,6 +51,34 @@ def test_the_records_own_key_may_be_the_record_key(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("form", "bad"), [("string", ["x", "0x1F", "1.5", None]), ("json", ["x", "[]", '{"id": "no"}', None])]
+)
+def test_a_key_that_names_no_row_is_bad_alone(tmp_path: Path, form: str, bad: list[str | None]) -> None:
+    settings = settings_of(tmp_path, delete__key__format=form)
+    good = ["1", "2"] if form == "string" else ['{"id": 1}', '{"id": 2}']
+    rows, found = sifted(settings, [(good[0], None), *((key, None) for key in bad), (good[1], None)])
+    assert [(each["id"], each["offset"]) for each in rows] == [(1, 0), (2, len(bad) + 1)]
+    assert [each.row for each in found] == [*range(1, len(bad) + 1)]
+
+
+@pytest.mark.parametrize("index", ["bloom", "record"])
+@pytest.mark.parametrize("by", ["field", "time"])
+def test_a_delete_says_in_which_partition_its_row_is_unless_the_index_knows(
+    tmp_path: Path, index: str, by: str
+) -> None:
+    column = "name" if by == "field" else "at"
+    given = {"partition__field__name": "name"} if by == "field" else {"partition__time__field": "at"}
+    ddl = "id bigint, name string, at bigint"
+    settings = settings_of(tmp_path, index__type=index, schema__ddl=ddl, **given)
+    deleted = {"id": 1, "name": "n", "at": 1, "_hoodie_is_deleted": True}
+    without = {name: value for name, value in deleted.items() if name != column}
+    rows, bad = sifted(settings, [(None, deleted), (None, without), (None, {"id": 2})])
+    assert [each["offset"] for each in rows] == ([0, 2] if index == "bloom" else [0, 1, 2])
+    assert [each.row for each in bad] == ([1] if index == "bloom" else [])
+    assert all(f"column '{column}' is null" in each.reason for each in bad)
+
+
 def test_a_value_may_say_that_it_deletes_and_then_needs_no_more_than_its_key(tmp_path: Path) -> None:
     settings = settings_of(tmp_path)
     values = [{"id": 3, "_hoodie_is_deleted": True}, row(4, _hoodie_is_deleted=False)]

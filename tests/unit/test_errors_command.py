@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
 from sink import cli
+from sink.commands.common import console
+from sink.commands.errors import _show
 from tests.unit.test_config_errors import BASE
 
 
@@ -16,6 +19,22 @@ def config(tmp_path: Path) -> str:
     file = tmp_path / "sink.properties"
     file.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
     return str(file)
+
+
+def test_what_a_terminal_would_act_upon_and_times_beyond_the_calendar_are_shown(capsys) -> None:
+    # DuckDB gives times beyond the year 9999 as texts.
+    times = {1: datetime(2024, 2, 29, 12, tzinfo=timezone.utc), 2: "53842-12-03 22:13:20"}
+    rows = [
+        {
+            **{"_kafka_topic": "t", "_kafka_partition": 0, "_kafka_offset": offset, "_kafka_timestamp": time},
+            **{"kind": "value", "reason": "r\x1b[31m", "value": b"a\x1b]0;title\x07\n", "replayed_instant": None},
+        }
+        for offset, time in times.items()
+    ]
+    _show(console(), rows, 2)
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert all(each in shown for each in ("2024-02-29 12:00:00", "53842-12-03", r"\x1b]0;title\x07\n", r"r\x1b[31m"))
 
 
 @pytest.mark.parametrize(

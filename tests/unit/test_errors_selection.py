@@ -55,5 +55,6 @@ def test_offsets_and_times_are_read_as_they_are_written() -> None:
     for wrong in ("x", "-1", "1..", "1...2"):
         with pytest.raises(ConfigError, match="--offset"):
             offsets(wrong)
-    with pytest.raises(ConfigError, match="--until"):
-        moment("--until", "yesterday")
+    for never in ("yesterday", "0001-01-01T00:00:00+14:00"):
+        with pytest.raises(ConfigError, match="--until"):
+            moment("--until", never)

@@ -18,6 +18,7 @@ from sink.decode.formats import ValueFormat
 from sink.decode.records import Decoded
 from sink.decode.registry import RegisteredSchema, RegistryAccess, RegistryUnavailable, UnknownSchema
 from sink.schema import parse_ddl
+from tests.unit.protobuf_kit import Proto
 
 ORDER = {
     "type": "record",
@@ -90,6 +91,13 @@ def test_plain_avro_is_read_by_the_schema_of_the_settings() -> None:
     found = decoded("avro", values, writer=json.dumps(ORDER).encode())
     assert found.bad == ()
     assert found.rows.to_pylist() == [{"id": 1, "name": "a", "note": None}, {"id": 2, "name": "b", "note": None}]
+
+
+def test_a_message_of_protobuf_whose_fields_have_their_defaults_is_no_bytes_and_a_row() -> None:
+    file = Proto().message("M", "int64 id = 1", "string name = 2").bytes()
+    found = decoded("protobuf", [b"", None, b"\x08\x07"], ddl="id bigint, name string", writer=file, message="t.M")
+    assert found.rows.to_pylist() == [{"id": 0, "name": ""}, {"id": 7, "name": ""}]
+    assert list(reasons(found)) == [1]
 
 
 def test_in_one_batch_each_value_is_read_by_the_schema_that_it_names(shelf: Shelf) -> None:

@@ -158,7 +158,7 @@ def test_an_avro_record_gives_the_same_schema_as_its_ddl():
             "a: of unions",
         ),
         (
-            '{"type": "record", "name": "r", "fields": [{"name": "a", "type": {"type": "int", "logicalType": "timestamp-nanos"}}]}',
+            '{"type": "record", "name": "r", "fields": [{"name": "a", "type": {"type": "long", "logicalType": "timestamp-nanos"}}]}',
             "timestamp-nanos",
         ),
         ('{"type": "record", "name": "r", "fields": []}', "no fields"),

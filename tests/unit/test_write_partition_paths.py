@@ -32,9 +32,20 @@ def test_url_encoding_lets_them_pass(char: str, hive_style: bool) -> None:
     assert path == ("a=" if hive_style else "") + f"x%{ord(char):02X}y"
 
 
-@pytest.mark.parametrize("value", ["a b", "Zürich", "100%", "x=y", "a+b&c", "it's", "q?#[]^{", '"', "<>|;,~"])
+@pytest.mark.parametrize("value", ["a b", "Zürich", "100%", "5%of%a", "a+b&c", "it's", "q?#[]^{", '"', "<>|;,~"])
 def test_other_awkward_values_pass_as_they_are(value: str) -> None:
     assert PartitionPaths(("a",), False, False).group(rows_of([value])).paths == (value,)
+
+
+@pytest.mark.parametrize(("value", "hive_style"), [("a%41b", True), ("a%41b", False), ("50%2f", True), ("x=y", False)])
+def test_what_readers_would_take_for_another_value_is_refused(value: str, hive_style: bool) -> None:
+    with pytest.raises(BadPartition, match=REMEDY):
+        PartitionPaths(("a",), hive_style, False).group(rows_of([value]))
+    assert PartitionPaths(("a",), hive_style, True).group(rows_of([value])).paths != (value,)
+
+
+def test_of_the_text_itself_a_reader_of_hive_style_takes_an_equals_sign() -> None:
+    assert PartitionPaths(("a",), True, False).group(rows_of(["x=y"])).paths == ("a=x=y",)
 
 
 def test_of_several_refused_rows_the_first_is_named() -> None:
