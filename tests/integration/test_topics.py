@@ -124,3 +124,38 @@ def test_a_recreated_topic_halts_and_both_ids_are_named(fleet: MakeFleet, topic)
     assert view.halt is not None
     ids = {state.topic_id for state in before.states.values()}
     assert all(topic_id in view.halt.reason for topic_id in ids)
+
+
+@pytest.mark.thorough
+def test_a_topic_with_fewer_partitions_than_it_had_is_read_once_it_has_as_many_and_is_reset(
+    fleet: MakeFleet, topic
+) -> None:
+    it = fleet()
+    it.start("w1")
+    it.wait_landed(ENDS)
+    it.workers["w1"].stop()
+    admin = AdminClient({"bootstrap.servers": it.kafka})
+    admin.delete_topics([it.topic])[it.topic].result(30)
+    eventually("the topic is gone", lambda: it.topic not in admin.list_topics(timeout=30).topics)
+    topic(partitions=PARTITIONS - 1, name=it.topic)
+
+    def halted(worker: str) -> str:
+        it.start(worker)
+        halt = it.wait("the sink halts", lambda v: v.halt is not None).halt
+        assert halt is not None
+        it.workers[worker].stop()
+        return halt.reason
+
+    def reset() -> int:
+        return cli.main(["reset", "--to", "earliest", "--yes", "--config", str(it.directory / "w2.yaml")])
+
+    assert "deleted and created again" in halted("w2")
+    assert reset() == 0
+    assert "has no such topic or partition any more" in halted("w3")
+    admin.create_partitions([NewPartitions(it.topic, PARTITIONS)])[it.topic].result(30)
+    eventually("all partitions", lambda: len(admin.list_topics(it.topic).topics[it.topic].partitions) == PARTITIONS)
+    assert reset() == 0
+    it.start("w4")
+    produce(it.kafka, it.topic, 300, PARTITIONS, first=RECORDS)
+    it.wait_landed(dict.fromkeys(ENDS, 300 // PARTITIONS))
+    it.assert_exactly_once(RECORDS + 300)

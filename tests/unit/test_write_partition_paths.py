@@ -37,11 +37,14 @@ def test_other_awkward_values_pass_as_they_are(value: str) -> None:
     assert PartitionPaths(("a",), False, False).group(rows_of([value])).paths == (value,)
 
 
-@pytest.mark.parametrize(("value", "hive_style"), [("a%41b", True), ("a%41b", False), ("50%2f", True), ("x=y", False)])
-def test_what_readers_would_take_for_another_value_is_refused(value: str, hive_style: bool) -> None:
+@pytest.mark.parametrize(
+    ("value", "hive_style", "escaped"),
+    [("a%41b", True, "a=a%2541b"), ("a%41b", False, "a%2541b"), ("5%2f", True, "a=5%252f"), ("x=y", False, "x%3Dy")],
+)
+def test_what_readers_would_take_for_another_value_is_refused(value: str, hive_style: bool, escaped: str) -> None:
     with pytest.raises(BadPartition, match=REMEDY):
         PartitionPaths(("a",), hive_style, False).group(rows_of([value]))
-    assert PartitionPaths(("a",), hive_style, True).group(rows_of([value])).paths != (value,)
+    assert PartitionPaths(("a",), hive_style, True).group(rows_of([value])).paths == (escaped,)
 
 
 def test_of_the_text_itself_a_reader_of_hive_style_takes_an_equals_sign() -> None:
