@@ -111,9 +111,9 @@ def test_rows_keys_counts_and_digests_are_those_of_the_arrow_engine(landing, sli
 
 
 URL_ENCODE = "hoodie__datasource__write__partitionpath__urlencode"
-PLAIN = ("a b", "Zürich", "100%", "x=y", "a+b&c", "it's", "_", "-1")
-UNENCODED = (*PLAIN, "q?#[]^{", "back\\slash", '"', "<>|;,~", "%3A", "*")
-AWKWARD = (*PLAIN, "k:v,w", "q?#[]^{", "back\\slash", '"', "12:00", "line\nfeed", "del\x7f", "nul\0")
+PLAIN = ("a b", "Zürich", "100%", "a+b&c", "it's", "_", "-1")
+UNENCODED = (*PLAIN, "q?#[]^{", "back\\slash", '"', "<>|;,~", "*")
+AWKWARD = (*PLAIN, "k:v,w", "x=y", "%3A", "q?#[]^{", "back\\slash", '"', "12:00", "line\nfeed", "del\x7f", "nul\0")
 
 
 @pytest.mark.parametrize(
@@ -200,6 +200,8 @@ def test_a_bad_record_is_named_and_nothing_of_it_is_visible(landing, slices, kaf
         ("k:v", {"partition__field__name": "kind", "partition__hive__style": "false"}),
         ("12:00", {"partition__field__name": "day,kind"}),
         ("line\nfeed", {"partition__field__name": "kind"}),
+        ("%3A", {"partition__field__name": "kind"}),
+        ("x=y", {"partition__field__name": "kind", "partition__hive__style": "false"}),
     ],
 )
 def test_a_directory_that_hudi_or_a_reader_cannot_take_is_a_bad_record(
