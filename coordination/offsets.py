@@ -165,8 +165,8 @@ def _gone(source: TopicPartition, recorded: PartitionState | None) -> str:
         return f"{source}: the broker has no such topic or partition; create it or correct kafka.topic.names"
     return (
         f"{source}: the broker has no such topic or partition any more; the table holds it up to "
-        f"offset {recorded.end} of topic id {recorded.topic_id}; create it again, with at least as many partitions "
-        "as there were, then run `sink reset`"
+        f"offset {recorded.end} of topic id {recorded.topic_id}; to go on with the partitions that there are, "
+        "run `sink reset`"
     )
 
 

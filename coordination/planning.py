@@ -38,7 +38,9 @@ def survey(
     states: States, log: LogView, topics: Collection[str], policy: DataLossPolicy, reset: OffsetReset
 ) -> Survey:
     known = {source.topic for source in states}
-    watched = {source for source in states if source.topic in topics} | set(log.partitions)
+    ids = {source.topic: held.topic_id for source, held in log.partitions.items()}
+    recorded = {s for s in states if s.topic in topics and not _is_awaited(states[s], ids.get(s.topic))}
+    watched = recorded | set(log.partitions)
     found: dict[TopicPartition, PartitionState] = {}
     ends: dict[TopicPartition, int] = {}
     lost: list[LostPrefix] = []
@@ -58,6 +60,12 @@ def survey(
             case _:
                 ends[source] = decision.readable_to
     return Survey({**states, **found}, found, ends, tuple(lost), halt)
+
+
+def _is_awaited(state: PartitionState, topic_id: str | None) -> bool:
+    """Whether nothing of the partition was ever planned: then the topic need not have it. Where a topic comes back with
+    fewer partitions, a reset leaves those that are gone so: one that is added again is read whole."""
+    return state.topic_id == topic_id and state.planned_end == 0
 
 
 def skipped(states: States, lost: Iterable[LostPrefix]) -> tuple[dict[TopicPartition, PartitionState], tuple[Gap, ...]]:

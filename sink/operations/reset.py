@@ -30,7 +30,9 @@ from coordination.model import (
     TopicPartition,
 )
 from coordination.phases import enter
-from coordination.tree import Delete, Halt, KeeperView, Ledger, Op, Transaction
+from coordination.tree import Create, Delete, Halt, KeeperView, Ledger, Op, Transaction
+
+INTERRUPTED = "a `sink reset` or `sink adopt` was interrupted: run it again, as it was"
 
 
 class Position(Enum):
@@ -73,16 +75,19 @@ NO_TABLE = TableTruth(None, {}, frozenset(), frozenset())
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A partition that goes on elsewhere. `reached` is the end of what is committed, None where nothing
-    is.
+    """A partition that goes on elsewhere. `reached` is the end of what is committed of this topic id, None where
+    nothing is; `gone`: the topic has the partition no more.
     """
 
     source: TopicPartition
     reached: int | None
     after: PartitionState
+    gone: bool = False
 
     @property
     def effect(self) -> str:
+        if self.gone:
+            return "is no more; starts here if it is added again"
         to = self.after.end
         if self.reached is None:
             return "starts here"
@@ -128,9 +133,15 @@ def work_out(view: KeeperView, request: Request, table: TableTruth, log: LogView
         return Reset(view.halt, (), (), {}, None, ())
     aborted = tuple(_abandoned(view.transactions, table))
     positions = _positions(request, table, log)
+    gone = _gone(view, table, log, {source.topic for source in positions}) if log is not None else {}
     moves = tuple(
-        Move(source, _reached(view, table, source), _moved(view, table, source, topic_id, offset))
-        for source, (topic_id, offset) in sorted(positions.items())
+        Move(
+            source,
+            _reached(view, table, source, topic_id),
+            _moved(view, table, source, topic_id, offset),
+            source in gone,
+        )
+        for source, (topic_id, offset) in sorted((positions | gone).items())
     )
     changed = _dropped(view, {move.source for move in moves})
     changed |= {move.source: move.after for move in moves}
@@ -197,12 +208,30 @@ def _positions(
     return chosen
 
 
-def _reached(view: KeeperView, table: TableTruth, source: TopicPartition) -> int | None:
-    """The end of what the table holds: the checkpoint's word before ZooKeeper's."""
-    if table.checkpoint is not None and source in table.checkpoint.ends:
-        return table.checkpoint.ends[source].end
+def _gone(
+    view: KeeperView, table: TableTruth, log: LogView, topics: set[str]
+) -> dict[TopicPartition, tuple[str, int]]:
+    """Partitions of a former topic id that these topics have no more, with the present id and offset 0: the
+    checkpoint has one id for a topic, and there one that is added again is read from.
+    """
+    ids = {source.topic: held.topic_id for source, held in log.partitions.items() if source.topic in topics}
+    checkpoint = table.checkpoint
+    former = {source: checkpoint.topics[source.topic] for source in checkpoint.ends} if checkpoint else {}
+    former |= {source: state.topic_id for source, state in view.states.items()}
+    return {
+        source: (ids[source.topic], 0)
+        for source, topic_id in former.items()
+        if source.topic in ids and source not in log.partitions and topic_id != ids[source.topic]
+    }
+
+
+def _reached(view: KeeperView, table: TableTruth, source: TopicPartition, topic_id: str) -> int | None:
+    """The end of what the table holds of a topic id: the checkpoint's word before ZooKeeper's."""
+    checkpoint = table.checkpoint
+    if checkpoint is not None and source in checkpoint.ends:
+        return checkpoint.ends[source].end if checkpoint.topics[source.topic] == topic_id else None
     state = view.states.get(source)
-    return state.end if state is not None and state.end > state.start else None
+    return state.end if state is not None and state.end > state.start and state.topic_id == topic_id else None
 
 
 def _moved(
@@ -232,14 +261,10 @@ def _ledger(view: KeeperView, table: TableTruth, moves: Sequence[Move]) -> Ledge
     known = (
         checkpoint.gaps if checkpoint and len(checkpoint.gaps) > len(view.ledger.gaps) else view.ledger.gaps
     )
-    topics = checkpoint.topics if checkpoint else {}
     gaps = [
         Gap(move.source.topic, move.source.partition, move.reached, move.after.end)
         for move in moves
-        if move.reached is not None
-        and move.after.end > move.reached
-        # Offsets of another topic id have nothing to do with those that were committed.
-        and topics.get(move.source.topic, move.after.topic_id) == move.after.topic_id
+        if move.reached is not None and move.after.end > move.reached
     ]
     return replace(
         view.ledger,
@@ -251,7 +276,7 @@ def _ledger(view: KeeperView, table: TableTruth, moves: Sequence[Move]) -> Ledge
 
 
 def drafts(view: KeeperView, reset: Reset) -> tuple[tuple[Op, ...], ...]:
-    """The multis that write `reset`, without the fence; the last one clears the halt."""
+    """The multis that write `reset`, without the fence. The sink is halted until the last one is written."""
     wall = time.time()
     ops: list[Op] = [
         tree.header_op(enter(t.header, Phase.ABORTED, wall, reason="abandoned by an operator's reset"), t.version)
@@ -259,6 +284,10 @@ def drafts(view: KeeperView, reset: Reset) -> tuple[tuple[Op, ...], ...]:
     ]
     ops += tree.shard_ops(view, reset.changed) if reset.changed else ()
     last: list[Op] = [tree.ledger_op(view, reset.ledger)] if reset.ledger is not None else []
+    and_clear = tree.batched(ops, [*last, Delete(tree.HALT)])
     if reset.halt is not None:
-        last.append(Delete(tree.HALT))
-    return tuple(tree.batched(ops, last))
+        return and_clear
+    at_once = tree.batched(ops, last)
+    # The gaps that it makes are declared at last: nobody may go on from the half of it.
+    mark = Create(tree.HALT, tree.halt_data(Halt(INTERRUPTED, at=wall)))
+    return at_once if len(at_once) == 1 else ((mark,), *and_clear)

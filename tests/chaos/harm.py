@@ -8,17 +8,15 @@ from confluent_kafka import TopicPartition as KafkaPlace
 from confluent_kafka.admin import AdminClient
 
 from tests.bench.orders import create_topic
-from tests.chaos.arena import TOPIC, Arena
+from tests.chaos.arena import PARTITIONS, TOPIC, Arena
 from tests.waiting import eventually
 
 
 def recreate_topic(arena: Arena) -> None:
     admin = _admin(arena)
-    # With fewer than there were the sink would halt once more, for those that are gone.
-    partitions = len(admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions)
     admin.delete_topics([TOPIC])[TOPIC].result(30)
     eventually("the topic is gone", lambda: TOPIC not in admin.list_topics(timeout=30).topics)
-    create_topic(arena.kafka.address, TOPIC, partitions)
+    create_topic(arena.kafka.address, TOPIC, PARTITIONS)
 
 
 def delete_records(arena: Arena, before: Mapping[int, int]) -> None:

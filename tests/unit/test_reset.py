@@ -26,7 +26,7 @@ from coordination.model import (
     Plan,
     TopicPartition,
 )
-from coordination.tree import Halt, KeeperInfo, KeeperView, Ledger, Transaction
+from coordination.tree import Create, Delete, Halt, KeeperInfo, KeeperView, Ledger, Transaction
 from sink.operations.reset import NO_TABLE, Position, Request, TableTruth, drafts, work_out
 from sink.table.truth import read_truth
 from tests.handmade import HandmadeTable, span
@@ -154,6 +154,51 @@ def test_offsets_of_a_recreated_topic_are_no_gap_and_take_its_new_id():
     assert reset.changed[P0] == PartitionState("new id", 90, 90, 1)
     assert reset.ledger is not None
     assert reset.ledger.gaps == ()
+
+
+@pytest.mark.parametrize("recorded", ["in ZooKeeper", "in the table alone"])
+@pytest.mark.parametrize("request_", [EARLIEST, Request(Position.LATEST), Request(offsets={P0: 7})])
+def test_partitions_that_a_recreated_topic_has_no_more_wait_at_offset_0_of_its_new_id(recorded: str, request_: Request):
+    log = LogView("cluster", {P0: PartitionLog("new id", 0, 100)})
+    states = {P0: state(40), P1: state(30, 0, OpenRange(30, 35, 4, 100, 0))} if recorded == "in ZooKeeper" else {}
+    reset = work_out(view(states), request_, truth(checkpoint(p0=(40, 0), p1=(30, 4))), log)
+    assert reset.changed[P1] == PartitionState("new id", 0, 0, 5)
+    assert [move.effect for move in reset.moves] == ["starts here", "is no more; starts here if it is added again"]
+    again = work_out(view(reset.changed), request_, truth(checkpoint(p0=(40, 0), p1=(30, 4))), log)
+    assert P1 not in again.changed
+
+
+def test_a_partition_that_is_only_missing_keeps_its_place():
+    log = LogView("cluster", {P0: PartitionLog("id", 0, 100)})
+    assert P1 not in work_out(view({P0: state(40), P1: state(30)}), EARLIEST, NO_TABLE, log).changed
+
+
+def test_another_topic_keeps_what_it_has_lost():
+    log = LogView("cluster", {P0: PartitionLog("new id", 0, 100), TopicPartition("b", 0): PartitionLog("new b", 0, 9)})
+    gone = {TopicPartition("b", 0): state(5), TopicPartition("b", 1): state(5)}
+    reset = work_out(view({P0: state(40), **gone}), Request(Position.EARLIEST, topics=("orders",)), NO_TABLE, log)
+    assert set(reset.changed) == {P0}
+
+
+@pytest.mark.parametrize("halt", [None, Halt("bad record")])
+def test_a_reset_of_several_multis_keeps_the_sink_halted_until_the_last_one(halt: Halt | None, monkeypatch):
+    monkeypatch.setattr(tree, "SHARD", 1)
+    monkeypatch.setattr(tree, "MULTI_OPS", 1)
+    now = view({P0: state(40), P1: state(40)}, halt=halt)
+    *before, last = drafts(now, work_out(now, Request(Position.LATEST), truth(checkpoint(p0=(40, 0), p1=(40, 0))), LOG))
+    assert Delete(tree.HALT) in last
+    assert any(op.path == tree.TRANSACTIONS for op in last)
+    assert len(before) > 1
+    if halt is None:
+        (mark,) = before[0]
+        assert isinstance(mark, Create)
+        assert (mark.path, b"interrupted" in mark.data) == (tree.HALT, True)
+
+
+def test_a_reset_of_one_multi_needs_no_halt():
+    now = view({P0: state(40)})
+    (only,) = drafts(now, work_out(now, EARLIEST, truth(checkpoint(p0=(40, 0))), LOG))
+    assert all(op.path != tree.HALT for op in only)
 
 
 def test_after_the_table_was_restored_the_checkpoint_is_followed_and_the_sink_goes_on():

@@ -1,0 +1,43 @@
+"""What a survey of all partitions makes of those that the log has not, or not any more."""
+
+from __future__ import annotations
+
+from coordination.model import LogView, OpenRange, PartitionLog, PartitionState, TopicPartition
+from coordination.offsets import DataLossPolicy, OffsetReset
+from coordination.planning import Survey, survey
+
+P0, P1, P2 = (TopicPartition("orders", partition) for partition in range(3))
+READ = PartitionState("id", 0, 40, 1)
+
+
+def look(states: dict[TopicPartition, PartitionState], *there: TopicPartition) -> Survey:
+    log = LogView("cluster", {source: PartitionLog("id", 0, 50) for source in there})
+    return survey(states, log, ["orders"], DataLossPolicy.FAIL, OffsetReset.LATEST)
+
+
+def test_a_partition_of_which_nothing_was_planned_is_waited_for() -> None:
+    found = look({P0: READ, P1: PartitionState("id", 0, 0, 2)}, P0)
+    assert found.halt is None
+    assert found.ends == {P0: 50}
+
+
+def test_a_partition_that_was_waited_for_is_read_from_its_beginning_as_it_is_recorded() -> None:
+    awaited = PartitionState("id", 0, 0, 2)
+    found = look({P0: READ, P1: awaited}, P0, P1)
+    assert found.states[P1] is awaited
+    assert (found.found, found.ends[P1]) == ({}, 50)
+
+
+def test_a_partition_that_is_gone_halts_where_anything_of_it_was_planned_or_is_of_another_topic_id() -> None:
+    for gone in (
+        PartitionState("id", 0, 5, 0),
+        PartitionState("id", 0, 0, 0, (OpenRange(0, 5, 3, 10, 0),)),
+        PartitionState("former id", 0, 0, 0),
+    ):
+        found = look({P0: READ, P2: gone}, P0, P1)
+        assert found.halt is not None, gone
+        assert (found.halt.partition, "run `sink reset`" in found.halt.reason) == (2, True)
+
+
+def test_a_topic_without_any_partition_halts() -> None:
+    assert look({P0: PartitionState("id", 0, 0, 2)}).halt is not None
