@@ -231,6 +231,10 @@ class Gap:
     start: int
     end: int
 
+    def covers(self, other: Gap) -> bool:
+        place = (other.topic, other.partition) == (self.topic, self.partition)
+        return place and self.start <= other.start and other.end <= self.end
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:

@@ -40,26 +40,25 @@ def tidy(view: KeeperView) -> Draft | None:
     if not inert and not view.inert:
         return None
     ops = [*tree.shard_ops(view, inert), *(Delete(path) for path in view.inert)]
-    return _ordered(view, "tidy", tree.batched(ops, ()), view.ledger)
+    return ordered(view, "tidy", tree.batched(ops, ()), view.ledger)
 
 
 def advance(view: KeeperView, changed: States, ledger: Ledger) -> Draft:
     """Bring the recorded states up to the table's checkpoint."""
     ledger = _pruned(ledger, {**view.states, **changed})
-    return _ordered(view, "advance to the checkpoint", tree.batched(tree.shard_ops(view, changed), ()), ledger)
+    return ordered(view, "advance to the checkpoint", tree.batched(tree.shard_ops(view, changed), ()), ledger)
 
 
 def record(view: KeeperView, found: States) -> Draft:
     """Record where partitions begin that were seen for the first time."""
-    return _ordered(view, "record new partitions", tree.batched(tree.shard_ops(view, found), ()), view.ledger)
+    return ordered(view, "record new partitions", tree.batched(tree.shard_ops(view, found), ()), view.ledger)
 
 
 def skip(view: KeeperView, changed: States, gaps: tuple[Gap, ...]) -> Draft:
     """The gaps are declared with the first multi: what is skipped must never go undeclared."""
-    found = {(gap.topic, gap.partition, gap.start) for gap in gaps}
-    kept = tuple(g for g in view.ledger.gaps if (g.topic, g.partition, g.start) not in found)
+    kept = tuple(known for known in view.ledger.gaps if not any(gap.covers(known) for gap in gaps))
     ledger = _pruned(replace(view.ledger, gaps=(*kept, *gaps)), {**view.states, **changed})
-    return _ordered(view, "skip a gap", tree.batched(tree.shard_ops(view, changed), ()), ledger, from_first=True)
+    return ordered(view, "skip a gap", tree.batched(tree.shard_ops(view, changed), ()), ledger, from_first=True)
 
 
 def divide(view: KeeperView, divided: States, batch: int, rest: int) -> Draft:
@@ -68,7 +67,7 @@ def divide(view: KeeperView, divided: States, batch: int, rest: int) -> Draft:
     # The ledger first: a range whose batch is above `last` would count as never planned.
     ledger = replace(view.ledger, last=rest, attempts={**view.ledger.attempts, batch: tried, rest: tried})
     shards = tree.batched(tree.shard_ops(view, divided), ())
-    return _ordered(view, "divide a batch", shards, ledger, from_first=True)
+    return ordered(view, "divide a batch", shards, ledger, from_first=True)
 
 
 def open_transaction(view: KeeperView, header: Header, plan: Plan, changed: States) -> Draft:
@@ -77,7 +76,7 @@ def open_transaction(view: KeeperView, header: Header, plan: Plan, changed: Stat
         attempts[header.batch] = header.attempt
     ledger = replace(view.ledger, last=header.number, attempts=attempts)
     ops = [*tree.plan_ops(header.number, plan), *tree.shard_ops(view, changed)]
-    return _ordered(view, "open a transaction", tree.batched(ops, [tree.header_op(header)]), ledger)
+    return ordered(view, "open a transaction", tree.batched(ops, [tree.header_op(header)]), ledger)
 
 
 def enter(view: KeeperView, transaction: Transaction, header: Header, halt: Halt | None = None) -> Draft:
@@ -97,7 +96,7 @@ def end(view: KeeperView, transaction: Transaction, wall: float) -> Draft:
     ledger = transactions.ended(view.ledger, header, header.phase.value, transactions.results(transaction), wall)
     changed = transactions.settled(view.states, header)
     last = [Delete(tree.header_path(header.number), transaction.version)]
-    return _ordered(view, "settle", tree.batched(tree.shard_ops(view, changed), last), ledger)
+    return ordered(view, "settle", tree.batched(tree.shard_ops(view, changed), last), ledger)
 
 
 def _pruned(ledger: Ledger, states: States) -> Ledger:
@@ -106,7 +105,7 @@ def _pruned(ledger: Ledger, states: States) -> Ledger:
     return replace(ledger, attempts={batch: n for batch, n in ledger.attempts.items() if batch in recorded})
 
 
-def _ordered(
+def ordered(
     view: KeeperView, purpose: str, multis: Sequence[tuple[Op, ...]], ledger: Ledger, from_first: bool = False
 ) -> Draft:
     """Let every multi set the ledger as well: its version puts them all in one order.

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from coordination import recovery, tree
+from coordination import recovery, tree, writes
 from coordination.errors import ConfigError, Conflict
 from coordination.model import (
     NO_TRANSACTION,
@@ -143,8 +143,7 @@ def work_out(view: KeeperView, request: Request, table: TableTruth, log: LogView
         )
         for source, (topic_id, offset) in sorted((positions | gone).items())
     )
-    changed = _dropped(view, {move.source for move in moves})
-    changed |= {move.source: move.after for move in moves}
+    changed = {move.source: move.after for move in moves}
     ledger = _ledger(view, table, moves)
     comparison = recovery.compare({**view.states, **changed}, ledger, table.checkpoint)
     warnings = (comparison.reason,) if isinstance(comparison, recovery.Ahead) else ()
@@ -211,17 +210,19 @@ def _positions(
 def _gone(
     view: KeeperView, table: TableTruth, log: LogView, topics: set[str]
 ) -> dict[TopicPartition, tuple[str, int]]:
-    """Partitions of a former topic id that these topics have no more, with the present id and offset 0: the
-    checkpoint has one id for a topic, and there one that is added again is read from.
+    """Partitions that these topics have no more, with the present id and offset 0: the checkpoint has one id for a
+    topic, and there one that is added again is read from. One of which something of this id was read is only missing.
     """
     ids = {source.topic: held.topic_id for source, held in log.partitions.items() if source.topic in topics}
     checkpoint = table.checkpoint
-    former = {source: checkpoint.topics[source.topic] for source in checkpoint.ends} if checkpoint else {}
-    former |= {source: state.topic_id for source, state in view.states.items()}
+    known: dict[TopicPartition, tuple[str, int]] = {}
+    if checkpoint is not None:
+        known = {source: (checkpoint.topics[source.topic], at.end) for source, at in checkpoint.ends.items()}
+    known |= {source: (state.topic_id, state.planned_end) for source, state in view.states.items()}
     return {
         source: (ids[source.topic], 0)
-        for source, topic_id in former.items()
-        if source.topic in ids and source not in log.partitions and topic_id != ids[source.topic]
+        for source, (topic_id, end) in known.items()
+        if source.topic in ids and source not in log.partitions and (topic_id != ids[source.topic] or end == 0)
     }
 
 
@@ -244,23 +245,14 @@ def _moved(
     return PartitionState(topic_id, offset, offset, max(used) + 1)
 
 
-def _dropped(view: KeeperView, moved: set[TopicPartition]) -> dict[TopicPartition, PartitionState]:
-    """Other partitions that share a recorded batch with a moved one drop their range, to be planned anew."""
-    batches = {r.batch for source in moved if source in view.states for r in view.states[source].open}
-    changed: dict[TopicPartition, PartitionState] = {}
-    for source, state in view.states.items():
-        first = next((i for i, r in enumerate(state.open) if r.batch in batches), None)
-        if first is not None:
-            changed[source] = replace(state, open=state.open[:first])
-    return changed
-
-
 def _ledger(view: KeeperView, table: TableTruth, moves: Sequence[Move]) -> Ledger:
     checkpoint = table.checkpoint
     number = checkpoint.number if checkpoint else NO_TRANSACTION
-    known = (
-        checkpoint.gaps if checkpoint and len(checkpoint.gaps) > len(view.ledger.gaps) else view.ledger.gaps
-    )
+    committed = checkpoint.gaps if checkpoint else ()
+    moved = {(move.source.topic, move.source.partition) for move in moves}
+    # What was to be left out of a partition that is moved before a commit says so is read, or declared again.
+    kept = [g for g in view.ledger.gaps if g not in committed and (g.topic, g.partition) not in moved]
+    known = (*committed, *kept)
     gaps = [
         Gap(move.source.topic, move.source.partition, move.reached, move.after.end)
         for move in moves
@@ -283,11 +275,12 @@ def drafts(view: KeeperView, reset: Reset) -> tuple[tuple[Op, ...], ...]:
         for t in reset.aborted
     ]
     ops += tree.shard_ops(view, reset.changed) if reset.changed else ()
-    last: list[Op] = [tree.ledger_op(view, reset.ledger)] if reset.ledger is not None else []
-    and_clear = tree.batched(ops, [*last, Delete(tree.HALT)])
-    if reset.halt is not None:
-        return and_clear
-    at_once = tree.batched(ops, last)
-    # The gaps that it makes are declared at last: nobody may go on from the half of it.
-    mark = Create(tree.HALT, tree.halt_data(Halt(INTERRUPTED, at=wall)))
-    return at_once if len(at_once) == 1 else ((mark,), *and_clear)
+    clear = () if reset.halt is None else (Delete(tree.HALT),)
+    if reset.ledger is None:
+        return tree.batched(ops, clear)
+    multis = tree.batched(ops, clear)
+    if reset.halt is None and len(multis) > 1:
+        # The gaps that it makes are declared at last: nobody may go on from the half of it.
+        mark = Create(tree.HALT, tree.halt_data(Halt(INTERRUPTED, at=wall)))
+        multis = ((mark,), *tree.batched(ops, [Delete(tree.HALT)]))
+    return writes.ordered(view, "reset", multis, reset.ledger).multis

@@ -32,7 +32,7 @@ from coordination.messages import (
     Write,
     WriteSlices,
 )
-from coordination.model import Failure, FailureKind, LogView, SliceResult, WriteStatus
+from coordination.model import Failure, FailureKind, LogView, Slice, SliceResult, WriteStatus
 from coordination.participant import Participant
 from tests.simulation.invariants import Violation
 from tests.simulation.table import stat_of
@@ -242,6 +242,7 @@ class Effects:
         pieces = list(op.slices)
         pace = world.profile.write_seconds * (1 + 0.05 * len(pieces)) / len(pieces)
         results: list[SliceResult] = []
+        bad: list[tuple[Slice, int]] = []
         broken = rng.random() < world.profile.slices_fail * world.faulty
 
         def step() -> None:
@@ -257,7 +258,7 @@ class Effects:
                 stats = tuple(stat_of(r.slice) for r in results)
                 size = 100 * sum(r.records for r in results)
                 by = self._process.incarnation
-                errors = world.table.set_aside(op.instant, by, [r.slice for r in results], world.log)
+                errors = world.table.set_aside(op.instant, by, bad)
                 status = WriteStatus(op.number, by, tuple(results), stats, size=size, errors=errors)
                 self._answer(machine, request, Done(status))
                 return
@@ -274,6 +275,7 @@ class Effects:
                 raise Violation("every column of a record is written", f"{piece} with the columns {op.columns!r}")
             world.table.write_file(op.instant, piece, op.columns)
             results.append(SliceResult(piece, *world.log.read(piece)))
+            bad.extend((piece, offset) for offset in world.log.bad(piece))
             world.after(rng.random() * pace, step)
 
         step()

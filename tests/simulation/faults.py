@@ -80,6 +80,9 @@ class Profile:
     """Share of records that are bad: which ones, their coordinates say."""
     errors_max: int
     """How many of them a transaction may have."""
+    operated: float
+    """More than 0: an operator answers every halt with a reset, and so often, looking, makes one unasked. Topics then
+    come back with fewer or more partitions, too."""
     small_multis: bool
     """Whether ZooKeeper's limits are set so low that plans, statuses and shards need several multis."""
 
@@ -112,7 +115,12 @@ def draw(rng: Random) -> Profile:
         drawn["table_restores"] = 0.0
     if later.random() < 0.01:
         drawn |= {"workers": later.randint(8, 20), "partitions": later.randint(20, 60), "topics": 2, "busy": 20.0}
-    return Profile(**drawn, **_thought_of_last(later, maybe_later))
+    drawn |= _thought_of_last(later, maybe_later)
+    drawn["operated"] = later.choice((0.02, 0.1, 0.5)) if later.random() < 0.1 else 0.0
+    if drawn["operated"]:
+        recreations = max(drawn["recreations"], later.random() * 0.1)
+        drawn |= {"tampering": 0.0, "table_restores": 0.0, "recreations": recreations}
+    return Profile(**drawn)
 
 
 def _maybe(rng: Random, harsh: float) -> Maybe:

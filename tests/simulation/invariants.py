@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from coordination.coordinator import Coordinator
@@ -12,8 +13,10 @@ from coordination.messages import Complete
 from coordination.model import (
     NO_TRANSACTION,
     Checkpoint,
+    Gap,
     InstantState,
     OpenRange,
+    PartitionCheckpoint,
     PartitionState,
     Phase,
     Slice,
@@ -23,6 +26,7 @@ from coordination.offsets import DataLossPolicy, OffsetReset
 from coordination.participant import Participant
 from coordination.phases import TRANSITIONS
 from coordination.tree import KeeperView, Transaction
+from sink.operations.reset import Move
 from tests.simulation.faults import Profile
 from tests.simulation.log import SimLog
 from tests.simulation.table import SimInstant, SimTable, slice_of
@@ -35,6 +39,17 @@ REMEMBERED = 20
 """What a machine may remember, of a few open transactions and what was said of them."""
 QUEUED = 200
 """How many multis one large plan takes, of those that ZooKeeper's limits, set low, allow."""
+
+
+def _of(source: TopicPartition, gaps: Iterable[Gap]) -> list[Gap]:
+    return [gap for gap in gaps if (gap.topic, gap.partition) == (source.topic, source.partition)]
+
+
+def _beyond(at: int, limit: int, gaps: Collection[Gap]) -> int:
+    """The first offset from `at` on, up to `limit`, that is in no gap."""
+    while at < limit and (ends := [gap.end for gap in gaps if gap.start <= at < gap.end]):
+        at = min(limit, max(ends))
+    return at
 
 
 class Violation(AssertionError):
@@ -68,6 +83,11 @@ class Invariants:
         self._cut: dict[TopicPartition, set[Slice]] = {}
         """Slices that were planned, where their ranges may still be open."""
         self._configs: dict[str, str] = {}
+        self._moves: dict[TopicPartition, set[tuple[int, int]]] = {}
+        """Generation and position of every partition that an operator moved, whether that came to anything or not."""
+        self._past_gaps: set[Gap] = set()
+        """Those of a reading that ended with a move."""
+        self._operated = False
         self._inherited: set[tuple[TopicPartition, OpenRange]] = set()
         """Ranges of a tree that came from a backup: it may have been cut otherwise since, and the table decides."""
 
@@ -107,8 +127,22 @@ class Invariants:
         if view.ledger.last < before.ledger.last or view.ledger.committed < before.ledger.committed:
             raise Violation("the ledger only goes forward", f"{before.ledger} -> {view.ledger}")
         self._gaps(before, view)
-        if view.halt is not None and before.halt is None:
+        if view.halt is None:
+            self.halts.clear()
+        elif before.halt is None:
             self.halts.append(view.halt.reason)
+
+    @contextmanager
+    def resetting(self, moves: Iterable[Move]) -> Iterator[None]:
+        """An operator moves partitions: from the commit on that carries it, each is read anew."""
+        for move in moves:
+            self._moves.setdefault(move.source, set()).add((move.after.generation, move.after.end))
+            self._cut.pop(move.source, None)
+        self._operated = True
+        try:
+            yield
+        finally:
+            self._operated = False
 
     def keeper_restored(self, tampered: bool) -> None:
         """To a tree that somebody may have tampered with, or by hand, znode by znode."""
@@ -201,7 +235,7 @@ class Invariants:
             newest = self._newest
             if state is InstantState.PENDING and newest != header.base:
                 return
-            if state is not InstantState.ROLLED_BACK:
+            if state is not InstantState.ROLLED_BACK and not (self._operated and state is InstantState.ABSENT):
                 raise Violation(
                     "PREPARED is aborted only on proof", f"{header.number}: {state}, base {newest}"
                 )
@@ -255,14 +289,18 @@ class Invariants:
         newest = self.table.newest if self.table else None
         ends = newest.ends if newest else {}
         added = any(known.topic == source.topic for known in ends)
-        if source in ends or not self._is_read(source, state) or self._tampered or self._table_restored:
+        excused = self._operated or self._tampered or self._table_restored
+        if source in ends or excused or not self._is_read(source, state):
             return
         if (added or self._profile.reset is OffsetReset.EARLIEST) and state.start > self._log.partitions[source].start:
             raise Violation("a partition is read from its beginning", f"{source} from {state.start}")
 
     def _gaps(self, before: KeeperView, after: KeeperView) -> None:
-        """What is declared lost cannot be read any more."""
-        for gap in set(after.ledger.gaps) - set(before.ledger.gaps):
+        """What is declared lost cannot be read any more, or an operator did not want it."""
+        if self._operated:
+            return
+        newest = self.table.newest if self.table else None
+        for gap in set(after.ledger.gaps) - set(before.ledger.gaps) - set(newest.gaps if newest else ()):
             source = TopicPartition(gap.topic, gap.partition)
             state = after.states.get(source)
             if state is None or not self._is_read(source, state) or self._tampered or self._table_restored:
@@ -281,11 +319,15 @@ class Invariants:
             if not self.restored and not self._covers(source, gone.start, gone.end):
                 raise Violation("AFTER only what is visible", f"{source} [{gone.start}, {gone.end})")
             return
+        if self._operated:
+            self._forget_slices(source, gone)
+            return
         parts = sorted((r.start, r.end) for r in now if gone.start <= r.start and r.end <= gone.end)
         if parts and parts[0][0] == gone.start and parts[-1][1] == gone.end:
             self._forget_slices(source, gone)
             return  # divided: contiguous, or it would not be a well-formed state
-        if self._profile.policy is DataLossPolicy.SKIP and not self._covers(source, gone.start, gone.end):
+        visible = self._covers(source, gone.start, gone.end) and not self._moved(source, gone.generation)
+        if self._profile.policy is DataLossPolicy.SKIP and not visible:
             self._forget_slices(source, gone)
             return  # abandoned for a gap: it is planned anew, or lies in the gap; the end of the run tells
         raise Violation("an open range keeps its shape until AFTER", f"{source} {gone} -> {end} {list(now)}")
@@ -302,23 +344,9 @@ class Invariants:
             return
         if view.ledger.committed > self._newest:
             raise Violation("ZooKeeper never claims more than the table", f"{view.ledger.committed}")
-        gaps = view.ledger.gaps
         for source, state in view.states.items():
-            reached = self.reached(source)
-            while True:
-                skipped = [g.end for g in gaps if g.topic == source.topic and g.partition == source.partition]
-                beyond = [
-                    e
-                    for e, g in zip(
-                        skipped,
-                        [g for g in gaps if (g.topic, g.partition) == (source.topic, source.partition)],
-                        strict=True,
-                    )
-                    if g.start <= reached < e
-                ]
-                if not beyond:
-                    break
-                reached = max(beyond)
+            reached = max([self.reached(source), *self._moved(source, state.generation)])
+            reached = _beyond(reached, state.end, _of(source, view.ledger.gaps))
             if state.end > reached:
                 raise Violation("ZooKeeper never claims more than the table", f"{source} {state} > {reached}")
 
@@ -350,11 +378,35 @@ class Invariants:
             raise Violation("a commit names the columns of its files", f"{instant.name}: {op.columns!r}")
         if self.table is not None:
             self._has_errors(checkpoint, self.table)
+        self._begins_anew(checkpoint)
         for stat in stats:
             piece = slice_of(stat)
             self.origin.setdefault(piece.source, piece.start)
             self._show(piece.source, piece.start, piece.end)
         self._is_the_truth(checkpoint)
+
+    def _begins_anew(self, checkpoint: Checkpoint) -> None:
+        """A partition that does not go on where it was was moved: from there on its records are visible once."""
+        before = self.table.newest if self.table else None
+        for source in self._moves:
+            if source not in checkpoint.ends:
+                continue
+            reached = checkpoint.ends[source]
+            moved = self._moved(source, reached.generation)
+            gaps = _of(source, checkpoint.gaps)
+            starts = [result.slice.start for result in checkpoint.results if result.slice.source == source]
+            first = min(starts, default=reached.end)
+            same = before is None or before.topics.get(source.topic) in (None, checkpoint.topics[source.topic])
+            if not moved or (same and _beyond(self._shown(source), first, gaps) == first):
+                continue
+            places = [at for at in moved if _beyond(at, first, gaps) == first]
+            if not places:
+                raise Violation("a partition goes on where it was or was moved to", f"{source}: {first}, {moved}")
+            if same and source in self._ends and min(places) > self._shown(source):
+                raise Violation("what is left out is declared a gap", f"{source}: {self._shown(source)} to {places}")
+            self.visible.pop(source, None)
+            self.origin[source] = min(places)
+            self._past_gaps.update(_of(source, before.gaps) if before else ())
 
     def _has_errors(self, checkpoint: Checkpoint, table: SimTable) -> None:
         """With the commit each record of its slices is in the table or in the errors table."""
@@ -376,16 +428,16 @@ class Invariants:
         """The visible offsets and the declared gaps make up a prefix, and the checkpoint is its end."""
         for source, reached in checkpoint.ends.items():
             at = self.origin.get(source)
-            gaps = [
-                (g.start, g.end)
-                for g in checkpoint.gaps
-                if (g.topic, g.partition) == (source.topic, source.partition)
-            ]
-            for low, high in sorted([*self.visible.get(source, ()), *gaps]):
-                if at is not None and low > at:
+            gaps = _of(source, checkpoint.gaps)
+            for low, high in self.visible.get(source, ()):
+                at = low if at is None else _beyond(at, low, gaps)
+                if low > at:
                     raise Violation("no hole in the visible prefix", f"{source} [{at}, {low})")
-                at = high if at is None else max(at, high)
-            if at is not None and at != reached.end:
+                at = max(at, high)
+            if at is None:
+                continue
+            at = max([_beyond(at, reached.end, gaps), *(g.end for g in gaps if g not in self._past_gaps)])
+            if at != reached.end:
                 raise Violation(
                     "the checkpoint is what is visible", f"{source}: {reached.end}, visible to {at}"
                 )
@@ -421,11 +473,24 @@ class Invariants:
     # Helpers
 
     def reached(self, source: TopicPartition) -> int:
-        """The end of the visible prefix, declared gaps included."""
+        """The end of what is visible, declared gaps included; where nothing is, of what an operator left out."""
+        state = self._view.states.get(source) if self._view else None
+        moved = state is not None and (state.generation, state.start) in self._moves.get(source, ())
+        return state.start if state is not None and moved and source not in self._ends else self._shown(source)
+
+    def _shown(self, source: TopicPartition) -> int:
+        """The end of the visible prefix of the present reading."""
+        return self._ends[source].end if source in self._ends else self.origin.get(source, 0)
+
+    @property
+    def _ends(self) -> Mapping[TopicPartition, PartitionCheckpoint]:
         assert self.table is not None
-        newest = self.table.newest
-        ends = newest.ends if newest else {}
-        return ends[source].end if source in ends else self.origin.get(source, 0)
+        return self.table.newest.ends if self.table.newest else {}
+
+    def _moved(self, source: TopicPartition, generation: int) -> list[int]:
+        """Where an operator moved it, up to this generation, since the newest commit."""
+        shown = self._ends[source].generation if source in self._ends else -1
+        return [at for raised, at in self._moves.get(source, ()) if shown < raised <= generation]
 
     def _covers(self, source: TopicPartition, start: int, end: int) -> bool:
         for low, high in self.visible.get(source, ()):

@@ -57,11 +57,11 @@ class SimLog:
         partition.holes = {offset for offset in partition.holes if offset < end}
         partition.schemas = [(offset, schema) for offset, schema in partition.schemas if offset < end]
 
-    def recreate(self, topic: str) -> None:
-        self.ids[topic] = f"{self.ids[topic][:-1]}2"
-        for source in self.partitions:
-            if source.topic == topic:
-                self.partitions[source] = _Partition()
+    def recreate(self, topic: str, partitions: int) -> None:
+        stem, _, life = self.ids[topic].rpartition("-")
+        self.ids[topic] = f"{stem}-{int(life) + 1}"
+        kept = {source: held for source, held in self.partitions.items() if source.topic != topic}
+        self.partitions = kept | {TopicPartition(topic, number): _Partition() for number in range(partitions)}
 
     def view(self, topics: tuple[str, ...]) -> LogView:
         return LogView(

@@ -15,6 +15,7 @@ from coordination.messages import Complete, WriteSlices
 from coordination.offsets import OffsetReset
 from tests.simulation import broken_decisions as decisions
 from tests.simulation import broken_machines as machines
+from tests.simulation import broken_resets as resets
 from tests.simulation.broken_decisions import Patch
 from tests.simulation.faults import Profile
 
@@ -74,6 +75,8 @@ LONG = {"busy": 200.0, "crashes": 0.0, "expiries": 0.0, "capacity": 0, "partitio
 ADDED = {"reset": OffsetReset.LATEST, "new_partitions": 0.5}
 GAPS = {"data_loss": 0.2, "policy": offsets.DataLossPolicy.SKIP}
 EVOLVING = {"evolutions": 1.0}
+OPERATED = {"operated": 0.1, "recreations": 0.05, "tampering": 0.0, "table_restores": 0.0}
+PIECEMEAL = {**OPERATED, "operated": 0.5, "recreations": 0.0, "small_multis": True, "partitions": 12}
 
 CAUGHT: tuple[Mutant, ...] = (
     Mutant(
@@ -151,6 +154,12 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("PREPARED before the predecessor is COMMITTED", machines.next_prepared_too_early, 200, faults=TWO),
     Mutant("complete without publishing bad records", machines.bad_records_not_published, faults=BAD),
     Mutant("let any number of records be bad", decisions.any_number_may_be_bad, faults={**BAD, "errors_max": 10}),
+    Mutant("a reset that leaves on record what is gone", resets.gone_stays_on_record, faults=OPERATED),
+    Mutant("wait for no partition that a topic has no more", resets.nothing_is_awaited, faults=OPERATED),
+    Mutant("a reset under the old generation", resets.under_the_old_generation, faults=OPERATED),
+    Mutant("a reset over what is decided", resets.over_what_is_decided, 200, faults=OPERATED),
+    Mutant("a reset that declares no gap", resets.without_declaring_what_is_left_out, 100, faults=OPERATED),
+    Mutant("go on from the half of a reset", resets.half_of_it_unmarked, 200, faults=PIECEMEAL),
     Mutant("leave the configuration unsaid", machines.without(upkeep.stamp_config), faults=MIXED),
 )
 

@@ -15,7 +15,6 @@ from typing import Protocol
 from coordination.codec import decode_checkpoint, encode_checkpoint
 from coordination.messages import Complete, Done, Failed, Outcome, Refused
 from coordination.model import Checkpoint, InstantState, SetAside, Slice, TableView
-from tests.simulation.log import SimLog
 
 
 @dataclass
@@ -94,14 +93,13 @@ class SimTable:
             return None
         return name
 
-    def set_aside(self, name: str, by: str, pieces: Collection[Slice], log: SimLog) -> tuple[SetAside, ...]:
+    def set_aside(self, name: str, by: str, found: Collection[tuple[Slice, int]]) -> tuple[SetAside, ...]:
         """What one participant keeps for the errors table."""
-        found = [(piece, offset) for piece in sorted(pieces) for offset in log.bad(piece)]
         if not found:
             return ()
         path = f"{name}/{by}/{len(self.aside)}"
         self.aside[path] = frozenset(found)
-        piece, offset = found[0]
+        piece, offset = min(found)
         return (SetAside(path, len(found), piece.topic, piece.partition, offset, "bad"),)
 
     def publish(self, op: Complete) -> None:

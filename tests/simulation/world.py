@@ -25,6 +25,7 @@ from tests.simulation.faults import Profile, draw
 from tests.simulation.invariants import Invariants, Violation
 from tests.simulation.keeper import SimKeeper
 from tests.simulation.log import SimLog
+from tests.simulation.operator import Operator
 from tests.simulation.process import ANOTHER_CONFIG, CONFIG, REPUBLISH_AFTER, Process
 from tests.simulation.table import SimTable
 
@@ -73,6 +74,7 @@ class World:
         self.processes: list[Process] = []
         self.machines: list[object] = []
         self._retired = False
+        self.operator = Operator(self)
 
     # The clock
 
@@ -189,6 +191,9 @@ class World:
     def _restart(self, process: Process) -> None:
         if process not in self.processes:
             return
+        if self.operator.has_stopped_all:
+            self.restart_later(process)
+            return
         place = self.processes.index(process)
         if place == 0 or not (self._retired and self.profile.one_survivor):
             self.processes[place] = fresh = Process(self, process.worker, process.name)
@@ -213,6 +218,8 @@ class World:
             self.count("mixed configurations")
             self.processes[-1].config = ANOTHER_CONFIG
         self._grow()
+        if profile.operated:
+            self.operator.look()
         for rate, what in (
             (profile.crashes, lambda: self._someone().crash()),
             (profile.pauses, lambda: self._someone().pause(self._span())),
@@ -347,7 +354,9 @@ class World:
 
     def _recreate(self) -> None:
         self.count("topics recreated")
-        self.log.recreate(self.rng.choice(self.topics))
+        topic = self.rng.choice(self.topics)
+        partitions = sum(source.topic == topic for source in self.log.partitions)
+        self.log.recreate(topic, self.rng.randint(1, partitions + 1) if self.profile.operated else partitions)
 
     # The end
 
@@ -375,7 +384,7 @@ class World:
         if view is None or self.now <= self._others_until:
             return False
         if view.halt is not None:
-            return True
+            return not self.operator.answers(view.halt)
         if view.transactions or view.inert or self.table.pending():
             return False
         stamped = view.info is not None and view.info.config == CONFIG
@@ -388,7 +397,7 @@ class World:
                 source in view.states
                 and view.states[source].end == partition.end
                 and not view.states[source].open
-                and not (self.invariants.restored and self.invariants.reached(source) != partition.end)
+                and self.invariants.reached(source) == partition.end
             )
             for source, partition in self.log.partitions.items()
         )
@@ -404,6 +413,8 @@ class World:
         if self.invariants.halts:
             if "records are bad" in self.invariants.halts[0]:
                 self.count("halts for bad records")
+            elif self.profile.operated:
+                raise Violation("a reset ends every halt", self.invariants.halts[0])
             elif not excused:
                 raise Violation("the sink halts only for a cause", self.invariants.halts[0])
             self.count("halts")

@@ -1,0 +1,52 @@
+"""Ways to break what an operator's reset changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from coordination import planning, tree
+from coordination.model import Phase
+from coordination.tree import Create
+from sink.operations import reset
+from tests.simulation import operator
+from tests.simulation.broken_decisions import Patch
+
+
+def gone_stays_on_record(patch: Patch) -> None:
+    patch(reset, "_gone", lambda *_: {})
+
+
+def nothing_is_awaited(patch: Patch) -> None:
+    patch(planning, "_is_awaited", lambda *_: False)
+
+
+def under_the_old_generation(patch: Patch) -> None:
+    usual = reset._moved
+
+    def moved(*arguments: Any) -> Any:
+        state = usual(*arguments)
+        return replace(state, generation=max(state.generation - 1, 0))
+
+    patch(reset, "_moved", moved)
+
+
+def over_what_is_decided(patch: Patch) -> None:
+    open_ = (Phase.PLANNED, Phase.STARTED, Phase.PREPARED)
+    patch(reset, "_abandoned", lambda transactions, _: [t for t in transactions if t.header.phase in open_])
+
+
+def without_declaring_what_is_left_out(patch: Patch) -> None:
+    usual = reset._ledger
+    patch(reset, "_ledger", lambda view, *more: replace(usual(view, *more), gaps=view.ledger.gaps))
+
+
+def half_of_it_unmarked(patch: Patch) -> None:
+    usual = operator.drafts
+
+    def drafts(view: Any, planned: Any) -> Any:
+        multis = usual(view, planned)
+        marked = any(isinstance(op, Create) and op.path == tree.HALT for op in multis[0])
+        return [[op for op in multi if op.path != tree.HALT] for multi in multis] if marked else multis
+
+    patch(operator, "drafts", drafts)

@@ -1,0 +1,126 @@
+"""The operator of the simulated sink: answers a halt by `sink reset`, as the runbook says, with the fleet stopped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coordination import tree
+from coordination.errors import ConfigError, Conflict, NotLeader
+from coordination.model import InstantState, LogView, TopicPartition
+from coordination.tree import Check, Halt
+from sink.operations.reset import Position, Request, TableTruth, drafts, work_out
+from tests.simulation.process import CONFIG
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+LOOK_SECONDS = 5.0
+INTERRUPTION = 0.1
+"""At each of a reset's multis: it has to be run again, as it was."""
+
+
+class Interrupted(Exception):
+    """The command was killed before it had written all."""
+
+
+class Operator:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.has_stopped_all = False
+        self._unfinished: Request | None = None
+
+    def answers(self, halt: Halt) -> bool:
+        """A record that cannot be decoded would only halt the sink again."""
+        return bool(self._world.profile.operated) and "records are bad" not in halt.reason
+
+    def look(self) -> None:
+        world = self._world
+        view = world.tree()
+        if view is not None and not self.has_stopped_all:
+            unasked = world.faulty and world.rng.random() < world.profile.operated
+            if unasked if view.halt is None else self.answers(view.halt):
+                self._stop_all()
+        world.after(world.rng.expovariate(1 / LOOK_SECONDS), self.look)
+
+    def _stop_all(self) -> None:
+        self._world.trace("operator", "stops the fleet")
+        self.has_stopped_all = True
+        for process in self._world.processes:
+            process.crash()
+        self._ask(self._unfinished or self._request())
+
+    def _request(self) -> Request:
+        rng, log = self._world.rng, self._world.log
+        if rng.random() < 0.2:
+            source, held = rng.choice(sorted(log.partitions.items(), key=lambda item: item[0]))
+            return Request(offsets={source: rng.randint(held.start, held.end)})
+        topics = (rng.choice(self._world.topics),) if rng.random() < 0.3 else ()
+        return Request(rng.choice((Position.EARLIEST, Position.EARLIEST, Position.LATEST)), topics=topics)
+
+    def _ask(self, request: Request) -> None:
+        """What the reset rests on is read first, and written some time after."""
+        truth, log = self._truth(), self._world.log.view(self._world.topics)
+        self._world.after(self._world.rng.random() * 2.0, lambda: self._answer(request, truth, log))
+
+    def _answer(self, request: Request, truth: TableTruth, log: LogView) -> None:
+        world = self._world
+        try:
+            self._reset(request, truth, log)
+        except Interrupted:
+            world.count("resets interrupted")
+            self._unfinished = request
+            if world.rng.random() < 0.5:
+                self.has_stopped_all = False
+            else:
+                self._ask(request)
+        except NotLeader:
+            self._ask(request)
+        except ConfigError:
+            # An offset of a partition that is gone by now, or not that far any more.
+            self._ask(self._request())
+        except Conflict as refused:
+            world.trace("operator", "is refused:", str(refused))
+            if "is decided" in str(refused) or "not settled" in str(refused):
+                world.count("resets refused")
+                self.has_stopped_all = False
+            else:
+                self._ask(request)
+        else:
+            world.count("resets")
+            self._unfinished = None
+            self.has_stopped_all = False
+
+    def _reset(self, request: Request, truth: TableTruth, log: LogView) -> None:
+        """As `sink.operations.reset_writer` writes it: under the election's lock and a new epoch."""
+        world, keeper = self._world, self._world.keeper
+        keeper.bootstrap(CONFIG)
+        session = keeper.open_session()
+        lock = keeper.contend("reset:1", session)
+        try:
+            if lock is None or keeper.first_contender(keeper.latest) != lock:
+                raise NotLeader("somebody else contends for the office")
+            view = keeper.view(keeper.latest)
+            planned = work_out(view, request, truth, log)
+            world.trace("operator", "resets:", planned.changed)
+            fence = Check(lock, 0)
+            floor = truth.checkpoint.epoch if truth.checkpoint else 0
+            keeper.write((fence, tree.epoch_op(view, max(view.epoch, floor) + 1, "reset")))
+            view = keeper.view(keeper.latest)
+            planned = work_out(view, request, truth, log)
+            with world.invariants.resetting(planned.moves):
+                for multi in drafts(view, planned):
+                    if world.rng.random() < INTERRUPTION:
+                        raise Interrupted
+                    keeper.write((fence, Check(tree.EPOCH, view.epoch_version), *multi))
+        finally:
+            keeper.expire(session)
+
+    def _truth(self) -> TableTruth:
+        table = self._world.table
+        generations: dict[TopicPartition, int] = {}
+        for commit in table.commits:
+            assert commit.checkpoint is not None
+            for source, reached in commit.checkpoint.ends.items():
+                generations[source] = max(generations.get(source, -1), reached.generation)
+        completed = (name for name, instant in table.instants.items() if instant.state is InstantState.COMPLETED)
+        return TableTruth(table.newest, generations, frozenset(completed), frozenset(table.pending()))
