@@ -34,8 +34,8 @@ from coordination.messages import (
 )
 from coordination.model import Failure, FailureKind, LogView, Slice, SliceResult, WriteStatus
 from coordination.participant import Participant
-from tests.simulation.invariants import Violation
 from tests.simulation.table import stat_of
+from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process

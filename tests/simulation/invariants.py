@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -13,10 +13,8 @@ from coordination.messages import Complete
 from coordination.model import (
     NO_TRANSACTION,
     Checkpoint,
-    Gap,
     InstantState,
     OpenRange,
-    PartitionCheckpoint,
     PartitionState,
     Phase,
     Slice,
@@ -30,6 +28,8 @@ from sink.operations.reset import Move
 from tests.simulation.faults import Profile
 from tests.simulation.log import SimLog
 from tests.simulation.table import SimInstant, SimTable, slice_of
+from tests.simulation.violation import Violation
+from tests.simulation.visible import Visible, beyond, gaps_of
 
 if TYPE_CHECKING:
     from tests.simulation.keeper import SimKeeper
@@ -41,26 +41,6 @@ QUEUED = 200
 """How many multis one large plan takes, of those that ZooKeeper's limits, set low, allow."""
 
 
-def _of(source: TopicPartition, gaps: Iterable[Gap]) -> list[Gap]:
-    return [gap for gap in gaps if (gap.topic, gap.partition) == (source.topic, source.partition)]
-
-
-def _beyond(at: int, limit: int, gaps: Collection[Gap]) -> int:
-    """The first offset from `at` on, up to `limit`, that is in no gap."""
-    while at < limit and (ends := [gap.end for gap in gaps if gap.start <= at < gap.end]):
-        at = min(limit, max(ends))
-    return at
-
-
-class Violation(AssertionError):
-    def __init__(self, invariant: str, detail: str) -> None:
-        super().__init__(f"{invariant}: {detail}")
-        self.invariant, self.detail = invariant, detail
-
-    def __reduce__(self) -> tuple[type[Violation], tuple[str, str]]:
-        return Violation, (self.invariant, self.detail)
-
-
 class Invariants:
     """Watches ZooKeeper and the table from outside; asks neither machine anything."""
 
@@ -70,8 +50,7 @@ class Invariants:
         self._view: KeeperView | None = None
         self._epoch = 0
         self.table: SimTable | None = None
-        self.visible: dict[TopicPartition, list[tuple[int, int]]] = {}
-        self.origin: dict[TopicPartition, int] = {}
+        self.seen = Visible()
         self.prepared: set[str | None] = set()
         self.aborted: set[str] = set()
         self.undecided: set[str | None] = set()
@@ -83,13 +62,12 @@ class Invariants:
         self._cut: dict[TopicPartition, set[Slice]] = {}
         """Slices that were planned, where their ranges may still be open."""
         self._configs: dict[str, str] = {}
-        self._moves: dict[TopicPartition, set[tuple[int, int]]] = {}
-        """Generation and position of every partition that an operator moved, whether that came to anything or not."""
-        self._past_gaps: set[Gap] = set()
-        """Those of a reading that ended with a move."""
         self._operated = False
         self._inherited: set[tuple[TopicPartition, OpenRange]] = set()
         """Ranges of a tree that came from a backup: it may have been cut otherwise since, and the table decides."""
+
+    def watch(self, table: SimTable) -> None:
+        self.table = self.seen.table = table
 
     # The machines
 
@@ -136,7 +114,7 @@ class Invariants:
     def resetting(self, moves: Iterable[Move]) -> Iterator[None]:
         """An operator moves partitions: from the commit on that carries it, each is read anew."""
         for move in moves:
-            self._moves.setdefault(move.source, set()).add((move.after.generation, move.after.end))
+            self.seen.move(move.source, move.after.generation, move.after.end)
             self._cut.pop(move.source, None)
         self._operated = True
         try:
@@ -162,11 +140,11 @@ class Invariants:
         # What became PREPARED while the tree was not whole is seen only now.
         self.prepared |= {t.header.instant for t in view.transactions if t.header.phase is Phase.PREPARED}
         self.undecided |= self.prepared
-        self._forget_origins(())
+        self.seen.forget_origins(())
         self._cut.clear()
         self._inherited = {(source, kept) for source, state in view.states.items() for kept in state.open}
         for source, state in view.states.items():
-            self.origin.setdefault(source, state.start)
+            self.seen.origin.setdefault(source, state.start)
 
     def _transactions(self, before: KeeperView, after: KeeperView) -> None:
         old = {t.header.number: t for t in before.transactions}
@@ -269,9 +247,9 @@ class Invariants:
 
     def _ranges(self, before: KeeperView, after: KeeperView) -> None:
         for source, state in after.states.items():
-            if source not in self.origin:
+            if source not in self.seen.origin:
                 self._begins(source, state)
-                self.origin[source] = state.start
+                self.seen.origin[source] = state.start
         for source, old in before.states.items():
             new = after.states.get(source)
             if new is None:
@@ -286,8 +264,7 @@ class Invariants:
 
     def _begins(self, source: TopicPartition, state: PartitionState) -> None:
         """At the log's beginning, as it was when it was looked at, unless the topic is new and its past not wanted."""
-        newest = self.table.newest if self.table else None
-        ends = newest.ends if newest else {}
+        ends = self.seen.ends
         added = any(known.topic == source.topic for known in ends)
         excused = self._operated or self._tampered or self._table_restored
         if source in ends or excused or not self._is_read(source, state):
@@ -316,7 +293,7 @@ class Invariants:
         self, source: TopicPartition, gone: OpenRange, end: int, generation: int, now: Iterable[OpenRange]
     ) -> None:
         if end >= gone.end and generation == gone.generation:
-            if not self.restored and not self._covers(source, gone.start, gone.end):
+            if not self.restored and not self.seen.covers(source, gone.start, gone.end):
                 raise Violation("AFTER only what is visible", f"{source} [{gone.start}, {gone.end})")
             return
         if self._operated:
@@ -326,7 +303,7 @@ class Invariants:
         if parts and parts[0][0] == gone.start and parts[-1][1] == gone.end:
             self._forget_slices(source, gone)
             return  # divided: contiguous, or it would not be a well-formed state
-        visible = self._covers(source, gone.start, gone.end) and not self._moved(source, gone.generation)
+        visible = self.seen.covers(source, gone.start, gone.end) and not self.seen.moved(source, gone.generation)
         if self._profile.policy is DataLossPolicy.SKIP and not visible:
             self._forget_slices(source, gone)
             return  # abandoned for a gap: it is planned anew, or lies in the gap; the end of the run tells
@@ -345,8 +322,8 @@ class Invariants:
         if view.ledger.committed > self._newest:
             raise Violation("ZooKeeper never claims more than the table", f"{view.ledger.committed}")
         for source, state in view.states.items():
-            reached = max([self.reached(source), *self._moved(source, state.generation)])
-            reached = _beyond(reached, state.end, _of(source, view.ledger.gaps))
+            reached = max([self.reached(source), *self.seen.moved(source, state.generation)])
+            reached = beyond(reached, state.end, gaps_of(source, view.ledger.gaps))
             if state.end > reached:
                 raise Violation("ZooKeeper never claims more than the table", f"{source} {state} > {reached}")
 
@@ -378,72 +355,13 @@ class Invariants:
             raise Violation("a commit names the columns of its files", f"{instant.name}: {op.columns!r}")
         if self.table is not None:
             self._has_errors(checkpoint, self.table)
-        self._begins_anew(checkpoint)
-        for stat in stats:
-            piece = slice_of(stat)
-            self.origin.setdefault(piece.source, piece.start)
-            self._show(piece.source, piece.start, piece.end)
-        self._is_the_truth(checkpoint)
-
-    def _begins_anew(self, checkpoint: Checkpoint) -> None:
-        """A partition that does not go on where it was was moved: from there on its records are visible once."""
-        before = self.table.newest if self.table else None
-        for source in self._moves:
-            if source not in checkpoint.ends:
-                continue
-            reached = checkpoint.ends[source]
-            moved = self._moved(source, reached.generation)
-            gaps = _of(source, checkpoint.gaps)
-            starts = [result.slice.start for result in checkpoint.results if result.slice.source == source]
-            first = min(starts, default=reached.end)
-            same = before is None or before.topics.get(source.topic) in (None, checkpoint.topics[source.topic])
-            if not moved or (same and _beyond(self._shown(source), first, gaps) == first):
-                continue
-            places = [at for at in moved if _beyond(at, first, gaps) == first]
-            if not places:
-                raise Violation("a partition goes on where it was or was moved to", f"{source}: {first}, {moved}")
-            if same and source in self._ends and min(places) > self._shown(source):
-                raise Violation("what is left out is declared a gap", f"{source}: {self._shown(source)} to {places}")
-            self.visible.pop(source, None)
-            self.origin[source] = min(places)
-            self._past_gaps.update(_of(source, before.gaps) if before else ())
+        self.seen.add(checkpoint, map(slice_of, stats))
 
     def _has_errors(self, checkpoint: Checkpoint, table: SimTable) -> None:
         """With the commit each record of its slices is in the table or in the errors table."""
         for result in checkpoint.results:
             if result.errors != sum(piece == result.slice for piece, _ in table.errors):
                 raise Violation("bad records are published before they are committed", f"{result}")
-
-    def _show(self, source: TopicPartition, start: int, end: int) -> None:
-        shown = self.visible.setdefault(source, [])
-        for low, high in shown:
-            if start < high and low < end:
-                raise Violation(
-                    "no offset is visible twice", f"{source} [{start}, {end}) and [{low}, {high})"
-                )
-        shown.append((start, end))
-        shown.sort()
-
-    def _is_the_truth(self, checkpoint: Checkpoint) -> None:
-        """The visible offsets and the declared gaps make up a prefix, and the checkpoint is its end."""
-        for source, reached in checkpoint.ends.items():
-            at = self.origin.get(source)
-            gaps = _of(source, checkpoint.gaps)
-            for low, high in self.visible.get(source, ()):
-                at = low if at is None else _beyond(at, low, gaps)
-                if low > at:
-                    raise Violation("no hole in the visible prefix", f"{source} [{at}, {low})")
-                at = max(at, high)
-            if at is None:
-                continue
-            at = max([_beyond(at, reached.end, gaps), *(g.end for g in gaps if g not in self._past_gaps)])
-            if at != reached.end:
-                raise Violation(
-                    "the checkpoint is what is visible", f"{source}: {reached.end}, visible to {at}"
-                )
-        for source in self.visible:
-            if source not in checkpoint.ends:
-                raise Violation("the checkpoint is cumulative", f"{source} is not in {checkpoint.number}")
 
     def rolling_back(self, instant: SimInstant) -> None:
         if instant.name not in self.aborted:
@@ -452,18 +370,9 @@ class Invariants:
     def table_restored(self) -> None:
         assert self.table is not None
         self._table_restored = True
-        self.visible.clear()
-        for instant in self.table.commits:
-            for stat in instant.stats:
-                piece = slice_of(stat)
-                self._show(piece.source, piece.start, piece.end)
-        self._forget_origins(self._view.states if self._view else ())
+        self.seen.begin_again(slice_of(stat) for instant in self.table.commits for stat in instant.stats)
+        self.seen.forget_origins(self._view.states if self._view else ())
         self.restored = self._view is not None and self._beyond_the_table(self._view)
-
-    def _forget_origins(self, recorded: Iterable[TopicPartition]) -> None:
-        newest = self.table.newest if self.table else None
-        for source in set(self.origin) - {*self.visible, *(newest.ends if newest else ()), *recorded}:
-            del self.origin[source]
 
     def _beyond_the_table(self, view: KeeperView) -> bool:
         decided = (t for t in view.transactions if t.header.phase in (Phase.PREPARED, Phase.COMMITTED))
@@ -475,28 +384,9 @@ class Invariants:
     def reached(self, source: TopicPartition) -> int:
         """The end of what is visible, declared gaps included; where nothing is, of what an operator left out."""
         state = self._view.states.get(source) if self._view else None
-        moved = state is not None and (state.generation, state.start) in self._moves.get(source, ())
-        return state.start if state is not None and moved and source not in self._ends else self._shown(source)
-
-    def _shown(self, source: TopicPartition) -> int:
-        """The end of the visible prefix of the present reading."""
-        return self._ends[source].end if source in self._ends else self.origin.get(source, 0)
-
-    @property
-    def _ends(self) -> Mapping[TopicPartition, PartitionCheckpoint]:
-        assert self.table is not None
-        return self.table.newest.ends if self.table.newest else {}
-
-    def _moved(self, source: TopicPartition, generation: int) -> list[int]:
-        """Where an operator moved it, up to this generation, since the newest commit."""
-        shown = self._ends[source].generation if source in self._ends else -1
-        return [at for raised, at in self._moves.get(source, ()) if shown < raised <= generation]
-
-    def _covers(self, source: TopicPartition, start: int, end: int) -> bool:
-        for low, high in self.visible.get(source, ()):
-            if low <= start < high:
-                start = high
-        return start >= end
+        if state is not None and self.seen.is_unseen(source) and self.seen.was_moved(source, state):
+            return state.start
+        return self.seen.end(source)
 
     def _state(self, instant: str | None) -> InstantState:
         assert self.table is not None

@@ -26,7 +26,7 @@ from coordination.term import CoordinatorConfig
 from coordination.tolerance import ErrorLimits
 from coordination.tree import KeeperView
 from tests.simulation.effects import Effects, Machine, id_of
-from tests.simulation.invariants import Violation
+from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -22,12 +22,13 @@ from coordination.model import TopicPartition
 from coordination.offsets import DataLossPolicy
 from coordination.tree import KeeperView
 from tests.simulation.faults import Profile, draw
-from tests.simulation.invariants import Invariants, Violation
+from tests.simulation.invariants import Invariants
 from tests.simulation.keeper import SimKeeper
 from tests.simulation.log import SimLog
 from tests.simulation.operator import Operator
 from tests.simulation.process import ANOTHER_CONFIG, CONFIG, REPUBLISH_AFTER, Process
 from tests.simulation.table import SimTable
+from tests.simulation.violation import Violation
 
 QUIET = 400.0
 HALVING = 2400.0
@@ -69,7 +70,7 @@ class World:
         self.invariants = Invariants(self.profile, self.log)
         self.keeper = SimKeeper(self._keeper_changed)
         self.table = SimTable(self.invariants)
-        self.invariants.table = self.table
+        self.invariants.watch(self.table)
         self.topics = tuple(f"t{n}" for n in range(self.profile.topics))
         self.processes: list[Process] = []
         self.machines: list[object] = []

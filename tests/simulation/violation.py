@@ -1,0 +1,14 @@
+"""What a run ends with that breaks an invariant."""
+
+from __future__ import annotations
+
+
+class Violation(AssertionError):
+    """`invariant` is the sentence that does not hold."""
+
+    def __init__(self, invariant: str, detail: str) -> None:
+        super().__init__(f"{invariant}: {detail}")
+        self.invariant, self.detail = invariant, detail
+
+    def __reduce__(self) -> tuple[type[Violation], tuple[str, str]]:
+        return Violation, (self.invariant, self.detail)
