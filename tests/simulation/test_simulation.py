@@ -53,6 +53,7 @@ NO_FAULTS = dict.fromkeys(
         "tampering",
         "truncations",
         "table_restores",
+        "operated",
     ),
     0.0,
 )
