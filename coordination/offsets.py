@@ -1,4 +1,4 @@
-"""Reconciles what is recorded of a partition with what its log holds: the table of DESIGN 3.5 as a function.
+"""Reconciles what is recorded of a partition with what its log holds: case by case, as one function.
 
 Guarantee: followed to the letter, no offset is planned twice, and none is skipped that is not declared as a
 `Gap`. An open range is never reshaped: it is re-formed as recorded, or the whole of it is abandoned.

@@ -1,4 +1,4 @@
-"""Compare what ZooKeeper records with the table's own checkpoint: DESIGN 3.4 as one pure function.
+"""Compare what ZooKeeper records with the table's own checkpoint: one pure function.
 
 The table's timeline is the truth. ZooKeeper behind it is advanced, ZooKeeper empty is rebuilt, ZooKeeper ahead
 of it means that the table was restored or deleted, which only an operator can decide about.
@@ -73,10 +73,12 @@ def compare(
             )
     if checkpoint is None or (not changed and ledger.committed == number and ledger.last >= number):
         return InStep()
-    gaps = ledger.gaps if len(ledger.gaps) > len(checkpoint.gaps) else checkpoint.gaps
+    # Of a partition that follows the table, what only ZooKeeper calls a gap is none.
+    own = (gap for gap in ledger.gaps if gap not in checkpoint.gaps)
+    kept = (gap for gap in own if TopicPartition(gap.topic, gap.partition) not in changed)
     return Advance(
         changed,
-        Ledger(max(ledger.last, number), number, ledger.attempts, gaps, ledger.history),
+        Ledger(max(ledger.last, number), number, ledger.attempts, (*checkpoint.gaps, *kept), ledger.history),
     )
 
 

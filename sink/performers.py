@@ -117,7 +117,7 @@ class CoordinatorPerformer:
             return Unknown(said(error))
 
     def _complete(self, operation: messages.Complete) -> Outcome:
-        """The three checks run inside the table lock, right before the commit; see DESIGN 3.2, step 5.
+        """The three checks run inside the table lock, right before the commit.
 
         Bad records are published before: whoever dies in between leaves them to be published again, by their keys.
         """

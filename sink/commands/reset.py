@@ -162,5 +162,3 @@ def _show(out: Console, planned: Reset) -> None:
             after = move.after
             table.add_row(str(move.source), reached, f"{after.end:,}", str(after.generation), move.effect)
         out.print(table)
-    for warning in planned.warnings:
-        out.print(Text(f"The sink will halt again: {warning}", style="yellow"))

@@ -93,6 +93,9 @@ def _upserts(settings: Settings) -> Iterator[str]:
             f"write.operation={operation} has one transaction in flight, for the next one's keys may be in it: set"
             " transactions.in.flight=1"
         )
+    record_index = "hoodie.metadata.global.record.level.index.enable"
+    if operation == "upsert" and settings.index_type == "record" and settings.hudi.get(record_index, "true") == "false":
+        yield f"{record_index}=false is not for index.type=record, which needs it; remove it, or set another index.type"
     if operation == "upsert" and settings.index_type == "bucket" and settings.services_clustering:
         yield (
             "services.clustering=true is not for index.type=bucket: there files are found by a hash of the key, which"

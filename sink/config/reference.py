@@ -19,11 +19,24 @@ from sink.config.rules import CHOICES, FLAGS, FOREIGN, RULES
 
 _KINDS: Mapping[str, tuple[str, ...]] = {
     "duration": ("session_timeout_ms", "interval_ms", "writestatus_timeout_ms"),
-    "size": ("file_max_bytes",),
-    "list": ("topics", "record_key_fields", "partition_fields"),
-    "path": ("schema_file", "log_dir", "zookeeper_ca", "zookeeper_certificate", "zookeeper_key"),
+    "size": ("file_max_bytes", "flush_bytes"),
+    "list": ("topics", "record_key_fields", "partition_fields", "ordering_fields", "registry_urls"),
+    "path": (
+        "schema_file",
+        "value_schema_file",
+        "log_dir",
+        "zookeeper_ca",
+        "zookeeper_certificate",
+        "zookeeper_key",
+        "registry_ca",
+        "registry_certificate",
+        "registry_key",
+    ),
     "servers": ("zookeeper", "bootstrap"),
 }
+
+_BY_CONTENT = ("schema_ddl", "schema_file", "value_schema_file")
+"""Their paths may differ by host."""
 
 _INTRODUCTION = """\
 # Configuration
@@ -117,8 +130,8 @@ def _settings() -> Iterator[str]:
             yield f"- also: {', '.join(f'`{other}`' for other in extra['also'])}"
         if not str(field.alias).endswith(".*"):
             yield f"- environment: `SINK_{variable_name(str(field.alias))}`"
-        if extra["fleet"]:
-            yield "- *fleet*"
+        if extra["fleet"] or name in _BY_CONTENT:
+            yield "- *fleet*" + (" (what it says)" if name in _BY_CONTENT else "")
         yield f"- since: {extra['since']}"
         yield ""
 
@@ -134,6 +147,8 @@ def _kind(name: str, field: FieldInfo) -> str:
         return "one of " + ", ".join(f"`{choice}`" for choice in choices)
     if field.annotation is bool:
         return "flag"
+    if field.annotation is float:
+        return "number"
     return "count" if field.annotation is int else "text"
 
 

@@ -38,6 +38,8 @@ _PENDING = "the coordinator decides about pending clusterings, under the table l
 _NO_CATALOG = "the sink registers its table in no catalog; let Hudi's sync tools do it, at their own times"
 _ORDERING = "ordering.field.name decides which of two rows is the newer one"
 _SPARK_READS = "Spark's Kafka reader sets it"
+_HUDI_IN_SPARK = "Hudi needs its own there"
+_LOCK = "the table lock is on the ensemble of zookeeper.connect"
 
 RULES: Mapping[str, Rule] = {
     "kafka.isolation.level": Rule(
@@ -57,6 +59,11 @@ RULES: Mapping[str, Rule] = {
     "spark.speculation": Rule(
         ("false",), "a second attempt of a task in one instant writes the same file group"
     ),
+    "spark.sql.session.timeZone": Rule(("utc",), "times are written and read in UTC"),
+    "spark.serializer": Rule(("org.apache.spark.serializer.kryoserializer",), "Hudi needs Kryo"),
+    "spark.kryo.registrator": Rule(("org.apache.spark.hoodiesparkkryoregistrar",), _HUDI_IN_SPARK),
+    "spark.sql.extensions": Rule(("org.apache.spark.sql.hudi.hoodiesparksessionextension",), _HUDI_IN_SPARK),
+    "spark.sql.catalog.spark_catalog": Rule(("org.apache.spark.sql.hudi.catalog.hoodiecatalog",), _HUDI_IN_SPARK),
     "hoodie.write.markers.type": Rule(("direct",), "markers of many drivers need no timeline server"),
     "hoodie.embed.timeline.server": Rule(
         ("false",), "markers and views of many drivers cannot go through one of them"
@@ -73,6 +80,8 @@ RULES: Mapping[str, Rule] = {
         ),
         "the table lock is Hudi's ZooKeeper lock, held over the worker's own session",
     ),
+    "hoodie.write.lock.zookeeper.url": Rule((), _LOCK),
+    "hoodie.write.lock.zookeeper.port": Rule((), _LOCK),
     "hoodie.auto.commit": Rule(("false",), _ONE_INSTANT),
     "hoodie.rollback.using.markers": Rule(
         ("true",), "a rollback removes exactly the files that have a marker"
@@ -92,6 +101,7 @@ RULES: Mapping[str, Rule] = {
     "hoodie.archive.automatic": Rule(("false",), _OFF_PATH),
     "hoodie.archive.async": Rule(("false",), _OFF_PATH),
     "hoodie.table.services.enabled": Rule(("false",), _OFF_PATH),
+    "hoodie.datasource.compaction.async.enable": Rule(("false",), _COMPACTION),
     "hoodie.compact.inline": Rule(("false",), _COMPACTION),
     "hoodie.compact.schedule.inline": Rule(("false",), _COMPACTION),
     "hoodie.clustering.inline": Rule(("false",), _CLUSTERING),
@@ -107,6 +117,8 @@ RULES: Mapping[str, Rule] = {
     "hoodie.datasource.write.insert.drop.duplicates": Rule(("false",), "records would be dropped unseen"),
     "hoodie.datasource.insert.dup.policy": Rule(("none",), "records would be dropped unseen"),
     "hoodie.combine.before.insert": Rule(("false",), "records would be dropped unseen"),
+    "hoodie.merge.allow.duplicate.on.inserts": Rule(("true",), "rows of equal keys would be merged unseen"),
+    "hoodie.record.index.update.partition.path": Rule((), "a row whose partition has changed moves"),
     "hoodie.index.type": Rule((), "index.type decides it"),
     "hoodie.index.class": Rule((), "index.type decides it"),
     "hoodie.table.ordering.fields": Rule((), _ORDERING),
@@ -130,6 +142,7 @@ FLAGS = frozenset(
         "hoodie.populate.meta.fields",
         "hoodie.datasource.write.partitionpath.urlencode",
         "hoodie.metadata.enable",
+        "hoodie.metadata.global.record.level.index.enable",
         "hoodie.allow.empty.commit",
         "spark.ui.enabled",
         "spark.ui.showConsoleProgress",
@@ -145,6 +158,17 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 
 IMPLIED = frozenset({"kafka.enable.auto.commit", "kafka.enable.auto.offset.store"})
 """May be written with the only value that there is, and are not passed on: Spark's Kafka source refuses the names."""
+
+_STREAMER: Mapping[str, str] = {
+    "schemaprovider.registry.url": "use schema.registry.url and schema.subject",
+    "schemaprovider.source.schema.file": "use schema.file",
+    "source.kafka.topic": "use kafka.topic.names",
+    "kafka.source.maxEvents": "use flush.size (of one partition) or flush.bytes",
+    "source.kafka.minPartitions": "use slice.records: the more slices, the more tasks",
+    "source.kafka.enable.failOnDataLoss": "use on.data.loss",
+    "source.kafka.enable.commit.offset": "offsets live in the table's commits, nowhere else; remove it",
+    "source.kafka.append.offsets": "use provenance.columns",
+}
 
 FOREIGN: Mapping[str, str] = {
     "kafka.topics": "is not a setting of Kafka's clients; use kafka.topic.names",
@@ -174,19 +198,19 @@ FOREIGN: Mapping[str, str] = {
     " transaction.interval.ms, like 60s",
     "hoodie.kafka.coordinator.write.timeout.secs": "belongs to Hudi's Kafka Connect sink;"
     " use coordinator.writestatus.timeout, like 300s",
+    "hoodie.kafka.compaction.async.enable": "belongs to Hudi's Kafka Connect sink; use services.compaction",
     "hoodie.kafka.control.topic": "belongs to Hudi's Kafka Connect sink; ZooKeeper has its role here;"
     " remove it",
     "hoodie.kafka.allow.commit.on.errors": "belongs to Hudi's Kafka Connect sink; use errors.tolerance",
     "hoodie.schemaprovider.class": "belongs to Hudi's Kafka Connect sink; use schema.ddl, schema.file or"
     " schema.subject",
-    "hoodie.streamer.schemaprovider.registry.url": "belongs to Hudi Streamer; use schema.registry.url and"
-    " schema.subject",
-    "hoodie.deltastreamer.schemaprovider.registry.url": "belongs to Hudi Streamer; use schema.registry.url and"
-    " schema.subject",
-    "hoodie.streamer.source.kafka.topic": "belongs to Hudi Streamer; use kafka.topic.names",
-    "hoodie.deltastreamer.source.kafka.topic": "belongs to Hudi Streamer; use kafka.topic.names",
-    "hoodie.streamer.schemaprovider.source.schema.file": "belongs to Hudi Streamer; use schema.file",
-    "hoodie.deltastreamer.schemaprovider.source.schema.file": "belongs to Hudi Streamer; use schema.file",
+    **{
+        f"hoodie.{tool}.{name}": f"belongs to Hudi Streamer; {remedy}"
+        for tool in ("streamer", "deltastreamer")
+        for name, remedy in _STREAMER.items()
+    },
+    "hoodie.meta.sync.classes": f"is not used: {_NO_CATALOG}",
+    "hoodie.datasource.hive_sync.database": f"is not used: {_NO_CATALOG}",
 }
 
 

@@ -76,8 +76,8 @@ _HUDI = _below(
     " write.lock.zookeeper.session_timeout_ms write.lock.zookeeper.url write.markers.type write.table.version",
 )
 _OURS = frozenset(name for name in (*RULES, *FLAGS, *CHOICES) if not name.startswith("kafka."))
-_OTHER_STORES = ("spark.hadoop.fs.s3.", "spark.hadoop.fs.s3n.")
-"""Their names are those of s3a but for a letter."""
+_OWN_NAMES = ("spark.hadoop.fs.s3.", "spark.hadoop.fs.s3n.", "spark.sql.catalog.")
+"""Other stores' names are those of s3a but for a letter; catalogs are called what their users like."""
 
 KNOWN = _SPARK | _HUDI | _OURS
 """What the sink sets, reads, bounds or refuses, and what users of Spark and Hudi set most. Kafka's: see `kafka.py`."""
@@ -90,7 +90,7 @@ REAL = frozenset(
 
 def mistaken_for(key: str) -> str | None:
     """The well-known name that `key` was probably meant to be; None when it is one, or resembles none."""
-    if key in KNOWN or key in REAL or key.startswith(_OTHER_STORES):
+    if key in KNOWN or key in REAL or key.startswith(_OWN_NAMES):
         return None
     most = 1 if len(key) < SHORT else 2
     near = ((OSA.distance(key, name, score_cutoff=most), name) for name in sorted(KNOWN))

@@ -106,7 +106,8 @@ class ErrorsTable:
         return SetAsideGone(
             f"{self._settings.base_path}: transaction {operation.number} has bad records, which are no longer below"
             f" {ASIDE}/{operation.instant}, though its instant is pending: somebody deleted them; stop all"
-            " workers, roll the instant back with Hudi's tools, and start them again"
+            " workers, roll the instant back with Hudi's tools, clear the halt with `sink reset --yes`, and start them"
+            " again"
         )
 
     def _stale(self, instant: str, checkpoint: Checkpoint) -> DataFrame:

@@ -14,11 +14,11 @@ has to be finished first), TableError, Unavailable, OutcomeUnknown.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from coordination import recovery, tree, writes
+from coordination import tree, writes
 from coordination.errors import ConfigError, Conflict
 from coordination.model import (
     NO_TRANSACTION,
@@ -32,6 +32,8 @@ from coordination.model import (
 from coordination.phases import enter
 from coordination.tree import Create, Delete, Halt, KeeperView, Ledger, Op, Transaction
 
+NAMED = 5
+"""Partitions in a message: there may be thousands."""
 INTERRUPTED = "a `sink reset` or `sink adopt` was interrupted: run it again, as it was"
 
 
@@ -109,7 +111,6 @@ class Reset:
     aborted: tuple[Transaction, ...]
     changed: Mapping[TopicPartition, PartitionState]
     ledger: Ledger | None
-    warnings: tuple[str, ...]
 
     @property
     def is_empty(self) -> bool:
@@ -130,7 +131,7 @@ def work_out(view: KeeperView, request: Request, table: TableTruth, log: LogView
     """
     refuse_if_alive([member.worker for member in view.members])
     if not request.moves:
-        return Reset(view.halt, (), (), {}, None, ())
+        return Reset(view.halt, (), (), {}, None)
     aborted = tuple(_abandoned(view.transactions, table))
     positions = _positions(request, table, log)
     gone = _gone(view, table, log, {source.topic for source in positions}) if log is not None else {}
@@ -144,10 +145,26 @@ def work_out(view: KeeperView, request: Request, table: TableTruth, log: LogView
         for source, (topic_id, offset) in sorted((positions | gone).items())
     )
     changed = {move.source: move.after for move in moves}
-    ledger = _ledger(view, table, moves)
-    comparison = recovery.compare({**view.states, **changed}, ledger, table.checkpoint)
-    warnings = (comparison.reason,) if isinstance(comparison, recovery.Ahead) else ()
-    return Reset(view.halt, moves, aborted, changed, ledger, warnings)
+    _refuse_to_leave_out(view, table, changed)
+    return Reset(view.halt, moves, aborted, changed, _ledger(view, table, moves))
+
+
+def _refuse_to_leave_out(view: KeeperView, table: TableTruth, moved: Collection[TopicPartition]) -> None:
+    """Where the table is older than it was, a partition that is not moved would go on beyond what it holds. That its
+    generation is higher says nothing then. Raises ConfigError.
+    """
+    number, ends = (table.checkpoint.number, table.checkpoint.ends) if table.checkpoint else (NO_TRANSACTION, {})
+    if number >= view.ledger.committed:
+        return
+    held = {source: ends[source].end if source in ends else 0 for source in view.states}
+    left = sorted(source for source, state in view.states.items() if source not in moved and state.end > held[source])
+    if left:
+        named = ", ".join(map(str, left[:NAMED])) + (", ..." if len(left) > NAMED else "")
+        raise ConfigError(
+            f"the table was restored or deleted: it ends at transaction {number}, ZooKeeper at {view.ledger.committed};"
+            f" {named} would go on beyond what it holds. Move all partitions (--to checkpoint); where one was read"
+            " first after that transaction, use --forget, which begins there anew"
+        )
 
 
 def _abandoned(transactions: Sequence[Transaction], table: TableTruth) -> Iterator[Transaction]:

@@ -36,6 +36,10 @@ def over_what_is_decided(patch: Patch) -> None:
     patch(reset, "_abandoned", lambda transactions, _: [t for t in transactions if t.header.phase in open_])
 
 
+def some_left_beyond_a_restored_table(patch: Patch) -> None:
+    patch(reset, "_refuse_to_leave_out", lambda *_: None)
+
+
 def without_declaring_what_is_left_out(patch: Patch) -> None:
     usual = reset._ledger
     patch(reset, "_ledger", lambda view, *more: replace(usual(view, *more), gaps=view.ledger.gaps))

@@ -119,7 +119,7 @@ def draw(rng: Random) -> Profile:
     drawn["operated"] = later.choice((0.02, 0.1, 0.5)) if later.random() < 0.1 else 0.0
     if drawn["operated"]:
         recreations = max(drawn["recreations"], later.random() * 0.1)
-        drawn |= {"tampering": 0.0, "table_restores": 0.0, "recreations": recreations}
+        drawn |= {"tampering": 0.0, "recreations": recreations}
     return Profile(**drawn)
 
 

@@ -66,9 +66,6 @@ class Invariants:
         self._inherited: set[tuple[TopicPartition, OpenRange]] = set()
         """Ranges of a tree that came from a backup: it may have been cut otherwise since, and the table decides."""
 
-    def watch(self, table: SimTable) -> None:
-        self.table = self.seen.table = table
-
     # The machines
 
     def remembers(self, machine: Coordinator | Participant) -> None:
@@ -102,7 +99,8 @@ class Invariants:
         self._claims(view)
         if view.epoch < before.epoch:
             raise Violation("the epoch only rises", f"{before.epoch} -> {view.epoch}")
-        if view.ledger.last < before.ledger.last or view.ledger.committed < before.ledger.committed:
+        fell = view.ledger.committed < before.ledger.committed and not (self._operated and self.restored)
+        if view.ledger.last < before.ledger.last or fell:
             raise Violation("the ledger only goes forward", f"{before.ledger} -> {view.ledger}")
         self._gaps(before, view)
         if view.halt is None:
@@ -121,6 +119,7 @@ class Invariants:
             yield
         finally:
             self._operated = False
+            self.restored = self.restored and self._view is not None and self._beyond_the_table(self._view)
 
     def keeper_restored(self, tampered: bool) -> None:
         """To a tree that somebody may have tampered with, or by hand, znode by znode."""
@@ -144,7 +143,7 @@ class Invariants:
         self._cut.clear()
         self._inherited = {(source, kept) for source, state in view.states.items() for kept in state.open}
         for source, state in view.states.items():
-            self.seen.origin.setdefault(source, state.start)
+            self.seen.begins(source, state.start)
 
     def _transactions(self, before: KeeperView, after: KeeperView) -> None:
         old = {t.header.number: t for t in before.transactions}
@@ -249,7 +248,7 @@ class Invariants:
         for source, state in after.states.items():
             if source not in self.seen.origin:
                 self._begins(source, state)
-                self.seen.origin[source] = state.start
+                self.seen.begins(source, state.start)
         for source, old in before.states.items():
             new = after.states.get(source)
             if new is None:
@@ -324,7 +323,7 @@ class Invariants:
         for source, state in view.states.items():
             reached = max([self.reached(source), *self.seen.moved(source, state.generation)])
             reached = beyond(reached, state.end, gaps_of(source, view.ledger.gaps))
-            if state.end > reached:
+            if state.end > reached and not self.seen.is_past(source, state.generation):
                 raise Violation("ZooKeeper never claims more than the table", f"{source} {state} > {reached}")
 
     # The table
@@ -370,7 +369,9 @@ class Invariants:
     def table_restored(self) -> None:
         assert self.table is not None
         self._table_restored = True
-        self.seen.begin_again(slice_of(stat) for instant in self.table.commits for stat in instant.stats)
+        self.seen.begin_again(
+            (instant.checkpoint, map(slice_of, instant.stats)) for instant in self.table.commits if instant.checkpoint
+        )
         self.seen.forget_origins(self._view.states if self._view else ())
         self.restored = self._view is not None and self._beyond_the_table(self._view)
 

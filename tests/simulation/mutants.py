@@ -1,6 +1,6 @@
 """Named ways to break the protocol. Each must be caught by some invariant within a stated number of seeds.
 
-One that survives means a missing fault or a needless rule; DESIGN 3 says why each rule is there.
+One that survives means a missing fault or a needless rule; docs/how-it-works.md says what the rules are.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ ADDED = {"reset": OffsetReset.LATEST, "new_partitions": 0.5}
 GAPS = {"data_loss": 0.2, "policy": offsets.DataLossPolicy.SKIP}
 EVOLVING = {"evolutions": 1.0}
 OPERATED = {"operated": 0.1, "recreations": 0.05, "tampering": 0.0, "table_restores": 0.0}
+RESTORED = {**OPERATED, **GAPS, "operated": 0.5, "table_restores": 0.05}
 PIECEMEAL = {**OPERATED, "operated": 0.5, "recreations": 0.0, "small_multis": True, "partitions": 12}
 
 CAUGHT: tuple[Mutant, ...] = (
@@ -159,6 +160,7 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("a reset under the old generation", resets.under_the_old_generation, faults=OPERATED),
     Mutant("a reset over what is decided", resets.over_what_is_decided, 200, faults=OPERATED),
     Mutant("a reset that declares no gap", resets.without_declaring_what_is_left_out, 100, faults=OPERATED),
+    Mutant("a reset of the half of a restored table", resets.some_left_beyond_a_restored_table, 100, faults=RESTORED),
     Mutant("go on from the half of a reset", resets.half_of_it_unmarked, 200, faults=PIECEMEAL),
     Mutant("leave the configuration unsaid", machines.without(upkeep.stamp_config), faults=MIXED),
 )

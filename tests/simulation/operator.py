@@ -39,15 +39,18 @@ class Operator:
         if view is not None and not self.has_stopped_all:
             unasked = world.faulty and world.rng.random() < world.profile.operated
             if unasked if view.halt is None else self.answers(view.halt):
-                self._stop_all()
+                self._stop_all(view.halt)
         world.after(world.rng.expovariate(1 / LOOK_SECONDS), self.look)
 
-    def _stop_all(self) -> None:
+    def _stop_all(self, halt: Halt | None) -> None:
         self._world.trace("operator", "stops the fleet")
         self.has_stopped_all = True
         for process in self._world.processes:
             process.crash()
-        self._ask(self._unfinished or self._request())
+        if halt is not None and "restored" in halt.reason:
+            self._ask(Request(Position.CHECKPOINT))
+        else:
+            self._ask(self._unfinished or self._request())
 
     def _request(self) -> Request:
         rng, log = self._world.rng, self._world.log
@@ -75,9 +78,8 @@ class Operator:
                 self._ask(request)
         except NotLeader:
             self._ask(request)
-        except ConfigError:
-            # An offset of a partition that is gone by now, or not that far any more.
-            self._ask(self._request())
+        except ConfigError as refused:
+            self._ask_otherwise(request, str(refused))
         except Conflict as refused:
             world.trace("operator", "is refused:", str(refused))
             if "is decided" in str(refused) or "not settled" in str(refused):
@@ -87,6 +89,17 @@ class Operator:
                 self._ask(request)
         else:
             world.count("resets")
+            self._unfinished = None
+            self.has_stopped_all = False
+
+    def _ask_otherwise(self, request: Request, refused: str) -> None:
+        if "the table was restored" not in refused:
+            # An offset of a partition that is gone by now, or not that far any more.
+            self._ask(self._request())
+        elif request.to is not Position.CHECKPOINT:
+            self._ask(Request(Position.CHECKPOINT))
+        else:
+            self._world.forget()
             self._unfinished = None
             self.has_stopped_all = False
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from coordination.model import Checkpoint, Gap, PartitionCheckpoint, PartitionState, Slice, TopicPartition
-from tests.simulation.table import SimTable
 from tests.simulation.violation import Violation
 
 
@@ -24,8 +23,10 @@ class Visible:
     """The present reading of each partition: it begins anew where a commit carries that an operator moved it."""
 
     def __init__(self) -> None:
-        self.table: SimTable | None = None
+        self.newest: Checkpoint | None = None
         self.origin: dict[TopicPartition, int] = {}
+        self._first: dict[TopicPartition, int] = {}
+        """The origins of their first readings."""
         self._ranges: dict[TopicPartition, list[tuple[int, int]]] = {}
         self._moves: dict[TopicPartition, set[tuple[int, int]]] = {}
         """Generation and position of every partition that was moved, whether that came to anything or not."""
@@ -34,8 +35,7 @@ class Visible:
 
     @property
     def ends(self) -> Mapping[TopicPartition, PartitionCheckpoint]:
-        newest = self.table.newest if self.table else None
-        return newest.ends if newest else {}
+        return self.newest.ends if self.newest else {}
 
     def end(self, source: TopicPartition) -> int:
         """Of the visible prefix, declared gaps included."""
@@ -61,6 +61,10 @@ class Visible:
         shown = ends[source].generation if source in ends else -1
         return [at for raised, at in moves if shown < raised <= generation]
 
+    def is_past(self, source: TopicPartition, generation: int) -> bool:
+        """Whether a later generation of it is visible: what is recorded under this one says nothing any more."""
+        return source in self.ends and generation < self.ends[source].generation
+
     def covers(self, source: TopicPartition, start: int, end: int) -> bool:
         for low, high in self._ranges.get(source, ()):
             if low <= start < high:
@@ -68,19 +72,27 @@ class Visible:
         return start >= end
 
     def add(self, checkpoint: Checkpoint, pieces: Iterable[Slice]) -> None:
-        """A commit, which is not the table's newest yet."""
+        """A commit, as the table's newest."""
         for source in self._moves:
             if source in checkpoint.ends:
                 self._begin_anew(source, checkpoint)
         for piece in pieces:
             self._show(piece)
         self._is_the_truth(checkpoint)
+        self.newest = checkpoint
 
-    def begin_again(self, pieces: Iterable[Slice]) -> None:
-        """The table has these rows, and no others."""
+    def begin_again(self, commits: Iterable[tuple[Checkpoint, Iterable[Slice]]]) -> None:
+        """The table has these commits, and no others."""
+        self.newest = None
         self._ranges.clear()
-        for piece in pieces:
-            self._show(piece)
+        self.origin = dict(self._first)
+        for checkpoint, pieces in commits:
+            self.add(checkpoint, pieces)
+
+    def begins(self, source: TopicPartition, start: int) -> None:
+        """Unless it is being read: it is read from there."""
+        if source not in self.origin:
+            self.origin[source] = self._first[source] = start
 
     def forget_origins(self, recorded: Iterable[TopicPartition]) -> None:
         for source in set(self.origin) - {*self._ranges, *self.ends, *recorded}:
@@ -90,9 +102,10 @@ class Visible:
         """A partition that does not go on where it was was moved."""
         reached = checkpoint.ends[source]
         moved = self.moved(source, reached.generation)
-        if not moved:
+        unknown = source not in self.ends and source not in self.origin
+        if not moved or unknown:
             return
-        before = self.table.newest if self.table else None
+        before = self.newest
         gaps = gaps_of(source, checkpoint.gaps)
         starts = [result.slice.start for result in checkpoint.results if result.slice.source == source]
         first = min(starts, default=reached.end)
@@ -110,7 +123,7 @@ class Visible:
 
     def _show(self, piece: Slice) -> None:
         source, start, end = piece.source, piece.start, piece.end
-        self.origin.setdefault(source, start)
+        self.begins(source, start)
         shown = self._ranges.setdefault(source, [])
         for low, high in shown:
             if start < high and low < end:

@@ -70,7 +70,7 @@ class World:
         self.invariants = Invariants(self.profile, self.log)
         self.keeper = SimKeeper(self._keeper_changed)
         self.table = SimTable(self.invariants)
-        self.invariants.watch(self.table)
+        self.invariants.table = self.table
         self.topics = tuple(f"t{n}" for n in range(self.profile.topics))
         self.processes: list[Process] = []
         self.machines: list[object] = []
@@ -229,7 +229,7 @@ class World:
             (profile.table_cuts, lambda: self._someone().cut_off("table", self._span())),
             (profile.log_cuts, lambda: self._someone().cut_off("log", self._span())),
             (profile.drains, lambda: self._someone().drain()),
-            (profile.wipes, self._wipe),
+            (profile.wipes, self.forget),
             (profile.restores, self._restore),
             (profile.tampering, self._tamper),
             (profile.clock_jumps, lambda: self._someone().jump(self.rng.uniform(-20.0, 20.0))),
@@ -295,7 +295,8 @@ class World:
                 self.table.roll_back_by_others(name)
                 return
 
-    def _wipe(self) -> None:
+    def forget(self) -> None:
+        """ZooKeeper comes back empty, or an operator has its tree forgotten."""
         self.count("wipes")
         self.trace("zookeeper", "is emptied")
         self.invariants.keeper_emptied()
@@ -316,7 +317,8 @@ class World:
             self.count("tables restored")
             self.trace("table", "is restored to an earlier commit")
             self.table.restore(self.rng.randrange(len(self.table.commits)))
-            self._operate_soon()
+            if not self.profile.operated:
+                self._operate_soon()
 
     def _tamper(self) -> None:
         """Somebody changes a znode by hand."""
@@ -333,7 +335,7 @@ class World:
         """An operator looks, and has the tree forgotten where that is what the sink asks for."""
         view = self.tree()
         if view is None or view.halt is not None:
-            self._wipe()
+            self.forget()
 
     def _new_partition(self) -> None:
         topic = self.rng.choice(self.topics)

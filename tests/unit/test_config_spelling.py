@@ -50,8 +50,8 @@ HUDI = _below(
     metadata.enable metadata.index.async metadata.index.bloom.filter.enable metadata.index.column.stats.enable
     metrics.on metrics.reporter.type parquet.block.size parquet.max.file.size parquet.page.size
     parquet.small.file.limit rollback.parallelism schema.on.read.enable table.cdc.enabled
-    write.lock.client.num_retries write.lock.num_retries write.lock.wait_time_ms write.lock.zookeeper.port
-    write.status.storage.level
+    write.lock.client.num_retries write.lock.num_retries write.lock.wait_time_ms
+    write.lock.zookeeper.connection_timeout_ms write.status.storage.level
     """,
 )
 SPARK = _below(
@@ -67,7 +67,7 @@ SPARK = _below(
     kubernetes.driver.label.team local.dir locality.wait.node locality.wait.rack memory.fraction
     memory.offHeap.size network.timeout port.maxRetries pyspark.python scheduler.mode shuffle.compress
     speculation.quantile sql.adaptive.enabled sql.catalog.lake sql.catalog.spark_catalog2
-    sql.files.maxPartitionBytes sql.files.maxRecordsPerFile sql.session.timeZone sql.shuffle.partitions
+    sql.files.maxPartitionBytes sql.files.maxRecordsPerFile sql.shuffle.partitions
     task.cpus task.maxFailures ui.enabled ui.port yarn.am.memory yarn.queue
     """,
 )

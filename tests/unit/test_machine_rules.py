@@ -141,6 +141,16 @@ def test_recovery_zookeeper_empty_is_rebuilt_above_the_table_s_number() -> None:
     assert (answer.ledger.last, answer.ledger.committed, answer.ledger.gaps) == (7, 7, gaps)
 
 
+def test_recovery_takes_gaps_from_the_table_and_keeps_those_of_partitions_that_do_not_follow_it() -> None:
+    other, committed = TopicPartition("orders", 1), Gap("orders", 0, 40, 60)
+    void, own = Gap("orders", 0, 0, 30), Gap("orders", 1, 0, 5)
+    states = {SOURCE: state(30), other: PartitionState("id", 5, 5, 1)}
+    answer = compare(states, Ledger(3, 3, gaps=(void, own)), checkpoint(7, 80, 1, (committed,)))
+    assert isinstance(answer, Advance)
+    assert answer.changed.keys() == {SOURCE}
+    assert answer.ledger.gaps == (committed, own)
+
+
 def test_recovery_zookeeper_ahead_by_number_halts() -> None:
     assert isinstance(compare({SOURCE: state(80)}, Ledger(5, 5), checkpoint(4, 80)), Ahead)
 

@@ -1,4 +1,4 @@
-"""Every row of DESIGN 3.5 by name, and random histories of a log, its plans and its commits."""
+"""Every case of a recorded state and a log by name, and random histories of a log, its plans and its commits."""
 
 from __future__ import annotations
 

@@ -32,6 +32,10 @@ BUCKETS = {"index__type": "bucket", "hoodie__bucket__index__num__buckets": "4"}
         ({**EVENTS_OF_SUBJECT, "value__format": "json", "schema__registry__url": None}, "schema.subject is for values"),
         ({**EVENTS_OF_SUBJECT, "value__format": "protobuf-confluent"}, "value.envelope=debezium is JSON, or Avro"),
         ({"delete__key__format": "avro-confluent"}, "schema.registry.url"),
+        (
+            {"index__type": "record", "hoodie__metadata__global__record__level__index__enable": "no"},
+            "index.enable=false is not for index.type=record",
+        ),
         ({**BUCKETS, "services__clustering": "true"}, "services.clustering=true is not for index.type=bucket"),
         ({"hoodie__index__type": "SIMPLE"}, "index.type decides it"),
         ({"hoodie__datasource__write__precombine__field": "at"}, "ordering.field.name decides which of two rows"),
