@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sink.config.model import Settings
 
+KEPT = {"min": "20", "max": "30"}
+"""Commits that Hudi keeps in the active timeline, unless it is told otherwise."""
 ENVELOPED = ("json", "json-confluent", "avro-confluent")
 
 
 def contradictions(settings: Settings) -> Iterator[str]:
-    for about in (_format, _zookeeper, _partition_time, _errors, _upserts, _order_of_changes):
+    for about in (_format, _zookeeper, _partition_time, _errors, _upserts, _order_of_changes, _archiving):
         yield from about(settings)
 
 
@@ -60,6 +62,16 @@ def _partition_time(settings: Settings) -> Iterator[str]:
     if settings.partition_time_field is None and rest:
         name = type(settings).model_fields[rest[0]].alias
         yield f"{name} is for tables that are partitioned by time: set partition.time.field too"
+
+
+def _archiving(settings: Settings) -> Iterator[str]:
+    """Hudi looks at these wherever it opens the table, to commit, too."""
+    least, most = (settings.hudi.get(f"hoodie.keep.{end}.commits", usual) for end, usual in KEPT.items())
+    if not (least.isdecimal() and most.isdecimal() and int(least) < int(most)):
+        yield (
+            f"hoodie.keep.min.commits={least} and hoodie.keep.max.commits={most} have to be numbers, and the first the"
+            f" smaller one (Hudi's own: {KEPT['min']} and {KEPT['max']})"
+        )
 
 
 def _errors(settings: Settings) -> Iterator[str]:

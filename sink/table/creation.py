@@ -2,8 +2,8 @@
 
 Guarantee: a table that fits is left untouched, but for the number of its buckets, which a sink that upserts notes; one
 that does not is refused with both sides named, an older table version included, which Hudi would upgrade without a
-word. Workers that start together make one table, under the table lock. Raises TableError; what py4j raises passes
-through.
+word. Workers that start together make one table, under the table lock. Raises TableError and ConfigError; what else
+py4j raises passes through.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql import types as T
 
 from coordination.errors import ConfigError, TableError
 from sink.config import Settings
+from sink.java_errors import JAVA_ERRORS, message
 from sink.schema import META_COLUMNS, TableSchema
 from sink.schema.avro import struct_of_avro
 from sink.schema.evolution import Compatibility, Misfit, evolved
@@ -42,6 +44,7 @@ Locks = Callable[[], AbstractContextManager[None]]
 def create_or_verify(hudi: Hudi, settings: Settings, schema: TableSchema, locks: Locks) -> T.StructType:
     """The table's columns, without Hudi's own."""
     require_usable(settings, schema)
+    _require_options(hudi)
     if not _is_table(hudi):
         with locks():
             # Another worker may have been first.
@@ -52,6 +55,16 @@ def create_or_verify(hudi: Hudi, settings: Settings, schema: TableSchema, locks:
     if settings.operation == "upsert":
         _note_buckets(hudi, settings, locks)
     return columns
+
+
+def _require_options(hudi: Hudi) -> None:
+    """To put them together asks nobody: what fails is a setting."""
+    try:
+        _ = hudi.config
+    except Py4JNetworkError:
+        raise
+    except JAVA_ERRORS as error:
+        raise ConfigError(f"Hudi refuses its settings (hoodie.*): {message(error)}") from error
 
 
 def _note_buckets(hudi: Hudi, settings: Settings, locks: Locks) -> None:
@@ -183,6 +196,8 @@ def misfits(settings: Settings, has: Mapping[str, str]) -> Iterator[str]:
     if settings.operation == "upsert":
         has_fields = has.get("hoodie.table.ordering.fields", has.get("hoodie.table.precombine.field", ""))
         pairs.append(("ordering columns", has_fields, ",".join(ordering_fields(settings)), "ordering.field.name"))
+        mode = merge_mode(settings)
+        pairs.append(("merge mode", has.get("hoodie.record.merge.mode", mode), mode, "ordering.field.name"))
     if partition_columns(settings):
         style = has.get("hoodie.datasource.write.hive_style_partitioning", no).lower()
         encode = has.get("hoodie.datasource.write.partitionpath.urlencode", no).lower()
@@ -200,6 +215,11 @@ def misfits(settings: Settings, has: Mapping[str, str]) -> Iterator[str]:
             yield f"the table's {what}: {is_ or 'none'}; the settings ask for {wanted or 'none'} ({remedy})"
     if (form := has.get("hoodie.table.base.file.format", PARQUET)).upper() != PARQUET:
         yield f"the table's files: {form}; the sink writes {PARQUET} (no setting: name another table)"
+    if settings.operation == "upsert" and (partial := has.get("hoodie.table.partial.update.mode")):
+        yield (
+            f"the table's partial updates: {partial}; the sink's upserts replace whole rows (no setting: name another"
+            " table)"
+        )
     generator = has.get("hoodie.table.keygenerator.type", "").upper().removesuffix("_AVRO")
     if generator and generator not in _generators_alike(has):
         yield (

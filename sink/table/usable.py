@@ -118,6 +118,11 @@ def _unchangeable(settings: Settings, schema: TableSchema) -> Iterator[ConfigErr
 
 def _untimely(paths: PartitionPaths, time: PartitionTime, schema: TableSchema) -> Iterator[ConfigError]:
     """What is wrong with partitioning by the time."""
+    if time.name.lower() in (field.lower() for field in paths.fields):
+        yield ConfigError(
+            f"partition.field.name: {time.name!r} is the column that partition.time.field makes, and the table is"
+            " partitioned by it already; remove it there"
+        )
     own = {name.lower() for name in (*schema.values.names, *schema.added.names)}
     if time.name.lower() in own or time.name.lower().startswith(RESERVED_PREFIXES):
         yield ConfigError(

@@ -83,14 +83,17 @@ class PartitionPaths:
         if not self.columns:
             return Groups(("",), np.zeros(rows.num_rows, np.int64))
         codes = np.zeros(rows.num_rows, np.int64)
-        names: list[list[str]] = []
+        paths = [""]
         for field in self.columns:
             encoded = pc.dictionary_encode(rows.column(field), null_encoding="encode")
-            names.append([self._name(field, value) for value in _texts(encoded.dictionary)])
-            codes = codes * len(names[-1]) + encoded.indices.to_numpy(zero_copy_only=False)
-        # Number the combinations that occur; a path is the same text whatever order the batch had.
-        present, codes = np.unique(codes, return_inverse=True)
-        paths = [self._path(names, int(code)) for code in present]
+            names = [self._name(field, value) for value in _texts(encoded.dictionary)]
+            # Number the combinations that occur, column by column: all that could may be more than 64 bits count.
+            codes = codes * len(names) + encoded.indices.to_numpy(zero_copy_only=False)
+            present, codes = np.unique(codes, return_inverse=True)
+            before = [divmod(code, len(names)) for code in present.tolist()]
+            paths = [f"{paths[code]}/{names[position]}" for code, position in before]
+        # A path is the same text whatever order the batch had.
+        paths = [path.removeprefix("/") for path in paths]
         reasons = ((code, _refusal(path) or self._misreading(path)) for code, path in enumerate(paths))
         refused = {code: reason for code, reason in reasons if reason}
         if refused:
@@ -99,13 +102,6 @@ class PartitionPaths:
         distinct = {path: number for number, path in enumerate(sorted(set(paths)))}
         renumber = np.array([distinct[path] for path in paths], np.int64)
         return Groups(tuple(distinct), renumber[codes] if len(paths) else codes.astype(np.int64))
-
-    def _path(self, names: list[list[str]], code: int) -> str:
-        parts: list[str] = []
-        for choices in reversed(names):
-            code, position = divmod(code, len(choices))
-            parts.append(choices[position])
-        return "/".join(reversed(parts))
 
     def _name(self, field: str, value: str | None) -> str:
         text = value or NULL_PARTITION

@@ -232,6 +232,12 @@ def test_keys_need_columns_to_be_made_of(landing) -> None:
         landing(provenance__columns="false").rows.check()
 
 
+def test_settings_that_hudi_refuses_are_refused_before_a_table_is_made(landing, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"Hudi refuses its settings \(hoodie\.\*\): .*NONSENSE"):
+        landing("refused", hoodie__clean__policy="NONSENSE")
+    assert not (tmp_path / "refused" / ".hoodie").exists()
+
+
 def test_a_table_without_meta_columns(landing, slices) -> None:
     one = landing(hoodie__populate__meta__fields="false")
     instant = one.table.begin(1, 1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from coordination.errors import SinkError
+from coordination.errors import ConfigError, SinkError
 from sink.config import Settings, load
 from sink.schema import TableSchema, parse_ddl
 from sink.session import _DEFAULTS, _REQUIRED
@@ -107,6 +107,53 @@ def test_a_table_that_differs_is_refused_with_both_sides_named(loaded, has: dict
     settings, _ = loaded()
     assert list(misfits(settings, PROPERTIES)) == []
     (sentence,) = misfits(settings, PROPERTIES | has)
+    assert sentence.startswith(said)
+
+
+def test_the_column_that_a_time_makes_is_no_partition_field_of_its_own(loaded):
+    settings, schema = loaded(partition__time__field="_kafka_timestamp", partition__time__column="made")
+    assert list(unusable(settings, schema)) == []
+    settings, schema = loaded(
+        partition__time__field="_kafka_timestamp", partition__time__column="made", partition__field__name="made"
+    )
+    assert any("the table is partitioned by it already" in str(error) for error in unusable(settings, schema))
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {"hoodie__keep__min__commits": "40"},
+        {"hoodie__keep__max__commits": "20"},
+        {"hoodie__keep__min__commits": "x"},
+        {"hoodie__keep__min__commits": "5", "hoodie__keep__max__commits": "5"},
+    ],
+)
+def test_archiving_that_hudi_refuses_is_refused_before_it_stops_commits(loaded, kept: dict[str, str]):
+    with pytest.raises(ConfigError, match=r"hoodie\.keep\.min\.commits=.* have to be numbers"):
+        loaded(**kept)
+    loaded(hoodie__keep__min__commits="40", hoodie__keep__max__commits="50")
+
+
+UPSERTS = {"write__operation": "upsert", "record__key__fields": "id", "ordering__field__name": "price"}
+
+
+@pytest.mark.parametrize(
+    ("has", "said"),
+    [
+        ({"hoodie.record.merge.mode": "COMMIT_TIME_ORDERING"}, "the table's merge mode: COMMIT_TIME_ORDERING; the"),
+        ({"hoodie.record.merge.mode": "CUSTOM"}, "the table's merge mode: CUSTOM; the settings ask for EVENT_TIME"),
+        ({"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}, "the table's partial updates: IGNORE_DEFAULTS; the"),
+    ],
+)
+def test_a_table_that_merges_otherwise_is_not_upserted(loaded, has: dict[str, str], said: str):
+    settings, _ = loaded(**UPSERTS)
+    usual = PROPERTIES | {
+        "hoodie.table.recordkey.fields": "id",
+        "hoodie.table.ordering.fields": "price",
+        "hoodie.record.merge.mode": "EVENT_TIME_ORDERING",
+    }
+    assert list(misfits(settings, usual)) == []
+    (sentence,) = misfits(settings, usual | has)
     assert sentence.startswith(said)
 
 

@@ -51,6 +51,15 @@ def test_of_the_text_itself_a_reader_of_hive_style_takes_an_equals_sign() -> Non
     assert PartitionPaths(("a",), True, False).group(rows_of(["x=y"])).paths == ("a=x=y",)
 
 
+def test_of_many_columns_of_many_values_each_row_keeps_its_own() -> None:
+    """There are more combinations than 64 bits count, though few of them occur."""
+    count, width = 1000, 8
+    columns = {f"c{k}": pa.array([(row * (2 * k + 1)) % count for row in range(count)]) for k in range(width)}
+    groups = PartitionPaths(tuple(columns), False, False).group(pa.RecordBatch.from_pydict(columns))
+    expected = ["/".join(str(values[row]) for values in columns.values()) for row in range(count)]
+    assert [groups.paths[code] for code in groups.codes.tolist()] == expected
+
+
 def test_of_several_refused_rows_the_first_is_named() -> None:
     for values in (["ok", "z:1", "a:1", ".."], ["ok", "..", "a:1"], ["ok", "a:1", ".."]):
         with pytest.raises(BadPartition) as refusal:
