@@ -113,12 +113,20 @@ def pattern_of(text: str) -> Pattern:
             )
     if all(isinstance(part, str) for part in parts):
         raise ValueError(f"names no part of a time; use some of {', '.join(_FIELDS)}, or {', '.join(PRESETS)}")
+    if any(part in ("", ".", "..") for part in text.split("/")):
+        raise ValueError("has a part between slashes that is no directory of its own")
     return Pattern(tuple(parts))
+
+
+_OF_THE_HOST = frozenset({"localtime", "posixrules", "Factory"})
+"""They stand among the zones, and are what each host makes of them."""
 
 
 def zone_of(name: str) -> ZoneInfo:
     """ValueError with the second half of a sentence."""
     try:
+        if name in _OF_THE_HOST:
+            raise ValueError(name)
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
         raise ValueError(f"is no time zone: {name!r}; write one like UTC or Europe/Berlin") from None

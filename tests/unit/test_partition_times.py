@@ -169,6 +169,9 @@ def test_presets_and_patterns_are_written_as_javas_formatters_write_them(text: s
         ("yyyy 'open", "has a quote that is not closed"),
         ("'only words'", "names no part of a time"),
         ("", "names no part of a time"),
+        ("../yyyy", "has a part between slashes that is no directory"),
+        ("/yyyy", "has a part between slashes that is no directory"),
+        ("yyyy//MM", "has a part between slashes that is no directory"),
     ],
 )
 def test_a_pattern_that_hudi_would_read_otherwise_or_not_at_all_is_refused(text: str, said: str) -> None:
@@ -176,7 +179,7 @@ def test_a_pattern_that_hudi_would_read_otherwise_or_not_at_all_is_refused(text:
         pattern_of(text)
 
 
-@pytest.mark.parametrize("name", ["Europe/Berlim", "../etc/passwd", "", "/etc/localtime", "+02:00"])
+@pytest.mark.parametrize("name", ["Europe/Berlim", "../etc/passwd", "", "/etc/localtime", "+02:00", "localtime"])
 def test_a_zone_that_is_none_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="is no time zone"):
         zone_of(name)
