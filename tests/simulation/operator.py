@@ -78,8 +78,8 @@ class Operator:
                 self._ask(request)
         except NotLeader:
             self._ask(request)
-        except ConfigError as refused:
-            self._ask_otherwise(request, str(refused))
+        except ConfigError as unusable:
+            self._ask_otherwise(request, str(unusable))
         except Conflict as refused:
             world.trace("operator", "is refused:", str(refused))
             if "is decided" in str(refused) or "not settled" in str(refused):
