@@ -74,7 +74,8 @@ def compare(
     if checkpoint is None or (not changed and ledger.committed == number and ledger.last >= number):
         return InStep()
     # Of a partition that follows the table, what only ZooKeeper calls a gap is none.
-    own = (gap for gap in ledger.gaps if gap not in checkpoint.gaps)
+    committed = set(checkpoint.gaps)
+    own = (gap for gap in ledger.gaps if gap not in committed)
     kept = (gap for gap in own if TopicPartition(gap.topic, gap.partition) not in changed)
     return Advance(
         changed,

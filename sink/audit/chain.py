@@ -143,7 +143,7 @@ def _check_link(
         if checkpoint.epoch < before.epoch:
             yield Finding(Kind.EPOCH_FELL, f"{where} has epoch {checkpoint.epoch} after epoch {before.epoch}")
         yield from _check_identity(before, checkpoint, where)
-        for gap in sorted(before.gaps, key=_gap_order):
+        for gap in sorted(set(before.gaps) - set(checkpoint.gaps), key=_gap_order):
             if any(kept.covers(gap) for kept in checkpoint.gaps):
                 continue
             lost = f"{gap.topic}-{gap.partition}[{gap.start}, {gap.end})"

@@ -265,11 +265,11 @@ def _moved(
 def _ledger(view: KeeperView, table: TableTruth, moves: Sequence[Move]) -> Ledger:
     checkpoint = table.checkpoint
     number = checkpoint.number if checkpoint else NO_TRANSACTION
-    committed = checkpoint.gaps if checkpoint else ()
+    committed = dict.fromkeys(checkpoint.gaps if checkpoint else ())
     moved = {(move.source.topic, move.source.partition) for move in moves}
     # What was to be left out of a partition that is moved before a commit says so is read, or declared again.
     kept = [g for g in view.ledger.gaps if g not in committed and (g.topic, g.partition) not in moved]
-    known = (*committed, *kept)
+    known = committed | dict.fromkeys(kept)
     gaps = [
         Gap(move.source.topic, move.source.partition, move.reached, move.after.end)
         for move in moves
