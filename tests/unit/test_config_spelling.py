@@ -46,7 +46,7 @@ HUDI = _below(
     compact.inline.max.delta.commits copyonwrite.record.size.estimate
     datasource.hive_sync.enable datasource.hive_sync.table datasource.hive_sync.table_properties
     datasource.meta.sync.enable embed.timeline.server.async
-    fail.on.timeline.archiving filesystem.view.type keep.max.commits keep.min.commits
+    fail.on.timeline.archiving filesystem.view.type
     metadata.enable metadata.index.async metadata.index.bloom.filter.enable metadata.index.column.stats.enable
     metrics.on metrics.reporter.type parquet.block.size parquet.max.file.size parquet.page.size
     parquet.small.file.limit rollback.parallelism schema.on.read.enable table.cdc.enabled
