@@ -217,7 +217,7 @@ def real(spark: SparkSession, chroot: str, tmp_path: Path) -> Iterator[Real]:
         yield Real(driver, client)
 
 
-@pytest.mark.parametrize("seed", [2, 10])
+@pytest.mark.parametrize("seed", [2, pytest.param(10, marks=pytest.mark.thorough)])
 def test_random_requests_end_alike_and_leave_the_same_view(real: Real, seed: int) -> None:
     script = Script(seed, (real, Simulated()))
     for _ in range(REQUESTS):

@@ -112,6 +112,7 @@ def test_records_deleted_before_they_were_read_halt_until_the_gap_is_allowed(fle
     it.assert_exactly_once(RECORDS + 3000 - 400)
 
 
+@pytest.mark.thorough
 def test_a_topic_created_again_with_fewer_partitions_halts_and_after_a_reset_all_that_it_has_is_read(
     fleet: MakeFleet, topic
 ) -> None:

@@ -14,6 +14,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from multiprocessing.pool import Pool
 from typing import Any
 
 from rich.console import Console
@@ -22,6 +23,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tests.simulation.world import Report, World
 
 SAY_SECONDS = 60.0
+CHUNK = 5
+CHUNKS = 20
+"""Of seeds, that a process runs before another takes its place; each leaves about a megabyte."""
 ENOUGH = 100
 LEAST = {"commits": 3.0, "takeovers": 1.0, "unknown outcomes": 0.5, "crashes": 0.5, "ended ABORTED": 0.5}
 """A run each, on the average of at least `ENOUGH` runs: where less happened, nothing was shown."""
@@ -34,10 +38,10 @@ COLUMNS = (
 )
 
 
-def rarely_collect() -> None:
-    """For processes that do nothing but simulate: a run leaves few cycles, and looking for them takes a third of it."""
-    gc.freeze()
-    gc.set_threshold(100_000, 20, 20)
+def processes(jobs: int, start: str | None = None) -> Pool:
+    """Processes that do nothing but simulate, some runs each and never for their cycles: those are few, and looking
+    for them takes time."""
+    return multiprocessing.get_context(start).Pool(jobs, gc.disable, maxtasksperchild=CHUNKS)
 
 
 def simulate(seed: int) -> Report:
@@ -59,13 +63,8 @@ def described(report: Report, lines: int) -> str:
     return f"{shown}\nseed {report.seed} at {report.seconds:.3f} s: {report.violation}\n{report.profile}"
 
 
-def many(seeds: Iterable[int], jobs: int) -> Iterator[Report]:
-    if jobs == 1:
-        rarely_collect()
-        yield from map(simulate, seeds)
-        return
-    with multiprocessing.Pool(jobs, rarely_collect) as pool:
-        yield from pool.imap_unordered(simulate, seeds, chunksize=4)
+def many(pool: Pool, seeds: Iterable[int]) -> Iterator[Report]:
+    return pool.imap_unordered(simulate, seeds, chunksize=CHUNK)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -85,9 +84,9 @@ def main(arguments: list[str] | None = None) -> int:
     broken: Counter[str] = Counter()
     failing: list[Any] = []
     began = said = time.monotonic()
-    with Progress(*COLUMNS, console=Console(stderr=True)) as bar:
+    with processes(options.jobs) as pool, Progress(*COLUMNS, console=Console(stderr=True)) as bar:
         task = bar.add_task("simulating", total=len(seeds), failing=0)
-        for done, report in enumerate(many(seeds, options.jobs), 1):
+        for done, report in enumerate(many(pool, seeds), 1):
             totals.update(report.counts)
             if report.violation is not None:
                 broken[report.violation.invariant] += 1

@@ -11,7 +11,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from multiprocessing import get_context
 from multiprocessing.pool import Pool
 from random import Random
 
@@ -19,7 +18,7 @@ import pytest
 
 from coordination.offsets import DataLossPolicy, OffsetReset
 from tests.simulation.faults import NO_LIMIT, Profile, draw
-from tests.simulation.run import described, rarely_collect, simulate, too_little
+from tests.simulation.run import described, many, processes, simulate, too_little
 from tests.simulation.world import World
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "2000"))
@@ -72,7 +71,7 @@ REGRESSIONS = (
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
-    with get_context("spawn").Pool(min(2, os.cpu_count() or 1), rarely_collect) as workers:
+    with processes(min(2, os.cpu_count() or 1), "spawn") as workers:
         yield workers
 
 
@@ -98,7 +97,7 @@ def calm(seed: int, **changes: object) -> Profile:
 @pytest.mark.parametrize("first", range(0, SEEDS, PORTION))
 def test_every_invariant_holds_under_the_faults_of_each_seed(pool: Pool, first: int) -> None:
     totals: Counter[str] = Counter()
-    for report in pool.imap_unordered(simulate, range(first, first + PORTION), chunksize=5):
+    for report in many(pool, range(first, first + PORTION)):
         assert report.violation is None, described(report, 60)
         totals.update(report.counts)
     assert too_little(totals, PORTION) == {}
