@@ -28,7 +28,7 @@ test: $(VENV)/test.stamp ## unit, simulation and integration tests on real serve
 	$(PREPARED)
 	$(TESTED) -m "not thorough" $(ARGS)
 
-test-all: $(VENV)/test.stamp ## those, and more cells of their matrices: engines, partitionings (most of an hour)
+test-all: $(VENV)/test.stamp ## those, more cells of their matrices and the longest tests of fleets (most of an hour)
 	$(PREPARED)
 	$(TESTED) $(ARGS)
 

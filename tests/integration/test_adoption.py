@@ -192,15 +192,15 @@ def test_a_sink_begins_exactly_where_hudi_streamer_ended_and_lands_all_that_foll
     assert "has committed to this table already" in out
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("more", "options", "delete"),
     [
         ({"delete.key.format": "string"}, {}, None),
-        pytest.param(
+        (
             {"ordering.field.name": "id", "target.table.type": "merge_on_read"},
             {"hoodie__table__ordering__fields": "id", "hoodie__datasource__write__table__type": "MERGE_ON_READ"},
             b'{"id": 3, "kind": "buy", "amount": 0.0, "_hoodie_is_deleted": true}',
-            marks=pytest.mark.thorough,
         ),
     ],
     ids=["copy on write, by the log", "merge on read, ordered by a column"],

@@ -26,6 +26,7 @@ BAD = 30
 REPAIR = ("errors", "replay", "--yes", "--sql", """replace(value, '"none"', '-1')""")
 
 
+@pytest.mark.thorough
 def test_bad_records_are_landed_once_and_replayed_once_whoever_dies_and_halt_when_there_are_too_many(
     fleet: MakeFleet, topic
 ) -> None:

@@ -282,6 +282,7 @@ class Watch:
                 self.most = max(self.most, sum(file.path.startswith(self._base) for file in held))
 
 
+@pytest.mark.thorough
 def test_a_slice_into_five_thousand_partitions_is_committed_with_few_open_files_and_bounded_memory(
     landing, kafka, spark: SparkSession
 ) -> None:

@@ -35,6 +35,7 @@ def produce(kafka: str, registry: str, topic: str, schema: Any, first: int) -> N
     assert producer.flush(60) == 0
 
 
+@pytest.mark.thorough
 def test_it_waits_and_says_so_until_the_registry_answers_and_loses_nothing(
     fleet: MakeFleet, registry_url: str, kafka: Any, topic: Any
 ) -> None:

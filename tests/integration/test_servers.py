@@ -66,6 +66,7 @@ def test_an_ensemble_goes_on_without_one_of_its_servers(tmp_path: Path) -> None:
         assert _exists(ensemble.address, "/kept")
 
 
+@pytest.mark.thorough
 def test_kafka_keeps_port_and_records_over_sigkill(tmp_path: Path) -> None:
     with KafkaServer(tmp_path) as server:
         admin = AdminClient({"bootstrap.servers": server.address})

@@ -250,6 +250,7 @@ def test_a_merge_on_read_table_is_compacted_and_a_compaction_that_was_left_behin
     spark.sql("DROP TABLE merged")
 
 
+@pytest.mark.thorough
 def test_a_worker_killed_while_it_clusters_is_taken_over_and_every_record_is_there_once(fleet: MakeFleet) -> None:
     it = fleet(
         records=900,

@@ -126,6 +126,7 @@ def shared(spark: SparkSession, kafka: Any, zookeeper: Any, topic: Any, tmp_path
         yield make
 
 
+@pytest.mark.thorough
 def test_a_table_of_spark_sql_with_a_record_index_is_shared_with_everything_that_spark_sql_does(
     shared: MakeShared,
 ) -> None:

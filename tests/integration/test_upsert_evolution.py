@@ -104,7 +104,7 @@ def by_id(rows: Any) -> dict[int, Row]:
 @pytest.mark.parametrize(
     ("more", "ddl", "read_old", "read_new"),
     [
-        ({**ORDERED, **NO_METADATA}, WIDER, READ_OLD, READ_NEW),
+        pytest.param({**ORDERED, **NO_METADATA}, WIDER, READ_OLD, READ_NEW, marks=pytest.mark.thorough),
         ({**ORDERED, **ON_READ, **ONE_BUCKET}, MORE, MORE_OLD, MORE_NEW),
         pytest.param({**BY_LOG, **ON_READ, **NO_METADATA}, MORE, MORE_OLD, MORE_NEW, marks=pytest.mark.thorough),
     ],
