@@ -172,7 +172,7 @@ def _gap_made(ambush: Ambush) -> None:
 
 
 def _attempts_failed(ambush: Ambush) -> None:
-    """One after another, until so many have failed that the batch is divided."""
+    """One after another: each is aborted by the next worker, until so many have failed that the batch is divided."""
     for _ in range(ATTEMPTS):
         ambush.lay("WriteSlices.after")
         ambush.wait()
@@ -187,4 +187,5 @@ PROVOKED: Mapping[str, Callable[[Ambush], None]] = {
     "Write:halt": _topic_recreated,
     "Write:skip a gap": _gap_made,
     "Write:divide a batch": _attempts_failed,
+    "Write:ABORTED": _attempts_failed,
 }

@@ -35,7 +35,7 @@ def test_what_trickles_in_waits_for_the_interval_and_nothing_is_committed_for_no
         produce(it.kafka, it.topic, 30, PARTITIONS, first=RECORDS + 30 * thirty)
         it.wait_landed({p: end + 10 * (thirty + 1) for p, end in ENDS.items()})
     made = it.view().ledger.history
-    # Thirty records may be seen in two parts; by the worker's wall clock, which may be adjusted meanwhile.
+    # Not one for each thirty: they may be seen in two parts. A wall clock may be adjusted meanwhile by a little.
     planned = [each.times["PLANNED"] for each in made]
     assert min(later - one for one, later in pairwise(planned)) > INTERVAL - 0.1
     assert all(each.records for each in made)

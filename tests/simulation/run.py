@@ -24,8 +24,9 @@ from tests.simulation.world import Report, World
 
 SAY_SECONDS = 60.0
 CHUNK = 5
+"""Seeds that a process is given at a time."""
 CHUNKS = 20
-"""Of seeds, that a process runs before another takes its place; each leaves about a megabyte."""
+"""After which another process takes its place: each run leaves about a megabyte."""
 ENOUGH = 100
 LEAST = {"commits": 3.0, "takeovers": 1.0, "unknown outcomes": 0.5, "crashes": 0.5, "ended ABORTED": 0.5}
 """A run each, on the average of at least `ENOUGH` runs: where less happened, nothing was shown."""
