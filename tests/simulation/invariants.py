@@ -96,12 +96,12 @@ class Invariants:
         self._transactions(before, view)
         self._order(view.transactions)
         self._ranges(before, view)
-        self._claims(view)
-        if view.epoch < before.epoch:
-            raise Violation("the epoch only rises", f"{before.epoch} -> {view.epoch}")
         fell = view.ledger.committed < before.ledger.committed and not (self._operated and self.restored)
         if view.ledger.last < before.ledger.last or fell:
             raise Violation("the ledger only goes forward", f"{before.ledger} -> {view.ledger}")
+        self._claims(view)
+        if view.epoch < before.epoch:
+            raise Violation("the epoch only rises", f"{before.epoch} -> {view.epoch}")
         self._gaps(before, view)
         if view.halt is None:
             self.halts.clear()
@@ -210,7 +210,8 @@ class Invariants:
             raise Violation("COMMITTED only what the table holds", f"{header.number} is {state}")
         if phase is Phase.ABORTED and known.header.phase is Phase.PREPARED:
             newest = self._newest
-            if state is InstantState.PENDING and newest != header.base:
+            # On another base nothing completes it, nor once a restored table has it no more.
+            if state in (InstantState.PENDING, InstantState.ABSENT) and newest != header.base:
                 return
             if state is not InstantState.ROLLED_BACK and not (self._operated and state is InstantState.ABSENT):
                 raise Violation(
@@ -314,17 +315,22 @@ class Invariants:
         self._cut[source] = {piece for piece in planned if piece.end <= gone.start or gone.end <= piece.start}
 
     def _claims(self, view: KeeperView) -> None:
-        # A reading of the table from before it was restored may be put on record after.
-        self.restored = self.restored or (self._table_restored and self._beyond_the_table(view))
-        if self.restored:
-            return
+        claimed = list(self._claimed(view))
+        # A reading of the table from before it was restored may be put on record after. A tree from a backup whose
+        # commits the restored table has no more is in step once its transactions have ended and it claims nothing.
+        self.restored = self._table_restored and (self._beyond_the_table(view) or (self.restored and bool(claimed)))
+        if claimed and not self.restored:
+            raise Violation("ZooKeeper never claims more than the table", claimed[0])
+
+    def _claimed(self, view: KeeperView) -> Iterator[str]:
+        """What ZooKeeper says of the table that it does not hold."""
         if view.ledger.committed > self._newest:
-            raise Violation("ZooKeeper never claims more than the table", f"{view.ledger.committed}")
+            yield f"{view.ledger.committed}"
         for source, state in view.states.items():
             reached = max([self.reached(source), *self.seen.moved(source, state.generation)])
             reached = beyond(reached, state.end, gaps_of(source, view.ledger.gaps))
             if state.end > reached and not self.seen.is_past(source, state.generation):
-                raise Violation("ZooKeeper never claims more than the table", f"{source} {state} > {reached}")
+                yield f"{source} {state} > {reached}"
 
     # The table
 
@@ -354,12 +360,16 @@ class Invariants:
             raise Violation("a commit names the columns of its files", f"{instant.name}: {op.columns!r}")
         if self.table is not None:
             self._has_errors(checkpoint, self.table)
+        if self._view is None or self._view.info is None or self._view.info.uuid != checkpoint.keeper:
+            # It was under way when its tree was lost.
+            self.seen.begins_as_in(checkpoint)
         self.seen.add(checkpoint, map(slice_of, stats))
 
     def _has_errors(self, checkpoint: Checkpoint, table: SimTable) -> None:
-        """With the commit each record of its slices is in the table or in the errors table."""
+        """With the commit each record of its slices is in the table or in the errors table, where those stay that a log
+        had before it was truncated."""
         for result in checkpoint.results:
-            if result.errors != sum(piece == result.slice for piece, _ in table.errors):
+            if result.errors > sum(piece == result.slice for piece, _ in table.errors):
                 raise Violation("bad records are published before they are committed", f"{result}")
 
     def rolling_back(self, instant: SimInstant) -> None:

@@ -94,6 +94,13 @@ class Visible:
         if source not in self.origin:
             self.origin[source] = self._first[source] = start
 
+    def begins_as_in(self, checkpoint: Checkpoint) -> None:
+        """What no commit has shown is read from where this one says, whatever is recorded."""
+        self.forget_origins(())
+        for source, reached in checkpoint.ends.items():
+            pieces = [result.slice for result in checkpoint.results if result.slice.source == source]
+            self.begins(source, min((piece.start for piece in pieces), default=reached.end))
+
     def forget_origins(self, recorded: Iterable[TopicPartition]) -> None:
         for source in set(self.origin) - {*self._ranges, *self.ends, *recorded}:
             del self.origin[source]
@@ -109,7 +116,9 @@ class Visible:
         gaps = gaps_of(source, checkpoint.gaps)
         starts = [result.slice.start for result in checkpoint.results if result.slice.source == source]
         first = min(starts, default=reached.end)
-        same = before is None or before.topics.get(source.topic) in (None, checkpoint.topics[source.topic])
+        # An interrupted reset may not have moved it: what nothing was shown of goes on where it is recorded.
+        shown = before.topics[source.topic] if before and source in before.ends else None
+        same = shown in (None, checkpoint.topics[source.topic])
         if same and beyond(self.end(source), first, gaps) == first:
             return
         places = [at for at in moved if beyond(at, first, gaps) == first]
