@@ -111,8 +111,9 @@ class Invariants:
     @contextmanager
     def resetting(self, moves: Iterable[Move]) -> Iterator[None]:
         """An operator moves partitions: from the commit on that carries it, each is read anew."""
+        declared = self._view.ledger.gaps if self._view else ()
         for move in moves:
-            self.seen.move(move.source, move.after.generation, move.after.end)
+            self.seen.move(move.source, move.after.generation, move.after.end, declared)
             self._cut.pop(move.source, None)
         self._operated = True
         try:
@@ -139,11 +140,9 @@ class Invariants:
         # What became PREPARED while the tree was not whole is seen only now.
         self.prepared |= {t.header.instant for t in view.transactions if t.header.phase is Phase.PREPARED}
         self.undecided |= self.prepared
-        self.seen.forget_origins(())
         self._cut.clear()
         self._inherited = {(source, kept) for source, state in view.states.items() for kept in state.open}
-        for source, state in view.states.items():
-            self.seen.begins(source, state.start)
+        self.seen.begins_as_recorded(view.states)
 
     def _transactions(self, before: KeeperView, after: KeeperView) -> None:
         old = {t.header.number: t for t in before.transactions}
@@ -382,7 +381,7 @@ class Invariants:
         self.seen.begin_again(
             (instant.checkpoint, map(slice_of, instant.stats)) for instant in self.table.commits if instant.checkpoint
         )
-        self.seen.forget_origins(self._view.states if self._view else ())
+        self.seen.begins_as_recorded(self._view.states if self._view else {})
         self.restored = self._view is not None and self._beyond_the_table(self._view)
 
     def _beyond_the_table(self, view: KeeperView) -> bool:

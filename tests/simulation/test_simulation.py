@@ -71,6 +71,8 @@ REGRESSIONS = (
     (450733, "a commit that was under way when its tree was lost was held against where the backup's begins"),
     (492384, "a bad record that a truncated log has no more was taken for one that was published twice"),
     (680630, "a reset that was interrupted before it wrote anything was held against a partition that is new"),
+    (769547, "a gap of a reading that a reset had ended was held against the one that a restored table began"),
+    (858822, "what a restored table had lost was held against where another tree had begun, not where its own says"),
 )
 
 

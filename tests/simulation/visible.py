@@ -30,8 +30,8 @@ class Visible:
         self._ranges: dict[TopicPartition, list[tuple[int, int]]] = {}
         self._moves: dict[TopicPartition, set[tuple[int, int]]] = {}
         """Generation and position of every partition that was moved, whether that came to anything or not."""
-        self._past_gaps: set[Gap] = set()
-        """Those of a reading that has ended."""
+        self._past_gaps: dict[TopicPartition, set[tuple[int, Gap]]] = {}
+        """Gaps of readings that a move has ended, each with the generation that followed."""
 
     @property
     def ends(self) -> Mapping[TopicPartition, PartitionCheckpoint]:
@@ -45,8 +45,11 @@ class Visible:
     def is_unseen(self, source: TopicPartition) -> bool:
         return source not in self.ends
 
-    def move(self, source: TopicPartition, generation: int, position: int) -> None:
+    def move(self, source: TopicPartition, generation: int, position: int, declared: Iterable[Gap]) -> None:
+        """With the gaps that were declared before."""
         self._moves.setdefault(source, set()).add((generation, position))
+        declared = (*declared, *(self.newest.gaps if self.newest else ()))
+        self._past_gaps.setdefault(source, set()).update((generation, gap) for gap in gaps_of(source, declared))
 
     def was_moved(self, source: TopicPartition, state: PartitionState) -> bool:
         """Whether it is recorded as an operator's move has left it, or has gone on from there."""
@@ -89,6 +92,12 @@ class Visible:
         for checkpoint, pieces in commits:
             self.add(checkpoint, pieces)
 
+    def begins_as_recorded(self, states: Mapping[TopicPartition, PartitionState]) -> None:
+        """What no commit has shown is read from where these say."""
+        self._forget_unseen()
+        for source, state in states.items():
+            self.begins(source, state.start)
+
     def begins(self, source: TopicPartition, start: int) -> None:
         """Unless it is being read: it is read from there."""
         if source not in self.origin:
@@ -96,13 +105,13 @@ class Visible:
 
     def begins_as_in(self, checkpoint: Checkpoint) -> None:
         """What no commit has shown is read from where this one says, whatever is recorded."""
-        self.forget_origins(())
+        self._forget_unseen()
         for source, reached in checkpoint.ends.items():
             pieces = [result.slice for result in checkpoint.results if result.slice.source == source]
             self.begins(source, min((piece.start for piece in pieces), default=reached.end))
 
-    def forget_origins(self, recorded: Iterable[TopicPartition]) -> None:
-        for source in set(self.origin) - {*self._ranges, *self.ends, *recorded}:
+    def _forget_unseen(self) -> None:
+        for source in set(self.origin) - {*self._ranges, *self.ends}:
             del self.origin[source]
 
     def _begin_anew(self, source: TopicPartition, checkpoint: Checkpoint) -> None:
@@ -128,7 +137,6 @@ class Visible:
             raise Violation("what is left out is declared a gap", f"{source}: {self.end(source)} to {places}")
         self._ranges.pop(source, None)
         self.origin[source] = min(places)
-        self._past_gaps.update(gaps_of(source, before.gaps) if before else ())
 
     def _show(self, piece: Slice) -> None:
         source, start, end = piece.source, piece.start, piece.end
@@ -152,7 +160,8 @@ class Visible:
                 at = max(at, high)
             if at is None:
                 continue
-            at = max([beyond(at, reached.end, gaps), *(g.end for g in gaps if g not in self._past_gaps)])
+            past = {gap for raised, gap in self._past_gaps.get(source, ()) if raised <= reached.generation}
+            at = max([beyond(at, reached.end, gaps), *(gap.end for gap in gaps if gap not in past)])
             if at != reached.end:
                 raise Violation("the checkpoint is what is visible", f"{source}: {reached.end}, visible to {at}")
         for source in self._ranges:
