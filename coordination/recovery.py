@@ -53,20 +53,12 @@ def compare(
             f"ZooKeeper records transaction {ledger.committed} as committed, but the table {held}: the table was"
             " restored or deleted; decide with `sink reset`"
         )
-    changed: dict[TopicPartition, PartitionState] = {}
-    for source, reached in (checkpoint.ends if checkpoint else {}).items():
-        assert checkpoint is not None
-        state = states.get(source)
-        if state is None:
-            changed[source] = PartitionState(
-                checkpoint.topics[source.topic], reached.end, reached.end, reached.generation
-            )
-        elif (mended := _mend(state, reached, checkpoint.topics[source.topic])) is not None:
-            changed[source] = mended
+    changed = followed(states, ledger, checkpoint)
+    is_behind = number > ledger.committed
     for source, state in states.items():
         known = checkpoint.ends.get(source) if checkpoint else None
         claims = state.end > (known.end if known else state.start)
-        if claims and (known is None or state.generation == known.generation):
+        if claims and (known is None or (state.generation == known.generation and not is_behind)):
             return Ahead(
                 f"ZooKeeper records {source} as committed up to {state.end}, the table only up to"
                 f" {known.end if known else state.start}: the table was restored; decide with `sink reset`"
@@ -83,6 +75,24 @@ def compare(
     )
 
 
+def followed(
+    states: Mapping[TopicPartition, PartitionState], ledger: Ledger, checkpoint: Checkpoint | None
+) -> dict[TopicPartition, PartitionState]:
+    """The partitions that have to follow the table, as it has them."""
+    if checkpoint is None:
+        return {}
+    is_behind = checkpoint.number > ledger.committed
+    changed: dict[TopicPartition, PartitionState] = {}
+    for source, reached in checkpoint.ends.items():
+        state = states.get(source)
+        topic_id = checkpoint.topics[source.topic]
+        if state is None:
+            changed[source] = PartitionState(topic_id, reached.end, reached.end, reached.generation)
+        elif _has_to_follow(state, reached, is_behind):
+            changed[source] = _following(state, reached, topic_id)
+    return changed
+
+
 def foreign(checkpoint: Checkpoint | None, info: KeeperInfo, seen: int | None) -> Ahead | None:
     """Whether another tree's fleet has committed since this term looked first; `seen` is what it saw then.
 
@@ -97,17 +107,20 @@ def foreign(checkpoint: Checkpoint | None, info: KeeperInfo, seen: int | None) -
     )
 
 
-def _mend(state: PartitionState, reached: PartitionCheckpoint, topic_id: str) -> PartitionState | None:
-    """The state brought up to the checkpoint, or None where it needs nothing.
+def _has_to_follow(state: PartitionState, reached: PartitionCheckpoint, is_behind: bool) -> bool:
+    """A higher recorded generation is a reset or a skipped gap that no commit carries yet: it stands.
 
-    A higher recorded generation is a reset or a skipped gap that no commit carries yet: it stands.
+    Not in a tree that is behind the table: a backup, of a past that the table may have gone on without.
     """
-    if state.generation > reached.generation:
-        return None
-    if state.generation == reached.generation and state.end >= reached.end:
-        return None
+    recorded, committed = (state.generation, state.end), (reached.generation, reached.end)
+    return recorded < committed or (is_behind and recorded != committed)
+
+
+def _following(state: PartitionState, reached: PartitionCheckpoint, topic_id: str) -> PartitionState:
+    """Settled up to the checkpoint, with what is open from there on."""
+    if state.generation != reached.generation or state.end > reached.end:
+        return PartitionState(topic_id, reached.end, reached.end, reached.generation)
     kept = tuple(r for r in state.open if r.start >= reached.end)
-    if state.generation != reached.generation or (kept and kept[0].start != reached.end):
+    if kept and kept[0].start != reached.end:
         kept = ()
-    start = state.end if state.generation == reached.generation else reached.end
-    return PartitionState(topic_id, start, reached.end, reached.generation, kept)
+    return PartitionState(topic_id, state.end, reached.end, reached.generation, kept)

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from coordination import tree, writes
+from coordination import recovery, tree, writes
 from coordination.errors import ConfigError, Conflict
 from coordination.model import (
     NO_TRANSACTION,
@@ -144,9 +144,11 @@ def work_out(view: KeeperView, request: Request, table: TableTruth, log: LogView
         )
         for source, (topic_id, offset) in sorted((positions | gone).items())
     )
-    changed = {move.source: move.after for move in moves}
-    _refuse_to_leave_out(view, table, changed)
-    return Reset(view.halt, moves, aborted, changed, _ledger(view, table, moves))
+    moved = {move.source: move.after for move in moves}
+    _refuse_to_leave_out(view, table, moved)
+    # After this the ledger is level with the table: what is not moved, in a tree that was behind, follows it now.
+    changed = {**recovery.followed(view.states, view.ledger, table.checkpoint), **moved}
+    return Reset(view.halt, moves, aborted, changed, _ledger(view, table, moves, changed))
 
 
 def _refuse_to_leave_out(view: KeeperView, table: TableTruth, moved: Collection[TopicPartition]) -> None:
@@ -262,13 +264,15 @@ def _moved(
     return PartitionState(topic_id, offset, offset, max(used) + 1)
 
 
-def _ledger(view: KeeperView, table: TableTruth, moves: Sequence[Move]) -> Ledger:
+def _ledger(
+    view: KeeperView, table: TableTruth, moves: Sequence[Move], changed: Collection[TopicPartition]
+) -> Ledger:
     checkpoint = table.checkpoint
     number = checkpoint.number if checkpoint else NO_TRANSACTION
     committed = dict.fromkeys(checkpoint.gaps if checkpoint else ())
-    moved = {(move.source.topic, move.source.partition) for move in moves}
     # What was to be left out of a partition that is moved before a commit says so is read, or declared again.
-    kept = [g for g in view.ledger.gaps if g not in committed and (g.topic, g.partition) not in moved]
+    own = (gap for gap in view.ledger.gaps if gap not in committed)
+    kept = [gap for gap in own if TopicPartition(gap.topic, gap.partition) not in changed]
     known = committed | dict.fromkeys(kept)
     gaps = [
         Gap(move.source.topic, move.source.partition, move.reached, move.after.end)

@@ -332,6 +332,15 @@ def older_table_accepted(patch: Patch) -> None:
     patch(recovery, "compare", compare)
 
 
+def backup_believed_against_the_table(patch: Patch) -> None:
+    usual = recovery._has_to_follow
+
+    def has_to_follow(state: Any, reached: Any, is_behind: bool) -> Any:
+        return usual(state, reached, False)
+
+    patch(recovery, "_has_to_follow", has_to_follow)
+
+
 def slices_for_who_drains(patch: Patch) -> None:
     def eligible(members: Any, excluded: Any) -> Any:
         return tuple(m for m in sorted(members) if m.worker not in excluded) or tuple(sorted(members))

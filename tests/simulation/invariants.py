@@ -65,6 +65,8 @@ class Invariants:
         self._operated = False
         self._inherited: set[tuple[TopicPartition, OpenRange]] = set()
         """Ranges of a tree that came from a backup: it may have been cut otherwise since, and the table decides."""
+        self._backup: dict[TopicPartition, PartitionState] = {}
+        """What that tree recorded: of a past that the table may have gone on without."""
 
     # The machines
 
@@ -142,6 +144,7 @@ class Invariants:
         self.undecided |= self.prepared
         self._cut.clear()
         self._inherited = {(source, kept) for source, state in view.states.items() for kept in state.open}
+        self._backup = dict(view.states)
         self.seen.begins_as_recorded(view.states)
 
     def _transactions(self, before: KeeperView, after: KeeperView) -> None:
@@ -325,7 +328,10 @@ class Invariants:
         """What ZooKeeper says of the table that it does not hold."""
         if view.ledger.committed > self._newest:
             yield f"{view.ledger.committed}"
+        behind = view.ledger.committed < self._newest
         for source, state in view.states.items():
+            if behind and (state.start == state.end or self._backup.get(source) == state):
+                continue  # nothing was settled here: it has to follow the table yet
             reached = max([self.reached(source), *self.seen.moved(source, state.generation)])
             reached = beyond(reached, state.end, gaps_of(source, view.ledger.gaps))
             if state.end > reached and not self.seen.is_past(source, state.generation):
@@ -359,7 +365,8 @@ class Invariants:
             raise Violation("a commit names the columns of its files", f"{instant.name}: {op.columns!r}")
         if self.table is not None:
             self._has_errors(checkpoint, self.table)
-        if self._view is None or self._view.info is None or self._view.info.uuid != checkpoint.keeper:
+        known = self._view.transactions if self._view else ()
+        if instant.name not in (t.header.instant for t in known if t.header.phase is Phase.PREPARED):
             # It was under way when its tree was lost.
             self.seen.begins_as_in(checkpoint)
         self.seen.add(checkpoint, map(slice_of, stats))
@@ -392,11 +399,12 @@ class Invariants:
     # Helpers
 
     def reached(self, source: TopicPartition) -> int:
-        """The end of what is visible, declared gaps included; where nothing is, of what an operator left out."""
+        """The end of what is visible, declared gaps included; where nothing is, of what is lost or was left out."""
         state = self._view.states.get(source) if self._view else None
-        if state is not None and self.seen.is_unseen(source) and self.seen.was_moved(source, state):
-            return state.start
-        return self.seen.end(source)
+        if self._view is None or state is None or not self.seen.is_unseen(source):
+            return self.seen.end(source)
+        begins = state.start if self.seen.was_moved(source, state) else self.seen.end(source)
+        return beyond(begins, state.end, gaps_of(source, self._view.ledger.gaps))
 
     def _state(self, instant: str | None) -> InstantState:
         assert self.table is not None

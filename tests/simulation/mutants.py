@@ -76,6 +76,8 @@ ADDED = {"reset": OffsetReset.LATEST, "new_partitions": 0.5}
 GAPS = {"data_loss": 0.2, "policy": offsets.DataLossPolicy.SKIP}
 EVOLVING = {"evolutions": 1.0}
 OPERATED = {"operated": 0.1, "recreations": 0.05, "tampering": 0.0, "table_restores": 0.0}
+FAILING = {"operated": 0.0, "tampering": 0.0, "foreign_rollbacks": 0.5, "slices_fail": 0.3, "busy": 60.0}
+BACKUPS = {**FAILING, **GAPS, "restores": 0.2}
 RESTORED = {**OPERATED, **GAPS, "operated": 0.5, "table_restores": 0.05}
 PIECEMEAL = {**OPERATED, "operated": 0.5, "recreations": 0.0, "small_multis": True, "partitions": 12}
 
@@ -155,6 +157,9 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("PREPARED before the predecessor is COMMITTED", machines.next_prepared_too_early, 200, faults=TWO),
     Mutant("complete without publishing bad records", machines.bad_records_not_published, faults=BAD),
     Mutant("let any number of records be bad", decisions.any_number_may_be_bad, faults={**BAD, "errors_max": 10}),
+    Mutant(
+        "believe a backup against the table", decisions.backup_believed_against_the_table, 150, faults=BACKUPS
+    ),
     Mutant("a reset that leaves on record what is gone", resets.gone_stays_on_record, faults=OPERATED),
     Mutant("wait for no partition that a topic has no more", resets.nothing_is_awaited, faults=OPERATED),
     Mutant("a reset under the old generation", resets.under_the_old_generation, faults=OPERATED),

@@ -94,7 +94,7 @@ class Visible:
 
     def begins_as_recorded(self, states: Mapping[TopicPartition, PartitionState]) -> None:
         """What no commit has shown is read from where these say."""
-        self._forget_unseen()
+        self._forget_unseen(self.origin)
         for source, state in states.items():
             self.begins(source, state.start)
 
@@ -105,13 +105,13 @@ class Visible:
 
     def begins_as_in(self, checkpoint: Checkpoint) -> None:
         """What no commit has shown is read from where this one says, whatever is recorded."""
-        self._forget_unseen()
+        self._forget_unseen(checkpoint.ends)
         for source, reached in checkpoint.ends.items():
             pieces = [result.slice for result in checkpoint.results if result.slice.source == source]
             self.begins(source, min((piece.start for piece in pieces), default=reached.end))
 
-    def _forget_unseen(self) -> None:
-        for source in set(self.origin) - {*self._ranges, *self.ends}:
+    def _forget_unseen(self, sources: Iterable[TopicPartition]) -> None:
+        for source in self.origin.keys() & set(sources) - {*self._ranges, *self.ends}:
             del self.origin[source]
 
     def _begin_anew(self, source: TopicPartition, checkpoint: Checkpoint) -> None:

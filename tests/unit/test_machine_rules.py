@@ -166,3 +166,19 @@ def test_recovery_zookeeper_ahead_by_offset_halts() -> None:
 def test_recovery_a_skipped_gap_that_no_commit_carries_yet_stands() -> None:
     skipped = PartitionState("id", 90, 90, 1)
     assert compare({SOURCE: skipped}, Ledger(5, 5), checkpoint(5, 80)) == InStep()
+
+
+@pytest.mark.parametrize("own", [state(90, generation=1), state(20, generation=1), state(90)])
+def test_recovery_of_a_tree_from_a_backup_what_the_table_went_on_without_is_void(own: PartitionState) -> None:
+    gap = Gap("orders", 0, 0, own.end)
+    answer = compare({SOURCE: own}, Ledger(6, 5, gaps=(gap,)), checkpoint(6, 80))
+    assert isinstance(answer, Advance)
+    assert answer.changed == {SOURCE: PartitionState("id", 80, 80, 0)}
+    assert (answer.ledger.committed, answer.ledger.gaps) == (6, ())
+
+
+def test_recovery_what_is_where_the_table_is_stays_as_it_is() -> None:
+    open_ = OpenRange(80, 90, 6, 10, 0)
+    answer = compare({SOURCE: state(80, open_)}, Ledger(6, 5), checkpoint(6, 80))
+    assert isinstance(answer, Advance)
+    assert not answer.changed

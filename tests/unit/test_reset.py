@@ -237,6 +237,17 @@ def test_of_a_restored_table_no_partition_is_left_beyond_what_it_holds(
         work_out(now, request_, truth(checkpoint(number=2, **ends)), LOG)
 
 
+def test_in_a_tree_from_a_backup_what_is_not_moved_follows_the_table():
+    """The ledger is level with the table afterwards: a higher generation would stand, and rows would come twice."""
+    gap = Gap("orders", 1, 0, 9)
+    now = view({P0: state(50), P1: state(9, 1)}, ledger=Ledger(last=3, committed=0, gaps=(gap,)))
+    reset = work_out(now, Request(offsets={P0: 20}), truth(checkpoint(p0=(50, 0), p1=(13, 0))), LOG)
+    assert reset.changed == {P0: PartitionState("id", 20, 20, 1), P1: PartitionState("id", 13, 13, 0)}
+    assert reset.ledger is not None
+    assert (reset.ledger.committed, reset.ledger.gaps) == (3, ())
+    assert [move.source for move in reset.moves] == [P0]
+
+
 def test_with_zookeeper_emptied_the_tables_word_on_generations_counts():
     table = TableTruth(checkpoint(p0=(40, 1)), {P0: 6, P1: 2}, frozenset(), frozenset())
     reset = work_out(view({}), EARLIEST, table, LOG)
