@@ -183,12 +183,17 @@ def checkpoint(
 def without_inert(
     states: Mapping[TopicPartition, PartitionState], last: int
 ) -> dict[TopicPartition, PartitionState]:
-    """The states changed by dropping open ranges of batches that never counted (above `last`)."""
+    """The states changed by dropping open ranges of batches that never counted (above `last`): always the last ones.
+
+    Where one that counts follows, `last` was read a moment before a batch was divided: nothing rests on such a reading.
+    """
     changed = {}
     for source, state in states.items():
-        kept = tuple(r for r in state.open if r.batch <= last)
-        if kept != state.open:
-            changed[source] = replace(state, open=kept)
+        kept = len(state.open)
+        while kept and state.open[kept - 1].batch > last:
+            kept -= 1
+        if kept < len(state.open):
+            changed[source] = replace(state, open=state.open[:kept])
     return changed
 
 

@@ -75,6 +75,7 @@ REGRESSIONS = (
     (858822, "what a restored table had lost was held against where another tree had begun, not where its own says"),
     (982704, "a log that was lost whole before anything of it was committed was waited for"),
     (1006187, "a backup's gap, of a past that the table had gone on without, stood against the table: rows came twice"),
+    (1163386, "a ledger that was read a moment before a batch was divided, and the states after, killed a coordinator"),
 )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import coordination
+from coordination import transactions
 from coordination.model import (
     Checkpoint,
     Gap,
@@ -182,3 +183,16 @@ def test_recovery_what_is_where_the_table_is_stays_as_it_is() -> None:
     answer = compare({SOURCE: state(80, open_)}, Ledger(6, 5), checkpoint(6, 80))
     assert isinstance(answer, Advance)
     assert not answer.changed
+
+
+@pytest.mark.parametrize(
+    ("batches", "last", "left"), [((4, 5), 5, (4, 5)), ((4, 5), 4, (4,)), ((4, 5), 3, ()), ((4, 6, 5), 5, (4, 6, 5))]
+)
+def test_what_never_counted_is_dropped_from_the_end_only(
+    batches: tuple[int, ...], last: int, left: tuple[int, ...]
+) -> None:
+    """The last case is a reading over two moments, in between of which a batch was divided."""
+    ranges = (OpenRange(50 + 10 * at, 60 + 10 * at, batch, 10, 0) for at, batch in enumerate(batches))
+    recorded = state(50, *ranges)
+    found = transactions.without_inert({SOURCE: recorded}, last).get(SOURCE, recorded)
+    assert tuple(r.batch for r in found.open) == left
