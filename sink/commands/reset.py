@@ -162,3 +162,5 @@ def _show(out: Console, planned: Reset) -> None:
             after = move.after
             table.add_row(str(move.source), reached, f"{after.end:,}", str(after.generation), move.effect)
         out.print(table)
+    if following := len(planned.changed) - len(planned.moves):
+        out.print(Text(f"Others go on where the table ends, which ZooKeeper is behind: {following:,}."))

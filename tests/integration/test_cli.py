@@ -42,6 +42,7 @@ from sink.commands.common import sink_root
 from sink.config import Settings, load
 from sink.kafka import Log
 from sink.operations.reset_writer import recorded
+from tests.handmade import HandmadeTable, span
 
 pytestmark = pytest.mark.integration
 
@@ -369,6 +370,19 @@ def test_reset_forward_records_the_gap_and_leaves_other_partitions_alone(fleet: 
     moved, kept = view.states[TopicPartition(topic, 1)], view.states[TopicPartition(topic, 0)]
     assert (moved.end, moved.generation, kept.end, kept.generation) == (11, 1, 5, 0)
     assert codec.encode_gaps(view.ledger.gaps) == [[topic, 1, 5, 11]]
+
+
+def test_reset_in_a_tree_from_a_backup_lets_what_is_not_moved_go_on_where_the_table_ends(fleet: Fleet, sink):
+    (topic,) = fleet.settings.topics
+    moved, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    table = HandmadeTable(Path(fleet.settings.base_path), topic=topic, topic_id=fleet.log.partitions[moved].topic_id)
+    table.commit(span(0, 0, 12), span(1, 0, 13))
+    fleet.record(end=9, generation=1)
+    code, out = sink("reset", "--config", fleet.config, "--offset", f"{topic}:0=5", "--yes")
+    assert code == 0, out
+    assert "Others go on where the table ends, which ZooKeeper is behind: 1." in out
+    states = fleet.fresh().states
+    assert [(states[source].end, states[source].generation) for source in (moved, other)] == [(5, 2), (13, 0)]
 
 
 @pytest.mark.parametrize(
