@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from coordination import tree
@@ -57,6 +60,43 @@ def test_zookeeper_gone_for_longer_than_the_session_and_the_heartbeat_or_emptied
         end = it.view()
         assert end.epoch > before.epoch
         assert end.ledger.committed > before.ledger.committed
+        it.close()
+
+
+@pytest.mark.thorough
+def test_a_backup_with_a_reset_that_the_table_went_on_without_makes_no_row_come_twice(
+    fleet: MakeFleet, tmp_path: Path
+) -> None:
+    data, backup = tmp_path / "zookeeper" / "data", tmp_path / "backup"
+    with ZooKeeperServer(tmp_path / "zookeeper") as server:
+        it = fleet(zookeeper=server.address)
+
+        def run(worker: str, landed: int) -> None:
+            it.start(worker)
+            it.wait_landed(ENDS)
+            if landed:
+                land_more(it, landed)
+            it.workers[worker].kill()
+            eventually("its session has ended", lambda: not workers(it.client, it.root))
+
+        run("w1", 0)
+        reset = ["reset", "--offset", f"{it.topic}:0=5", "--yes", "--config", str(it.directory / "w1.yaml")]
+        assert cli.main(reset) == 0
+        server.stop()
+        shutil.copytree(data, backup)
+        server.start()
+
+        server.empty()
+        it.reconnect()
+        run("w2", RECORDS)
+
+        server.stop()
+        shutil.rmtree(data)
+        shutil.copytree(backup, data)
+        server.start()
+        it.reconnect()
+        assert it.view().states[TopicPartition(it.topic, 0)].generation == 1
+        run("w3", RECORDS + 3000)
         it.close()
 
 
