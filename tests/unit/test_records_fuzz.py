@@ -68,7 +68,7 @@ def same(left: Any, right: Any) -> bool:
 
 @pytest.mark.parametrize("name", SCHEMAS)
 @given(seed=st.integers(0, 2**64))
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_the_result_depends_neither_on_batches_nor_on_the_path(name, seed):
     random, schema = Random(seed), SCHEMAS[name]
     cases = Cases(random, schema.values)
@@ -82,7 +82,7 @@ def test_the_result_depends_neither_on_batches_nor_on_the_path(name, seed):
 
 @pytest.mark.parametrize("name", ["flat", "nested"])
 @given(seed=st.integers(0, 2**64))
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_whatever_the_fast_path_takes_the_reference_takes_with_the_same_value(name, seed):
     schema = SCHEMAS[name]
     cases, fast, slow = Cases(Random(seed), schema.values), FastParser(schema), record_decoder(schema.values)
