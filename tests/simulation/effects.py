@@ -187,10 +187,11 @@ class Effects:
         self._process.seen = max(self._process.seen, keeper.latest)
         if isinstance(machine, Coordinator) and self._process.locks[id_of(machine)] not in keeper.nodes:
             raise Violation("a coordinator writes only while it holds the lock", f"{self._process.name} {op.purpose}")
-        if isinstance(machine, Coordinator) and epoch is not None and machine.epoch not in (None, epoch):
+        term = machine.epoch if isinstance(machine, Coordinator) else None
+        if term is not None and epoch is not None and term < epoch:
             raise Violation(
                 "no effect is accepted from an older epoch",
-                f"{op.purpose} of epoch {machine.epoch} in {epoch}",
+                f"{op.purpose} of epoch {term} in {epoch}",
             )
         return Done()
 

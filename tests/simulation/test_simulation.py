@@ -76,6 +76,8 @@ REGRESSIONS = (
     (982704, "a log that was lost whole before anything of it was committed was waited for"),
     (1006187, "a backup's gap, of a past that the table had gone on without, stood against the table: rows came twice"),
     (1163386, "a ledger that was read a moment before a batch was divided, and the states after, killed a coordinator"),
+    (1230724, "an operator looked once at a tree that a late write made unreadable after"),
+    (1245668, "a late write of the holder of the office was taken for an older epoch's: the epoch was deleted by hand"),
 )
 
 

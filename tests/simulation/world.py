@@ -30,6 +30,7 @@ from tests.simulation.process import ANOTHER_CONFIG, CONFIG, REPUBLISH_AFTER, Pr
 from tests.simulation.table import SimTable
 from tests.simulation.violation import Violation
 
+SECOND_LOOK = 30.0
 QUIET = 400.0
 HALVING = 2400.0
 """More of it, for each transaction in flight, where batches have to be divided again and again before workers can write
@@ -337,6 +338,11 @@ class World:
         if view is None or view.halt is not None:
             self.forget()
 
+    def _look_again(self) -> None:
+        """What nobody can read may have got there by a late write, after the operator had looked."""
+        if self.tree() is None:
+            self.forget()
+
     def _new_partition(self) -> None:
         topic = self.rng.choice(self.topics)
         count = sum(source.topic == topic for source in self.log.partitions)
@@ -367,6 +373,7 @@ class World:
         self.trace("world", "heals")
         self._healed = True
         self._retired = True
+        self.after(SECOND_LOOK, self._look_again)
         for process in self.processes:
             process.resume()
             process.cut.clear()
