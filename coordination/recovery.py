@@ -54,11 +54,10 @@ def compare(
             " restored or deleted; decide with `sink reset`"
         )
     changed = followed(states, ledger, checkpoint)
-    is_behind = number > ledger.committed
     for source, state in states.items():
         known = checkpoint.ends.get(source) if checkpoint else None
         claims = state.end > (known.end if known else state.start)
-        if claims and (known is None or (state.generation == known.generation and not is_behind)):
+        if claims and source not in changed and (known is None or state.generation == known.generation):
             return Ahead(
                 f"ZooKeeper records {source} as committed up to {state.end}, the table only up to"
                 f" {known.end if known else state.start}: the table was restored; decide with `sink reset`"

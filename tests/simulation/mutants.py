@@ -76,8 +76,15 @@ ADDED = {"reset": OffsetReset.LATEST, "new_partitions": 0.5}
 GAPS = {"data_loss": 0.2, "policy": offsets.DataLossPolicy.SKIP}
 EVOLVING = {"evolutions": 1.0}
 OPERATED = {"operated": 0.1, "recreations": 0.05, "tampering": 0.0, "table_restores": 0.0}
-FAILING = {"operated": 0.0, "tampering": 0.0, "foreign_rollbacks": 0.5, "slices_fail": 0.3, "busy": 60.0}
-BACKUPS = {**FAILING, **GAPS, "restores": 0.2}
+BACKUPS = {
+    **GAPS,
+    "restores": 0.2,
+    "foreign_rollbacks": 0.5,
+    "slices_fail": 0.3,
+    "busy": 60.0,
+    "operated": 0.0,
+    "tampering": 0.0,
+}
 RESTORED = {**OPERATED, **GAPS, "operated": 0.5, "table_restores": 0.05}
 PIECEMEAL = {**OPERATED, "operated": 0.5, "recreations": 0.0, "small_multis": True, "partitions": 12}
 
