@@ -55,6 +55,26 @@ class Slice:
         return f"{self.topic}-{self.partition}[{self.start}, {self.end})"
 
 
+@dataclass(frozen=True, slots=True)
+class WriteTask:
+    """Slices that one Spark task reads in this order and writes into one file group per table partition.
+
+    `legacy`: recorded by a version that made each slice a task, and named its files after the slice's start alone.
+    """
+
+    slices: tuple[Slice, ...]
+    legacy: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.slices or (self.legacy and len(self.slices) > 1):
+            raise ValueError(f"not a write task: {self}")
+
+    @property
+    def size(self) -> int:
+        """Offsets covered."""
+        return sum(piece.size for piece in self.slices)
+
+
 class RangeStatus(Enum):
     BEFORE = "BEFORE"
     AFTER = "AFTER"
