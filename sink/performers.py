@@ -32,6 +32,7 @@ from coordination.model import (
     TableView,
     TopicPartition,
     WriteStatus,
+    WriteTask,
 )
 from coordination.tree import EPOCH, Check, header_path
 from sink.columns import Columns
@@ -224,7 +225,9 @@ class ParticipantPerformer:
     def _write_slices(self, operation: messages.WriteSlices) -> Outcome:
         started = time.monotonic()
         try:
-            written = self._engine.write(operation.instant, operation.slices, operation.columns)
+            written = self._engine.write(
+                operation.instant, [WriteTask((piece,)) for piece in operation.slices], operation.columns
+            )
         except BadRecord as error:
             return _failed(FailureKind.BAD_RECORD, error)
         except DataLoss as error:
