@@ -40,6 +40,10 @@ class TableError(SinkError):
     """The table at the base path cannot be used as configured."""
 
 
+class OutOfMemory(SinkError):
+    """A write task needed more memory than there is: worth another attempt only if that is smaller."""
+
+
 class BadRecord(SinkError):
     """A record that cannot be decoded, with its coordinates."""
 

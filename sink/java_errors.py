@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 JAVA_ERRORS = (Py4JError, PySparkException)
 """What a call of Java raises: some of Java's exceptions, like IllegalArgumentException, become PySpark's own."""
 _CAUSES_MAX = 20
+_OUT_OF_MEMORY = ("OutOfMemoryError", "MemoryError", "ArrowMemoryError")
 
 
 def causes(error: Py4JJavaError) -> list[str]:
@@ -33,6 +34,11 @@ def everything(error: BaseException) -> str:
     if not isinstance(error, Py4JJavaError):
         return str(error)
     return "\n".join(str(cause.toString()) for cause in _chain(error))
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a JVM, Python or Arrow had not enough memory, here or in a task: told by the names of what they raise."""
+    return isinstance(error, MemoryError) or any(name in everything(error) for name in _OUT_OF_MEMORY)
 
 
 def said(error: BaseException) -> str:
