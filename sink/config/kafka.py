@@ -1,10 +1,10 @@
 """One set of `kafka.*` settings for two clients: Spark's Java consumer and confluent-kafka (librdkafka).
 
 A setting may be written under either client's name; what both need (security, time-outs) is translated, what
-only one knows is given to that one alone, so neither refuses or ignores a name. The native side gets connection settings
-for metadata and offsets, and the settings of a consumer too for reading records. Certificate files named for librdkafka are read
-when the Java settings are made, because Java wants key and chain in one store. `problems` says what has no
-translation. Errors: ConfigError when such a file cannot be read.
+only one knows is given to that one alone, so neither refuses or ignores a name. The native side gets connection
+settings for metadata and offsets, and the settings of a consumer too for reading records. Certificate files named for
+librdkafka are read when the Java settings are made, because Java wants key and chain in one store. `problems` says what
+has no translation. Errors: ConfigError when such a file cannot be read.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class ArrowEngine:
     def _reports(
         self, instant: str, tasks: Sequence[WriteTask], columns: str, records: DataFrame | None, attempt: int
     ) -> Iterator[TaskReport]:
-        """In the order of the tasks. After a failure for memory fewer of them run side by side: one job after another."""
+        """In the order of the tasks. After a failure for memory fewer run side by side: one job after another."""
         side_by_side = self._inputs.memory.limits(attempt).tasks
         is_short = side_by_side < self._spark.sparkContext.defaultParallelism
         step = side_by_side if is_short and records is None else max(1, len(tasks))

@@ -1,9 +1,9 @@
 """How many bytes a write may hold, and how many of its tasks run side by side: less after each failure.
 
 Guarantee: no attempt at a transaction may hold as much as the one before. Every further attempt halves the bytes of
-queues and batches; a failure for memory on this worker quarters them at once and halves the tasks that run side by side,
-and is told in one line. Writes that succeed give it back, step by step. What a task keeps for its files stays as it is:
-where files roll depends on it. Safe to use from several threads.
+queues and batches; a failure for memory on this worker quarters them at once, halves the tasks that run side by side, and
+is told in one line. Writes that succeed give it back, step by step. What a task keeps for its files stays as it is: where
+files roll depends on it. Safe to use from several threads.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import threading
 from dataclasses import dataclass
 
 import structlog
+
+from sink.java_errors import everything
 
 LOG = structlog.get_logger("sink.worker")
 _MEMORY = re.compile(
@@ -26,8 +28,8 @@ _MOST_HALVINGS = 6
 
 def from_memory(error: BaseException) -> bool:
     """Whether a job that failed so may have wanted for memory; not when it was cancelled, or the disk was full."""
-    text = str(error)
-    return bool(_MEMORY.search(text)) and not _CANCELLED.search(text)
+    text = everything(error)
+    return isinstance(error, MemoryError) or (bool(_MEMORY.search(text)) and not _CANCELLED.search(text))
 
 
 @dataclass(frozen=True, slots=True)

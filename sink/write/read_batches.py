@@ -1,7 +1,7 @@
 """Batches of Kafka records as a write task gets them, whichever reader read them.
 
-Guarantee: a batch holds records of one topic; each of its parts is a run of rows of one slice, by rising offset, and the
-parts cover the batch. Imports nothing that an executor need not have.
+Guarantee: a batch holds records of one topic; each of its parts is a run of rows of one slice, by rising offset, and
+the parts cover the batch. Imports nothing that an executor need not have.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class ReadBatch:
-    """`records` has the columns value, key, partition, offset, timestamp and digest, and headers if they were asked for."""
+    """`records` has the columns value, key, partition, offset, timestamp, digest, and headers if asked for."""
 
     records: pa.RecordBatch
     topic: str
@@ -57,7 +58,7 @@ class SliceIndex:
         if len(offsets) and (found.min() < 0 or (offsets >= ends[found]).any()):
             raise SinkError(f"{topic}-{partition}: offsets from {offsets.min()} on were read that belong to no slice")
         bounds = [0, *(np.flatnonzero(np.diff(found)) + 1).tolist(), len(offsets)]
-        for start, stop in zip(bounds, bounds[1:], strict=False):
+        for start, stop in pairwise(bounds):
             if start < stop:
                 yield Part(int(positions[found[start]]), first_row + start, first_row + stop)
 
@@ -73,7 +74,7 @@ class BatchBuilder:
         self._rows = self._bytes = 0
 
     def add(self, topic: str, piece: pa.RecordBatch, parts: Iterator[Part]) -> Iterator[ReadBatch]:
-        """The batch that was full before this piece, if there was one. The rows of `parts` count from the piece's first."""
+        """The batch that was full before this piece, if there was one. Rows of `parts` count from the piece's first."""
         full = self._rows + piece.num_rows > BATCH_ROWS or self._bytes + piece.nbytes > self._bytes_max
         if self._pieces and (full or topic != self._topic):
             yield from self.rest()

@@ -1,9 +1,9 @@
 """The Spark task of the Arrow writer: the slices of one write task read, decoded and written as base files.
 
-Guarantee: rows go to files in the order in which they are read, and the report covers all records: the rows, and the bad
-ones with their reasons, or the first of these where there are more than may be. When the task fails or is cancelled it
-removes its files; what cannot be removed has its marker. Voided by speculative execution without the checks at commit.
-Raises Abandoned; anything else fails the task.
+Guarantee: rows go to files in the order in which they are read, and the report covers all records: the rows, and the
+bad ones with their reasons, or the first of these where there are more than may be. When the task fails or is cancelled
+it removes its files; what cannot be removed has its marker. Voided by speculative execution without the checks at
+commit. Raises Abandoned; anything else fails the task.
 """
 
 from __future__ import annotations
