@@ -262,7 +262,10 @@ def _decode_member(data: bytes, place: str, _version: int) -> Member:
 
 
 def _decode_info(data: bytes, place: str, version: int) -> KeeperInfo:
-    return codec.from_bytes(data, place, lambda d: KeeperInfo(codec.text(d["uuid"]), codec.text(d["config"])), version)
+    def build(d: Any) -> KeeperInfo:
+        return KeeperInfo(codec.text(d["uuid"]), codec.text(d["config"]), codec.whole(d["format"]))
+
+    return codec.from_bytes(data, place, build, version)
 
 
 def _decode_plan(data: bytes, place: str, version: int) -> tuple[WriteTask, ...]:

@@ -19,6 +19,7 @@ import structlog
 from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState
 
+from coordination import versions
 from coordination.coordinator import Coordinator
 from coordination.election import Candidacy
 from coordination.errors import ConfigError, Corrupt, Unavailable
@@ -206,8 +207,10 @@ class Incarnation:
             LOG.warning("worker.left_unannounced", reason=str(error))
 
     def _check_fleet(self) -> None:
-        """Refuse to run beside workers that have another configuration under the same sink name."""
+        """Refuse to run beside workers of an older version, or with another configuration under the same sink name."""
         members = self._with.keeper.read().members
+        if (refusal := versions.refusal(members)) is not None:
+            raise ConfigError(f"sink {self._with.settings.name!r}: {refusal}")
         others = sorted(member.worker for member in members if member.config != self._member.config)
         if others:
             raise ConfigError(
