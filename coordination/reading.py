@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from coordination import codec, tree
-from coordination.errors import Corrupt
+from coordination.errors import Corrupt, NewerVersion
 from coordination.model import (
     NO_TRANSACTION,
     Header,
@@ -82,6 +82,8 @@ class Reader(ABC, Generic[T]):
 
         try:
             view = self._build(snapshot, decoded)
+        except NewerVersion:
+            raise
         except Corrupt as error:
             raise Corrupt(f"{error}; {REMEDY}") from error
         self._seen = fresh
