@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,7 +33,8 @@ PROPERTIES = {
     "hoodie.table.version": "9",
     "hoodie.table.recordkey.fields": "_kafka_topic,_kafka_partition,_kafka_offset",
 }
-NEVER: Any = None
+NEVER: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
+"""A session that may not be asked for anything but its cores."""
 
 
 @pytest.fixture
