@@ -27,7 +27,7 @@ from sink.errors.table import ErrorsTable
 from sink.guardian import EXIT_JVM_SILENT, Guardian, kill_process_tree
 from sink.incarnation import Incarnation, Resources, new_member
 from sink.java_errors import said
-from sink.kafka import Log
+from sink.kafka_process import LogProcess
 from sink.observer import Observer
 from sink.operations.adoption import read_remains, unadopted
 from sink.rehearsal import Rehearsal
@@ -91,6 +91,7 @@ class Worker:
         self._keeper = Keeper(client, root, self._tree_changed)
         observer = Observer(settings)
         first = partial(go_first, spark)
+        kafka = LogProcess(settings)
         with (
             ThreadPoolExecutor(1, "coordinating", first) as coordinating,
             ThreadPoolExecutor(1, "participating", first) as writing,
@@ -103,7 +104,7 @@ class Worker:
                 table,
                 errors,
                 engine,
-                Log(settings),
+                kafka,
                 coordinating,
                 writing,
                 observer,
@@ -113,6 +114,7 @@ class Worker:
             LOG.debug("worker.reached", phase="table")
             self._until_stopped("the errors table", errors.verify)
             self._warmed(warming, spark)
+            self._until_stopped("the process that asks Kafka", kafka.start)
             Thread(target=_warn_of_offsets, args=(settings, self._keeper), name="offsets", daemon=True).start()
             rehearsal = Rehearsal(spark, settings, schema)
             while not self._stop.is_set():
@@ -120,6 +122,7 @@ class Worker:
         self._notifier.notify("STOPPING=1")
         rehearsal.wait(REHEARSAL_SECONDS)
         observer.close()
+        kafka.close()
         guardian.stop()
         spark.stop()
         session.close()
