@@ -38,7 +38,7 @@ from sink.columns import Columns
 from sink.config import Settings
 from sink.config.values import flag
 from sink.errors.table import ErrorsTable
-from sink.kafka import Log
+from sink.kafka import LogReader
 from sink.observer import Observer
 from sink.performers import CoordinatorPerformer, ParticipantPerformer
 from sink.services import Services
@@ -61,7 +61,7 @@ class Resources:
     table: Table
     errors: ErrorsTable
     engine: Engine
-    log: Log
+    log: LogReader
     coordinating: Executor
     participating: Executor
     observer: Observer
