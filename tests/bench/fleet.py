@@ -25,7 +25,7 @@ from tests.bench.lab import PATIENCE, Lab
 from tests.bench.orders import DDL
 
 ROOT = "/bench"
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.25
 GATE = "ReadLog.before"
 _ENDED = "ENDED"
 

@@ -36,7 +36,8 @@ METHOD = """\
 - **Pinned alike.** Every process, the broker and ZooKeeper included, is bound to the CPUs named above.
   The heaps of the JVMs are named above. The broker's CPU seconds in a peer's window are stated, for they
   come out of the same CPUs.
-- **Warm-up** is a number of records that come before the counted ones.
+- **Warm-up** is a number of records that come before the counted ones: rounded down, as all transactions
+  are, to as many for every partition.
 - **The clock** never counts the start of a process. Spark peers: session up, and the same query run over
   the last million records into another table; then from the start of the query to its end. The sink: from
   the opening of its second transaction to the `COMMITTED` of its last, by the times in ZooKeeper; its
@@ -194,7 +195,7 @@ def _in_flight(results: Results) -> str:
         for each in found
     ]
     most = 100 * found[-1].outside / (INTERVAL_SECONDS - found[-1].outside)
-    heads = ["partitions", "seconds of a transaction", "one in flight, records/s", "two in flight, records/s", "gain"]
+    heads = ["Kafka partitions", "seconds of a transaction", "one in flight, records/s", "two in flight, records/s", "gain"]
     return (
         "## Two transactions in flight\n\n`transactions.in.flight=2`: the next one is written while the one before it"
         " commits. The gain\ncannot be more than the time outside the write phase: of transactions that take"
@@ -223,7 +224,7 @@ def _freshness(results: Results) -> str:
         cells = [f"{each.p50:.2f}", f"{each.p99:.2f}", f"{each.most:.2f}", str(each.transactions)]
         before = [f"{each.partitions:,}", f"{each.commits:,}", f"{each.records:,}"]
         rows.append([*before, *cells, *(f"{seconds[name]:.2f}" for name in PHASES)])
-    heads = ["partitions", "commits before", "records", "p50, s", "p99, s", "most, s", "transactions", *PHASES]
+    heads = ["Kafka partitions", "commits before", "records", "p50, s", "p99, s", "most, s", "transactions", *PHASES]
     return (
         f"## Freshness at a trickle\n\n{results.freshness[0].rate:,.0f} records/s for a minute,"
         " `transaction.interval.ms=1000`, one worker. From the moment a record\nis handed to the producer to"

@@ -17,7 +17,7 @@ def shape_cells(shape: Shape) -> list[str]:
     return [f"{shape.partitions:,}", f"{shape.warm_up / 1e6:g}"]
 
 
-SHAPE_HEADS = ("partitions", "warm-up, million")
+SHAPE_HEADS = ("Kafka partitions", "warm-up, million")
 
 
 def by_partitions(results: Results) -> str:
@@ -92,7 +92,7 @@ def backlogs(results: Results) -> str:
 
 
 def backlog_table(found: Sequence[Backlog]) -> str:
-    heads = ["partitions", "table partitions", "heap", "records", "large ones", "landed", "seconds", "commits"]
+    heads = ["Kafka partitions", "table partitions", "heap", "records", "large ones", "landed", "seconds", "commits"]
     heads += ["aborted", "out of memory", "JVM, MB", "Pythons, MB", "all at one moment, MB", "shared once, MB"]
     rows = []
     for each in found:
