@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from coordination import transactions, tree
-from coordination.messages import Begin, Complete, FindHeld, Operation, RollBack
+from coordination.messages import Begin, Complete, FindExistingFiles, Operation, RollBack
 from coordination.model import InstantState, Phase
 from coordination.term import Term
 from coordination.tree import Halt, Transaction
@@ -60,8 +60,8 @@ def _started(term: Term, t: Transaction) -> Operation | None:
         case transactions.Complete():
             if (too_bad := term.config.errors.exceeded(t.statuses.values())) is not None:
                 return term.abort(t, too_bad.reason, too_bad)
-            if not memory.unheld:
-                return FindHeld(t.header.number, transactions.stats(t))
+            if not memory.files_checked:
+                return FindExistingFiles(t.header.number, transactions.stats(t), t.plan.all_tasks)
             if t is not term.open()[0]:
                 return None
             if (damage := term.damage(t)) is not None:

@@ -1,7 +1,7 @@
-"""Assigns slices to workers: deterministic, sticky, balanced by records.
+"""Assigns write tasks to workers: deterministic, sticky, balanced by offsets and cores.
 
-Guarantee: every slice goes to exactly one active member. No worker gets more than its fair share (all records
-over all workers, rounded up) plus the largest slice. Each further attempt gives every slice to another worker
+Guarantee: every task goes to exactly one active member, whole. No worker gets more than its fair share (all offsets,
+in proportion to its cores, rounded up) plus the largest task. Each further attempt gives every task to another worker
 than the attempt before, if there is one; void if anything but `attempt`, counted up by one, has changed.
 Raises ValueError when no member is active: ask `eligible` first.
 """
@@ -13,34 +13,36 @@ from hashlib import blake2b
 from heapq import heapify, heapreplace
 from itertools import accumulate
 
-from coordination.model import Member, Plan, Slice, TopicPartition, WorkerState
+from coordination.model import PROTOCOL, Member, Plan, Slice, TopicPartition, WorkerState, WriteTask
 
 FIRST_ATTEMPT = 1
 
 
 def eligible(members: Sequence[Member], excluded: Collection[str]) -> tuple[Member, ...]:
-    """Active members in order of incarnation, without the excluded workers unless nobody else is left."""
-    active = sorted(member for member in members if member.state is WorkerState.ACTIVE)
+    """Active members in order of incarnation, without the excluded workers unless nobody else is left. A member of
+    another version, which is about to be refused, could not read what it is given."""
+    active = sorted(m for m in members if m.state is WorkerState.ACTIVE and m.protocol == PROTOCOL)
     return tuple(member for member in active if member.worker not in excluded) or tuple(active)
 
 
 def assign(
-    slices: Iterable[Slice],
+    tasks: Iterable[WriteTask],
     members: Sequence[Member],
     previous: Mapping[TopicPartition, str],
     excluded: Collection[str],
     attempt: int,
 ) -> Plan:
-    """Spread slices over the fleet. `previous` names the worker that wrote a partition last.
+    """Spread tasks over the fleet. `previous` names the worker that wrote a partition last.
 
-    Largest first, each slice stays with its previous writer while that has room in its fair share, or else
-    goes to whoever has the least. A further attempt hands every worker's bundle to the next worker in line.
+    Largest first, each task stays with the previous writer of its first slice while that has room in its fair share, or
+    else goes to whoever has the least to do for its cores. A further attempt hands every worker's bundle to the next
+    worker in line.
     """
     writers = _writers(members, excluded)
-    bundles = _balance(slices, [writer.worker for writer in writers], previous)
+    bundles = _balance(tasks, writers, previous)
     shift = max(attempt - FIRST_ATTEMPT, 0)
     plan = {
-        writers[(position + shift) % len(writers)].incarnation: tuple(sorted(bundle, key=_coordinates))
+        writers[(position + shift) % len(writers)].incarnation: tuple(sorted(bundle, key=_order))
         for position, bundle in enumerate(bundles)
         if bundle
     }
@@ -48,9 +50,9 @@ def assign(
 
 
 def assign_to_one(
-    slices: Iterable[Slice], members: Sequence[Member], sink: str, excluded: Collection[str], attempt: int
+    tasks: Iterable[WriteTask], members: Sequence[Member], sink: str, excluded: Collection[str], attempt: int
 ) -> Plan:
-    """All slices to a single writer, for tables whose file groups are updated: two drivers must never write
+    """All tasks to a single writer, for tables whose file groups are updated: two drivers must never write
     one file group in one instant.
 
     Workers are ranked by a hash of sink and worker (rendezvous hashing): sinks spread over the fleet, a
@@ -58,7 +60,7 @@ def assign_to_one(
     """
     ranking = sorted(_writers(members, excluded), key=lambda writer: _rank(sink, writer))
     chosen = ranking[max(attempt - FIRST_ATTEMPT, 0) % len(ranking)]
-    ordered = tuple(sorted(slices, key=_coordinates))
+    ordered = tuple(sorted(tasks, key=_order))
     return Plan({chosen.incarnation: ordered} if ordered else {})
 
 
@@ -84,30 +86,35 @@ def _writers(members: Sequence[Member], excluded: Collection[str]) -> tuple[Memb
 
 
 def _balance(
-    slices: Iterable[Slice], workers: Sequence[str], previous: Mapping[TopicPartition, str]
-) -> list[list[Slice]]:
-    """Bundles of slices by position in `workers`."""
-    ordered = sorted(slices, key=lambda piece: (-piece.size, _coordinates(piece)))
-    bundles: list[list[Slice]] = [[] for _ in workers]
+    tasks: Iterable[WriteTask], writers: Sequence[Member], previous: Mapping[TopicPartition, str]
+) -> list[list[WriteTask]]:
+    """Bundles of tasks by position in `writers`."""
+    sizes = {task: task.size for task in tasks}
+    ordered = sorted(sizes, key=lambda task: (-sizes[task], _order(task)))
+    bundles: list[list[WriteTask]] = [[] for _ in writers]
     if not ordered:
         return bundles
-    fair = max(-(-sum(piece.size for piece in ordered) // len(workers)), ordered[0].size)
-    home = {worker: position for position, worker in enumerate(workers)}
-    loads = [0] * len(workers)
+    cores = [max(writer.cores, 1) for writer in writers]
+    total, largest = sum(sizes.values()), sizes[ordered[0]]
+    fair = [max(-(-total * own // sum(cores)), largest) for own in cores]
+    home = {writer.worker: position for position, writer in enumerate(writers)}
+    loads = [0] * len(writers)
     homeless = []
-    for piece in ordered:
-        position = home.get(previous.get(piece.source, ""), -1)
-        if position >= 0 and loads[position] + piece.size <= fair:
-            bundles[position].append(piece)
-            loads[position] += piece.size
+    for task in ordered:
+        position = home.get(previous.get(task.slices[0].source, ""), -1)
+        if position >= 0 and loads[position] + sizes[task] <= fair[position]:
+            bundles[position].append(task)
+            loads[position] += sizes[task]
         else:
-            homeless.append(piece)
-    idlest = [(load, len(bundles[position]), position) for position, load in enumerate(loads)]
+            homeless.append(task)
+    idlest = [(load / cores[at], len(bundles[at]) / cores[at], at) for at, load in enumerate(loads)]
     heapify(idlest)
-    for piece in homeless:
-        load, count, position = idlest[0]
-        bundles[position].append(piece)
-        heapreplace(idlest, (load + piece.size, count + 1, position))
+    for task in homeless:
+        position = idlest[0][2]
+        bundles[position].append(task)
+        loads[position] += sizes[task]
+        own = cores[position]
+        heapreplace(idlest, (loads[position] / own, len(bundles[position]) / own, position))
     return bundles
 
 
@@ -118,6 +125,10 @@ def _halve(piece: Slice) -> tuple[tuple[Slice, ...], tuple[Slice, ...]]:
     first = Slice(piece.topic, piece.partition, piece.start, middle, piece.topic_id, piece.generation)
     second = Slice(piece.topic, piece.partition, middle, piece.end, piece.topic_id, piece.generation)
     return (first,), (second,)
+
+
+def _order(task: WriteTask) -> tuple[str, int, int]:
+    return _coordinates(task.slices[0])
 
 
 def _coordinates(piece: Slice) -> tuple[str, int, int]:

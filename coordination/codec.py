@@ -13,10 +13,12 @@ import json
 import math
 import zlib
 from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
 from typing import Any, TypeVar
 
 from coordination.errors import Corrupt
 from coordination.model import (
+    PROTOCOL,
     Checkpoint,
     Failure,
     FailureKind,
@@ -33,9 +35,14 @@ from coordination.model import (
     TopicPartition,
     WorkerState,
     WriteStatus,
+    WriteTask,
 )
 
-FORMAT = 1
+FORMAT = PROTOCOL
+"""Of every znode. One of an older format is read, and written in this one when it changes."""
+READABLE = range(1, FORMAT + 1)
+CHECKPOINT_FORMAT = 1
+"""Of the text in a Hudi commit: readers of the table need not be of the fleet's version."""
 COMPRESS_ABOVE = 64 * 1024
 _ZLIB_BYTES = b"zlib:"
 _MAX_DECODED = 256 * 1024 * 1024
@@ -52,10 +59,12 @@ _MALFORMED = (
 T = TypeVar("T")
 
 
-def to_bytes(document: Mapping[str, Any], version: int = 0, compress_above: int = COMPRESS_ABOVE) -> bytes:
+def to_bytes(
+    document: Mapping[str, Any], version: int = 0, compress_above: int = COMPRESS_ABOVE, form: int = FORMAT
+) -> bytes:
     """`version` is the one that ZooKeeper gives the znode with this content: 0 when it is created."""
     said = {"dataVersion": version} if version else {}
-    raw = json.dumps({"format": FORMAT, **said, **document}, separators=(",", ":")).encode()
+    raw = json.dumps({"format": form, **said, **document}, separators=(",", ":")).encode()
     return _ZLIB_BYTES + zlib.compress(raw, 6) if len(raw) > compress_above else raw
 
 
@@ -64,7 +73,7 @@ def from_bytes(data: bytes, place: str, build: Callable[[Any], T], version: int 
     `version` is ZooKeeper's, None where there is none."""
     try:
         document = json.loads(_inflate(data) if data.startswith(_ZLIB_BYTES) else data)
-        if not isinstance(document, dict) or document.get("format") != FORMAT:
+        if not isinstance(document, dict) or (form := document.get("format")) not in READABLE or type(form) is bool:
             raise Corrupt(f"{place}: not a format {FORMAT} document; was it written by a newer version?")
         if version is not None and (said := document.get("dataVersion", 0)) != version:
             raise Corrupt(f"{place}: written as dataVersion {said}, found as {version}: no worker put it there")
@@ -97,6 +106,23 @@ def decode_slices(value: Any) -> tuple[Slice, ...]:
     )
 
 
+def encode_tasks(tasks: Iterable[WriteTask]) -> list[Any]:
+    """`[[1 if the task is legacy, [[topic, topic id, [[partition, start, end, generation], ...]], ...]], ...]`: a
+    task's slices stay in their order, which its file ids are made of."""
+    return [[int(task.legacy), _in_order(task.slices)] for task in tasks]
+
+
+def _in_order(slices: Iterable[Slice]) -> list[Any]:
+    return [
+        [topic, topic_id, [[s.partition, s.start, s.end, s.generation] for s in run]]
+        for (topic, topic_id), run in groupby(slices, lambda s: (s.topic, s.topic_id))
+    ]
+
+
+def decode_tasks(value: Any) -> tuple[WriteTask, ...]:
+    return tuple(WriteTask(decode_slices(slices), flag(legacy)) for legacy, slices in value)
+
+
 def encode_states(states: Mapping[int, PartitionState], version: int = 0) -> bytes:
     return to_bytes(
         {
@@ -106,13 +132,20 @@ def encode_states(states: Mapping[int, PartitionState], version: int = 0) -> byt
                     s.start,
                     s.end,
                     s.generation,
-                    [[r.start, r.end, r.batch, r.step, r.generation] for r in s.open],
+                    [_range(r) for r in s.open],
                 ]
                 for p, s in sorted(states.items())
             }
         },
         version,
     )
+
+
+def _range(r: OpenRange) -> list[int]:
+    """A range without `task_records` is written as the version did that recorded it. A sixth number stands for the
+    grouping of `write_tasks.GROUPING`; another grouping would add a seventh, which this version calls corrupt."""
+    target = [] if r.task_records is None else [r.task_records]
+    return [r.start, r.end, r.batch, r.step, r.generation, *target]
 
 
 def decode_states(data: bytes, place: str, version: int | None = None) -> dict[int, PartitionState]:
@@ -123,7 +156,7 @@ def decode_states(data: bytes, place: str, version: int | None = None) -> dict[i
                 whole(start),
                 whole(end),
                 whole(generation),
-                tuple(OpenRange(*(whole(number) for number in row)) for row in rows),
+                tuple(OpenRange(*map(whole, row)) for row in rows),
             )
             for p, (topic_id, start, end, generation, rows) in document["states"].items()
         }
@@ -224,7 +257,9 @@ def encode_member(m: Member) -> bytes:
             "version": m.version,
             "state": m.state.value,
             "config": m.config,
-        }
+            "cores": m.cores,
+        },
+        form=m.protocol,
     )
 
 
@@ -239,6 +274,8 @@ def decode_member(data: bytes, place: str) -> Member:
             text(d["version"]),
             WorkerState(d["state"]),
             text(d["config"]),
+            whole(d.get("cores", 1)),
+            whole(d["format"]),
         ),
     )
 
@@ -269,7 +306,8 @@ def encode_checkpoint(c: Checkpoint) -> str:
             "ends": ends,
             "results": _results(c.results),
             "gaps": encode_gaps(c.gaps),
-        }
+        },
+        form=CHECKPOINT_FORMAT,
     )
     if not raw.startswith(_ZLIB_BYTES):
         return raw.decode()
@@ -340,6 +378,13 @@ def whole(value: Any) -> int:
     if type(value) is not int:
         raise TypeError(f"expected an integer, found {value!r}")
     return value
+
+
+def flag(value: Any) -> bool:
+    """Raises ValueError for anything but 0 or 1."""
+    if type(value) is not int or value not in (0, 1):
+        raise ValueError(f"expected 0 or 1, found {value!r}")
+    return bool(value)
 
 
 def text(value: Any) -> str:

@@ -24,7 +24,8 @@ from coordination.messages import (
     Effect,
     Event,
     Failed,
-    FindHeld,
+    FileCheck,
+    FindExistingFiles,
     KeeperChanged,
     Operation,
     Outcome,
@@ -163,7 +164,7 @@ class Coordinator:
                 self._written()
             case Begin(number=number):
                 term.remember(number).begun = value
-            case FindHeld(number=number):
+            case FindExistingFiles(number=number):
                 self._checked(number, value)
             case Complete(instant=instant, checkpoint=checkpoint):
                 if term.table is not None:
@@ -185,11 +186,15 @@ class Coordinator:
             term.epoch, term.raising, term.table = term.raising, NO_TRANSACTION, None
             term.note("coordinator.elected", epoch=term.epoch)
 
-    def _checked(self, number: int, held: tuple[str, ...]) -> None:
+    def _checked(self, number: int, found: FileCheck) -> None:
         term = self._term
-        if not held:
-            term.remember(number).unheld = True
+        if found.unplanned:
+            named = ", ".join(found.unplanned[:3])
+            term.remember(number).refused = f"files were written that none of its write tasks writes: file ids {named}"
             return
-        reason = f"the table already holds file ids of transaction {number} ({', '.join(held[:3])})"
+        if not found.existing:
+            term.remember(number).files_checked = True
+            return
+        reason = f"the table already holds file ids of transaction {number} ({', '.join(found.existing[:3])})"
         term.remember(number).refused = reason
         term.halting = Halt(f"{reason}; `sink reset --to checkpoint` raises the generation", at=term.wall)

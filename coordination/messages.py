@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from coordination.model import Checkpoint, Failure, SetAside, Slice
+from coordination.model import Checkpoint, Failure, SetAside, WriteTask
 from coordination.reading import Share
 from coordination.tree import Op
 
@@ -55,11 +55,22 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
-class FindHeld:
-    """Answer: the file ids of `stats` that the table already holds, replaced groups included."""
+class FindExistingFiles:
+    """Answer: `FileCheck` of the files in `stats`, which these tasks were planned to write."""
 
     number: int
     stats: tuple[str, ...]
+    tasks: tuple[WriteTask, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileCheck:
+    """What is wrong with the files of a transaction: nothing, as a rule."""
+
+    existing: tuple[str, ...] = ()
+    """File ids that the table has already, replaced file groups included."""
+    unplanned: tuple[str, ...] = ()
+    """File ids that derive from none of the planned tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +78,8 @@ class Complete:
     """Complete a PREPARED instant, under the table lock, after the three checks of the in-lock guard.
 
     Answer: None. Refused means proof that the instant can no longer complete as it is: a rollback of it stands
-    on the timeline, or the table's checkpoint is not `checkpoint.base` while the instant is pending. The versions
+    on the timeline, or, while the instant is pending, the table's checkpoint is not `checkpoint.base` or is not what
+    the offsets of `checkpoint` continue. The versions
     are those of the epoch znode and of the PREPARED header, for the guard to check once more. With the commit the
     table's columns become what holds `columns` too; those that others have added meanwhile stay.
 
@@ -94,17 +106,18 @@ class RollBack:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteSlices:
-    """Write slices under a started instant, with these columns. Answer: `WriteStatus`; failed with a `Failure` says
-    why."""
+class WriteTasks:
+    """Run write tasks under a started instant, with these columns. Answer: `WriteStatus`; failed with a `Failure` says
+    why. `attempt` counts the tries at the same ranges: a writer may take smaller buffers with each."""
 
     number: int
     instant: str
-    slices: tuple[Slice, ...]
+    tasks: tuple[WriteTask, ...]
     columns: str = ""
+    attempt: int = 1
 
 
-Operation = ReadKeeper | ReadTable | ReadLog | Write | Begin | FindHeld | Complete | RollBack | WriteSlices
+Operation = ReadKeeper | ReadTable | ReadLog | Write | Begin | FindExistingFiles | Complete | RollBack | WriteTasks
 
 
 @dataclass(frozen=True, slots=True)

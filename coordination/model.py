@@ -10,6 +10,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+PROTOCOL = 2
+"""The version of what workers write for each other in ZooKeeper. A fleet runs one: see `coordination.versions`."""
+
 NO_TRANSACTION = 0
 """The number before the first transaction: what a table without a checkpoint extends."""
 
@@ -25,9 +28,9 @@ class TopicPartition:
 
 @dataclass(frozen=True, order=True, slots=True)
 class Slice:
-    """Offsets `[start, end)` of one partition: one Spark task, one file group per table partition.
+    """Offsets `[start, end)` of one partition: the unit of counting, of digests and of retries.
 
-    `topic_id` and `generation` are part of every file id made from the slice, so that neither a recreated
+    `topic_id` and `generation` are part of every file id of the task that writes the slice, so that neither a recreated
     topic nor a replay can ever produce a file id that the table already holds.
     """
 
@@ -85,7 +88,9 @@ class OpenRange:
     """A range that is BEFORE: recorded, possibly written, not yet known to be committed.
 
     `batch` names the transaction that recorded it; every later attempt re-forms the batch, whatever its own
-    number. `step` is the slicing grid that was in force then, so that a changed setting cannot re-cut it.
+    number. `step` is the slicing grid that was in force then, and `task_records` how many offsets a write task of the
+    batch takes on, so that neither a changed setting nor another fleet can cut or group it anew. Without
+    `task_records` it was recorded by a version that wrote each slice as a task.
     """
 
     start: int
@@ -93,9 +98,12 @@ class OpenRange:
     batch: int
     step: int
     generation: int
+    task_records: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.start < self.end or self.step <= 0 or self.batch <= NO_TRANSACTION:
+            raise ValueError(f"not an open range: {self}")
+        if self.task_records is not None and self.task_records <= 0:
             raise ValueError(f"not an open range: {self}")
 
 
@@ -166,13 +174,22 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Who writes what: slices by incarnation. The union is the batch; the split is this attempt's."""
+    """Who writes what: write tasks by incarnation. The union is the batch; the split is this attempt's."""
 
-    slices: Mapping[str, tuple[Slice, ...]]
+    tasks: Mapping[str, tuple[WriteTask, ...]]
+
+    @property
+    def slices(self) -> Mapping[str, tuple[Slice, ...]]:
+        """The slices of each incarnation's tasks."""
+        return {name: tuple(piece for task in tasks for piece in task.slices) for name, tasks in self.tasks.items()}
+
+    @property
+    def all_tasks(self) -> tuple[WriteTask, ...]:
+        return tuple(task for incarnation in sorted(self.tasks) for task in self.tasks[incarnation])
 
     def __iter__(self) -> Iterator[Slice]:
-        for incarnation in sorted(self.slices):
-            yield from self.slices[incarnation]
+        for task in self.all_tasks:
+            yield from task.slices
 
 
 class FailureKind(Enum):
@@ -182,6 +199,8 @@ class FailureKind(Enum):
     """A record that no attempt can decode: the sink halts and names it."""
     DATA_LOSS = "DATA_LOSS"
     """The log no longer holds the recorded range: planning looks again at the log."""
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    """Too much for a worker's memory: the batch is divided before its next attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +311,9 @@ class Member:
     state: WorkerState = WorkerState.ACTIVE
     config: str = ""
     """Digest of the settings that it runs with: a fleet has one."""
+    cores: int = 1
+    """Write tasks that it runs side by side."""
+    protocol: int = PROTOCOL
 
     @property
     def worker(self) -> str:

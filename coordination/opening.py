@@ -35,7 +35,8 @@ def plan(term: Term) -> Operation | None:
         return ReadLog(planning.topics_to_read(term.now.states, term.config.topics))
     due = term.at >= term.next_plan
     limits = term.appetite.limits(term.config.limits)
-    return _take(term, planner.next_step(term.now, term.timeline, log, term.config, limits, due))
+    weight = term.appetite.bytes_per_offset
+    return _take(term, planner.next_step(term.now, term.timeline, log, term.config, limits, due, weight))
 
 
 def _take(term: Term, step: planner.Step) -> Operation | None:
@@ -63,7 +64,7 @@ def _take(term: Term, step: planner.Step) -> Operation | None:
 def _open_batch(term: Term, step: planner.OpenBatch) -> Operation:
     single = term.config.sink if term.config.single_writer else None
     plan = planning.assigned(
-        step.slices,
+        step.tasks,
         term.now.members,
         term.crew.writers,
         term.crew.left_out(term.at),
@@ -76,8 +77,9 @@ def _open_batch(term: Term, step: planner.OpenBatch) -> Operation:
         transaction=header.number,
         batch=header.batch,
         attempt=header.attempt,
-        slices=len(step.slices),
-        offsets=sum(piece.size for piece in step.slices),
+        tasks=len(step.tasks),
+        slices=sum(len(task.slices) for task in step.tasks),
+        offsets=sum(task.size for task in step.tasks),
     )
     return term.sent(writes.open_transaction(term.now, header, plan, step.changed))
 

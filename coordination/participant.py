@@ -1,7 +1,7 @@
-"""The participant: writes the slices that a STARTED transaction gives to its incarnation, and reports them.
+"""The participant: runs the write tasks that a STARTED transaction gives to its incarnation, and reports them.
 
 Guarantee: a write status counts only if the transaction was still STARTED, under the very header that the
-slices were read from, when the status was created; slices of an aborted transaction are cancelled and never
+tasks were read from, when the status was created; tasks of an aborted transaction are cancelled and never
 reported. One request is outstanding at a time: an unwanted write is waited for before the next begins.
 """
 
@@ -28,7 +28,7 @@ from coordination.messages import (
     ShareSeen,
     Tick,
     Write,
-    WriteSlices,
+    WriteTasks,
 )
 from coordination.model import Failure, FailureKind, Phase, WriteStatus
 from coordination.patience import Backoff
@@ -89,7 +89,7 @@ class Participant:
             del self._written[number]
         self._closed &= {(a.header.number, a.version) for a in share.assignments}
         request = self._outstanding
-        if request is None or self._unwanted or not isinstance(request.operation, WriteSlices):
+        if request is None or self._unwanted or not isinstance(request.operation, WriteTasks):
             return
         wanted = started.get(request.operation.number)
         if wanted is None or wanted.header.instant != request.operation.instant:
@@ -103,7 +103,7 @@ class Participant:
             self._note("answer.dropped", request=id)
             return
         self._outstanding = None
-        if isinstance(request.operation, WriteSlices):
+        if isinstance(request.operation, WriteTasks):
             if not self._unwanted:
                 self._written[request.operation.number] = self._status(request.operation, outcome)
         elif isinstance(outcome, Done):
@@ -124,7 +124,7 @@ class Participant:
         else:
             self._not_before = self._at + self._backoff.failed(Write)
 
-    def _status(self, operation: WriteSlices, outcome: Outcome) -> WriteStatus:
+    def _status(self, operation: WriteTasks, outcome: Outcome) -> WriteStatus:
         if isinstance(outcome, Done) and isinstance(outcome.value, WriteStatus):
             return outcome.value
         assert not isinstance(outcome, Done)
@@ -141,12 +141,12 @@ class Participant:
             return None
         for assigned in mine:
             header = assigned.header
-            if header.phase is not Phase.STARTED or assigned.slices is None:
+            if header.phase is not Phase.STARTED or assigned.tasks is None:
                 continue
             if (status := self._written.get(header.number)) is not None:
                 return self._report(assigned, status)
             assert header.instant is not None
-            return WriteSlices(header.number, header.instant, assigned.slices, header.columns)
+            return WriteTasks(header.number, header.instant, assigned.tasks, header.columns, header.attempt)
         return None
 
     def _report(self, assigned: Assignment, status: WriteStatus) -> Operation:
@@ -171,7 +171,7 @@ class Participant:
         return tuple(
             a
             for a in self._share.assignments
-            if a.header.phase in (Phase.PLANNED, Phase.STARTED) and a.slices != ()
+            if a.header.phase in (Phase.PLANNED, Phase.STARTED) and a.tasks != ()
         )
 
     def _note(self, event: str, **fields: Any) -> None:

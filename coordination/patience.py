@@ -55,11 +55,12 @@ class Crew:
 
     def wrote(self, plan: Plan) -> None:
         """A transaction of `plan` has committed: its writers are trusted, and keep their partitions."""
-        for incarnation, slices in plan.slices.items():
+        for incarnation, tasks in plan.tasks.items():
             worker = incarnation.rpartition(":")[0]
             self._strikes.pop(worker, None)
-            for piece in slices:
-                self._writers[piece.source] = worker
+            for task in tasks:
+                for piece in task.slices:
+                    self._writers[piece.source] = worker
 
     def blame(self, incarnations: Iterable[str], at: float) -> None:
         """A second failure in a row leaves a worker out for a while, a further one for longer."""
@@ -91,6 +92,7 @@ class Appetite:
     def __init__(self, flush_bytes: int | None = None) -> None:
         self._flush_bytes = flush_bytes
         self._per_offset = self._FIRST_BYTES
+        self._measured: float | None = None
         self._records: int | None = None
         self._too_large = 0
 
@@ -102,11 +104,18 @@ class Appetite:
         """A transaction over so many offsets has read so many bytes."""
         if offsets:
             # Half of what was known: a heavier stretch may follow a light one, and a single look may be odd.
-            self._per_offset = (self._per_offset + size / offsets) / 2
+            weight = size / offsets
+            self._per_offset = (self._per_offset + weight) / 2
+            self._measured = weight if self._measured is None else (self._measured + weight) / 2
         if self._records is not None:
             careful = self._records < self._too_large
             grown = self._records + (max(1, self._records // self._CAREFUL) if careful else self._records)
             self._records = grown if grown < self._ENOUGH else None
+
+    @property
+    def bytes_per_offset(self) -> float | None:
+        """What an offset weighed in the last transactions; None while nothing has been read in this term."""
+        return self._measured
 
     def limits(self, configured: Limits) -> Limits:
         bounds = [configured.transaction_records] if configured.transaction_records else []

@@ -10,18 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from coordination import planning
+from coordination import planning, write_tasks
 from coordination.model import (
     NO_TRANSACTION,
     Gap,
     Header,
     LogView,
+    OpenRange,
     PartitionState,
     Phase,
     Plan,
-    Slice,
     TableView,
     TopicPartition,
+    WriteTask,
 )
 from coordination.slicing import Limits, is_full, plan_ranges
 from coordination.term import CoordinatorConfig
@@ -64,11 +65,11 @@ class Divide:
 
 @dataclass(frozen=True, slots=True)
 class OpenBatch:
-    """Open a transaction for `batch`; `changed` records what is new in it. No slices: publish the checkpoint."""
+    """Open a transaction for `batch`; `changed` records what is new in it. No tasks: publish the checkpoint."""
 
     batch: int
     attempt: int
-    slices: tuple[Slice, ...]
+    tasks: tuple[WriteTask, ...]
     changed: States
     cluster: str
     columns: str
@@ -111,9 +112,21 @@ def new_header(
 
 
 def next_step(
-    view: KeeperView, table: TableView, log: LogView, config: CoordinatorConfig, limits: Limits, due: bool
+    view: KeeperView,
+    table: TableView,
+    log: LogView,
+    config: CoordinatorConfig,
+    limits: Limits,
+    due: bool,
+    bytes_per_offset: float | None = None,
 ) -> Step:
-    """`due`: the interval since the last new batch has passed; a batch as large as `limits` let it be does not wait."""
+    """`due`: the interval since the last new batch has passed; a batch as large as `limits` let it be does not wait.
+    `bytes_per_offset` is None while nothing was measured.
+
+    Of a reading that is not whole nothing is planned: a batch would be grouped from a part of its ranges.
+    """
+    if not view.whole:
+        return Nothing()
     seen = table.checkpoint
     if seen is not None and seen.cluster not in ("", log.cluster):
         return HaltFor(
@@ -135,10 +148,22 @@ def next_step(
     ranges = plan_ranges(survey.states, survey.ends, limits, number)
     wanted = (due or is_full(survey.ends, ranges, limits)) if ranges else (due and config.allow_empty)
     if wanted or _must_publish(survey.states, table, config):
-        changed = {**survey.found, **planning.extended(survey.states, ranges)}
-        slices = planning.slices_of({**survey.states, **changed}, number)
-        return _open(number, 1, slices, changed, log)
+        tasks = _task_count(view, ranges, config, bytes_per_offset)
+        changed = {**survey.found, **planning.extended(survey.states, write_tasks.sized(ranges, tasks))}
+        return _open(number, 1, write_tasks.of_batch({**survey.states, **changed}, number), changed, log)
     return Record(survey.found) if survey.found else Nothing()
+
+
+def _task_count(
+    view: KeeperView,
+    ranges: Mapping[TopicPartition, OpenRange],
+    config: CoordinatorConfig,
+    bytes_per_offset: float | None,
+) -> int:
+    """Once, when the batch is planned: from then on what is recorded decides."""
+    offsets = sum(fresh.end - fresh.start for fresh in ranges.values())
+    cores = write_tasks.cores(view.members, config.single_writer)
+    return write_tasks.count(offsets, bytes_per_offset, cores, config.task_sizes)
 
 
 def _must_publish(states: States, table: TableView, config: CoordinatorConfig) -> bool:
@@ -160,11 +185,11 @@ def _re_form(states: States, batch: int, view: KeeperView, log: LogView, config:
         divided = planning.divided(states, batch, rest)
         if divided:
             return Divide(batch, rest, divided, sum(piece.size for piece in planning.slices_of(states, batch)))
-    return _open(batch, attempt, planning.slices_of(states, batch), {}, log)
+    return _open(batch, attempt, write_tasks.of_batch(states, batch), {}, log)
 
 
-def _open(batch: int, attempt: int, slices: tuple[Slice, ...], changed: States, log: LogView) -> Step:
+def _open(batch: int, attempt: int, tasks: tuple[WriteTask, ...], changed: States, log: LogView) -> Step:
     """Nothing is written that the table's columns cannot hold; a checkpoint alone needs none."""
-    if slices and log.misfit:
+    if tasks and log.misfit:
         return HaltFor(Halt(log.misfit))
-    return OpenBatch(batch, attempt, slices, changed, log.cluster, log.columns)
+    return OpenBatch(batch, attempt, tasks, changed, log.cluster, log.columns)

@@ -1,6 +1,6 @@
 """From recorded states and the log to the next transaction, or to the reason why there is none: pure.
 
-A survey reconciles every partition with its log; a proposal is the next batch with its slices assigned. What
+A survey reconciles every partition with its log; a proposal is the next batch with its tasks assigned. What
 was recorded before comes first and keeps its shape; only then anything new is planned.
 """
 
@@ -9,8 +9,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from coordination import assignment, offsets, slicing
-from coordination.model import Gap, LogView, Member, OpenRange, PartitionState, Plan, Slice, TopicPartition
+from coordination import assignment, offsets, slicing, write_tasks
+from coordination.model import (
+    Gap,
+    LogView,
+    Member,
+    OpenRange,
+    PartitionState,
+    Plan,
+    Slice,
+    TopicPartition,
+    WriteTask,
+)
 from coordination.offsets import DataLossPolicy, Invalid, LostPrefix, New, OffsetReset
 from coordination.tree import Halt
 
@@ -116,7 +126,7 @@ def extended(states: States, ranges: Mapping[TopicPartition, OpenRange]) -> dict
 
 
 def assigned(
-    slices: Sequence[Slice],
+    tasks: Sequence[WriteTask],
     members: Sequence[Member],
     writers: Mapping[TopicPartition, str],
     left_out: Collection[str],
@@ -125,22 +135,31 @@ def assigned(
 ) -> Plan:
     """`single_writer` is the sink's name for tables that one worker must write alone, else None."""
     if single_writer is not None:
-        return assignment.assign_to_one(slices, members, single_writer, left_out, attempt)
-    return assignment.assign(slices, members, writers, left_out, attempt)
+        return assignment.assign_to_one(tasks, members, single_writer, left_out, attempt)
+    return assignment.assign(tasks, members, writers, left_out, attempt)
 
 
 def divided(states: States, batch: int, rest: int) -> dict[TopicPartition, PartitionState]:
     """The states changed by dividing a batch that keeps failing: about half of it keeps its number, the rest
-    becomes batch `rest`; empty when there is nothing left to divide. Only after the rollback is confirmed."""
+    becomes batch `rest`; empty when there is nothing left to divide. Only after the rollback is confirmed.
+
+    No task of either part reads more than half of the largest before, lone records excepted. What was recorded without
+    a target is grouped from here on: its old files are gone, and its new ones have other ids.
+    """
     first, second = assignment.split(slices_of(states, batch))
     if not second:
         return {}
+    most = max(1, max(task.size for task in write_tasks.of_batch(states, batch)) // 2)
     kept: dict[TopicPartition, int] = {}
     for piece in first:
         kept[piece.source] = max(kept.get(piece.source, 0), piece.end)
     changed: dict[TopicPartition, PartitionState] = {}
     for source, state in states.items():
-        parts = [part for r in state.open for part in _divide(r, batch, rest, kept.get(source, r.start))]
+        parts = [
+            _lowered(part, most) if r.batch == batch else part
+            for r in state.open
+            for part in _divide(r, batch, rest, kept.get(source, r.start))
+        ]
         if tuple(parts) != state.open:
             changed[source] = replace(state, open=tuple(parts))
     return changed
@@ -151,3 +170,7 @@ def _divide(recorded: OpenRange, batch: int, rest: int, at: int) -> tuple[OpenRa
         return (recorded,)
     tail = replace(recorded, start=max(at, recorded.start), batch=rest)
     return (tail,) if at <= recorded.start else (replace(recorded, end=at), tail)
+
+
+def _lowered(part: OpenRange, most: int) -> OpenRange:
+    return replace(part, step=min(part.step, most), task_records=min(part.task_records or most, most))

@@ -23,9 +23,9 @@ from coordination.model import (
     Member,
     PartitionState,
     Plan,
-    Slice,
     TopicPartition,
     WriteStatus,
+    WriteTask,
 )
 from coordination.tree import (
     ELECTION,
@@ -106,7 +106,7 @@ class Assignment:
     header: Header
     version: int
     """The header's."""
-    slices: tuple[Slice, ...] | None
+    tasks: tuple[WriteTask, ...] | None
     """None: what was read of the plan is not of the one that the header names."""
 
 
@@ -155,12 +155,12 @@ class ShareReader(Reader[Share]):
     def _assignment(self, snapshot: Snapshot, decoded: Decoded, here: str) -> Assignment:
         path, place = f"{here}/header", f"{here}/plan/{self.incarnation}"
         header: Header = decoded(path, codec.decode_header)
-        slices: tuple[Slice, ...] | None = ()
+        tasks: tuple[WriteTask, ...] | None = ()
         if (part := snapshot.get(place)) is not None:
             pieces = sorted(path for path in snapshot if path.startswith(f"{place}/"))
             is_of_it = part.data.decode(errors="replace") == header.plan_digest
-            slices = _slices(snapshot, place, pieces, decoded) if is_of_it else None
-        return Assignment(header, snapshot[path].version, slices)
+            tasks = _tasks(snapshot, place, pieces, decoded) if is_of_it else None
+        return Assignment(header, snapshot[path].version, tasks)
 
 
 def _whole(snapshot: Snapshot, decoded: Decoded) -> KeeperView:
@@ -211,21 +211,21 @@ def _transaction(
 ) -> Transaction:
     here = f"{TRANSACTIONS}/{name}"
     header: Header = decoded(f"{here}/header", codec.decode_header)
-    slices: dict[str, tuple[Slice, ...]] = {}
+    tasks: dict[str, tuple[WriteTask, ...]] = {}
     for incarnation in children.get(f"{here}/plan", ()):
         place = f"{here}/plan/{incarnation}"
         pieces = sorted(f"{place}/{piece}" for piece in children.get(place, ()))
-        slices[incarnation] = _slices(snapshot, place, pieces, decoded)
+        tasks[incarnation] = _tasks(snapshot, place, pieces, decoded)
     statuses: dict[str, WriteStatus] = {}
     for incarnation in children.get(f"{here}/status", ()):
         path = f"{here}/status/{incarnation}"
         statuses[incarnation] = decoded(path, partial(_status, snapshot, children))
-    return Transaction(header, snapshot[f"{here}/header"].version, Plan(slices), statuses)
+    return Transaction(header, snapshot[f"{here}/header"].version, Plan(tasks), statuses)
 
 
-def _slices(snapshot: Snapshot, place: str, pieces: Sequence[str], decoded: Decoded) -> tuple[Slice, ...]:
+def _tasks(snapshot: Snapshot, place: str, pieces: Sequence[str], decoded: Decoded) -> tuple[WriteTask, ...]:
     if len(pieces) == 1:
-        found: tuple[Slice, ...] = decoded(pieces[0], _decode_plan)
+        found: tuple[WriteTask, ...] = decoded(pieces[0], _decode_plan)
         return found
     return _decode_plan(b"".join(snapshot[piece].data for piece in pieces), place, 0)
 
@@ -265,8 +265,13 @@ def _decode_info(data: bytes, place: str, version: int) -> KeeperInfo:
     return codec.from_bytes(data, place, lambda d: KeeperInfo(codec.text(d["uuid"]), codec.text(d["config"])), version)
 
 
-def _decode_plan(data: bytes, place: str, version: int) -> tuple[Slice, ...]:
-    return codec.from_bytes(data, place, lambda d: codec.decode_slices(d["slices"]), version)
+def _decode_plan(data: bytes, place: str, version: int) -> tuple[WriteTask, ...]:
+    def build(d: Any) -> tuple[WriteTask, ...]:
+        if "tasks" in d:
+            return codec.decode_tasks(d["tasks"])
+        return tuple(WriteTask((piece,), legacy=True) for piece in codec.decode_slices(d["slices"]))
+
+    return codec.from_bytes(data, place, build, version)
 
 
 def _decode_epoch(data: bytes, place: str, version: int) -> int:

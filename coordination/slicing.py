@@ -21,7 +21,7 @@ from coordination.model import OpenRange, PartitionState, Slice, TopicPartition
 class Limits:
     """How much one transaction takes on, in offsets.
 
-    `flush_size` bounds each partition, `slice_records` is the grid at which ranges are cut, and
+    `flush_size` bounds each partition, `slice_records` is the grid at which ranges are cut, or more finely, and
     `transaction_records`, if given, bounds all partitions of the transaction together.
     """
 
@@ -37,13 +37,21 @@ class Limits:
 
 def cut(source: TopicPartition, topic_id: str, open_range: OpenRange) -> tuple[Slice, ...]:
     """The slices of a recorded range: cut at every multiple of its step, from offset 0 of the partition."""
-    step = open_range.step
-    grid = range((open_range.start // step + 1) * step, open_range.end, step)
-    bounds = [open_range.start, *grid, open_range.end]
     return tuple(
         Slice(source.topic, source.partition, start, end, topic_id, open_range.generation)
-        for start, end in pairwise(bounds)
+        for start, end in pairwise(_bounds(open_range))
     )
+
+
+def sizes(open_range: OpenRange) -> list[int]:
+    """Of its slices, in order."""
+    return [end - start for start, end in pairwise(_bounds(open_range))]
+
+
+def _bounds(open_range: OpenRange) -> list[int]:
+    step = open_range.step
+    grid = range((open_range.start // step + 1) * step, open_range.end, step)
+    return [open_range.start, *grid, open_range.end]
 
 
 def plan_ranges(

@@ -27,6 +27,7 @@ from coordination.phases import enter
 from coordination.slicing import Limits
 from coordination.tolerance import NO_ERRORS, ErrorLimits
 from coordination.tree import Check, Halt, KeeperView, Transaction
+from coordination.write_tasks import USUAL_SIZES, TaskSizes
 
 OUT_OF_STEP = "what is recorded is not what the table says"
 
@@ -38,8 +39,8 @@ class CoordinatorConfig:
     `lock_path` is this term's contender znode, relative to the sink's root. A batch that has failed
     `divide_after` times is divided. `republish_after` is how many commits by others may follow our checkpoint
     before it is published again, ahead of archiving. `flush_bytes` bounds a transaction by what its records are
-    estimated to weigh; with `allow_empty` one is made at every interval, with or without records. A transaction with
-    more bad records than `errors` allows halts the sink.
+    estimated to weigh, and by that weight `task_sizes` bounds its write tasks; with `allow_empty` one is made at every
+    interval, with or without records. A transaction with more bad records than `errors` allows halts the sink.
     """
 
     sink: str
@@ -59,6 +60,7 @@ class CoordinatorConfig:
     flush_bytes: int | None = None
     allow_empty: bool = False
     errors: ErrorLimits = NO_ERRORS
+    task_sizes: TaskSizes = USUAL_SIZES
 
     @property
     def poll(self) -> float:
@@ -72,7 +74,7 @@ class Memory:
 
     begun: str | None = None
     started_at: float | None = None
-    unheld: bool = False
+    files_checked: bool = False
     refused: str | None = None
     counted: bool = False
     """Whether its commit is known to who decides how much the next batch takes on."""
@@ -175,7 +177,7 @@ class Term:
             records=sum(result.records for result in results),
             errors=sum(result.errors for result in results),
         )
-        return self.sent(writes.end(self.now, t, self.wall))
+        return self.sent(writes.end(self.now, t, self.wall, self.config.divide_after))
 
     def halt(self, reason: Halt) -> Operation | None:
         """None, if the sink is halted already."""

@@ -5,9 +5,11 @@ Nothing here decides: the coordinator turns an answer into a compare-and-set.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from coordination import write_tasks
 from coordination.model import (
     Checkpoint,
     Failure,
@@ -51,8 +53,21 @@ def is_whole(transaction: Transaction) -> bool:
     return plan_digest(transaction.plan) == transaction.header.plan_digest
 
 
-def _is_written(transaction: Transaction) -> bool:
-    return {r.slice for status in transaction.statuses.values() for r in status.results} == set(transaction.plan)
+def unaccounted(transaction: Transaction) -> str | None:
+    """Why its write statuses are not one report of each planned slice, by the incarnation that it was planned for."""
+    planned = transaction.plan.slices
+    for incarnation in sorted({*planned, *transaction.statuses}):
+        status = transaction.statuses.get(incarnation)
+        reported = Counter(result.slice for result in status.results) if status else Counter()
+        given = Counter(planned.get(incarnation, ()))
+        if reported == given:
+            continue
+        if strange := sorted(reported - given):
+            piece = strange[0]
+            why = "more often than it was planned" if given[piece] else "which was not to write it"
+            return f"{piece} was reported by {incarnation}, {why}"
+        return f"{min(given - reported)} was planned for {incarnation} and not reported"
+    return None
 
 
 def _is_set_aside(transaction: Transaction) -> bool:
@@ -65,27 +80,24 @@ def damage(transaction: Transaction, states: Mapping[TopicPartition, PartitionSt
     """What its znodes have lost since it was planned and written, if somebody took something away."""
     if not is_whole(transaction):
         return "its plan is not the one that its header names"
-    if not _is_written(transaction):
-        return "its write statuses do not make up its plan"
+    if (missing := unaccounted(transaction)) is not None:
+        return f"its write statuses do not make up its plan: {missing}"
     if not _is_set_aside(transaction):
         return "its write statuses do not name all its bad records"
     if not _is_recorded(transaction, states):
-        return "its ranges are not those on record"
+        return "its write tasks are not those on record"
     return None
 
 
 def _is_recorded(transaction: Transaction, states: Mapping[TopicPartition, PartitionState]) -> bool:
-    """Whether what is planned is what the states have on record for its batch, next in line in each partition."""
-    planned: dict[TopicPartition, tuple[int, int]] = {}
-    for piece in transaction.plan:
-        start, end = planned.get(piece.source, (piece.start, piece.end))
-        planned[piece.source] = min(start, piece.start), max(end, piece.end)
-    recorded = {
-        source: (state.open[0].start, state.open[0].end)
+    """Whether what is planned is what the states have on record for its batch, next in line in each partition: a plan
+    that was grouped from a part of its ranges, or by anything else, is not."""
+    recorded = write_tasks.grouped(
+        (source, state.topic_id, state.open[0])
         for source, state in states.items()
         if state.open and state.open[0].batch == transaction.header.batch
-    }
-    return planned == recorded
+    )
+    return Counter(transaction.plan.all_tasks) == Counter(recorded)
 
 
 def progress(transaction: Transaction, members: Collection[str], waited: float) -> Progress:
@@ -97,8 +109,8 @@ def progress(transaction: Transaction, members: Collection[str], waited: float) 
             return MustAbort(f"{incarnation}: {status.failure.reason}", blamed, status.failure)
     missing = sorted(set(planned) - set(transaction.statuses))
     if not missing:
-        if not _is_written(transaction):
-            return MustAbort("the slices that were written are not the slices that were planned")
+        if (missing_report := unaccounted(transaction)) is not None:
+            return MustAbort(f"what was written is not what was planned: {missing_report}")
         if not _is_set_aside(transaction):
             return MustAbort("bad records were counted that nobody has set aside")
         return Complete()
@@ -110,6 +122,11 @@ def progress(transaction: Transaction, members: Collection[str], waited: float) 
             f"no write status of {', '.join(missing)} within {transaction.header.timeout:g} s", tuple(missing)
         )
     return Waiting()
+
+
+def ran_out_of_memory(transaction: Transaction) -> bool:
+    failures = (status.failure for status in transaction.statuses.values() if status.failure is not None)
+    return any(failure.kind is FailureKind.OUT_OF_MEMORY for failure in failures)
 
 
 def results(transaction: Transaction) -> tuple[SliceResult, ...]:

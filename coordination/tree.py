@@ -9,7 +9,7 @@ Everything below `/sink/<sink name>`:
     partitions/<topic>/<shard>              partition states, 256 to a znode
     transactions                            the ledger: what outlives a transaction
     transactions/<number>/plan/<incarnation>            which plan this is a part of
-    transactions/<number>/plan/<incarnation>/<piece>    slices of one participant; inert without a header
+    transactions/<number>/plan/<incarnation>/<piece>    write tasks of one participant; inert without a header
     transactions/<number>/header            makes the transaction count; its version is the decision
     transactions/<number>/pieces/<incarnation>.<attempt>/<piece>  a write status that is too large for one znode
     transactions/<number>/status/<incarnation>          makes the write status count
@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
+from typing import Any
 
 from coordination import codec
 from coordination.model import (
@@ -35,6 +36,7 @@ from coordination.model import (
     Plan,
     TopicPartition,
     WriteStatus,
+    WriteTask,
 )
 
 SHARD = 256
@@ -234,9 +236,17 @@ def shard_path(source: TopicPartition) -> str:
 def plan_digest(plan: Plan) -> str:
     """Names a plan by content, so that a header can never be completed with another plan's slices."""
     digest = hashlib.sha256()
-    for incarnation in sorted(plan.slices):
-        digest.update(f"{incarnation} {codec.encode_slices(plan.slices[incarnation])}\n".encode())
+    for incarnation in sorted(plan.tasks):
+        (written,) = _plan_document(plan.tasks[incarnation]).values()
+        digest.update(f"{incarnation} {written}\n".encode())
     return digest.hexdigest()[:16]
+
+
+def _plan_document(tasks: tuple[WriteTask, ...]) -> dict[str, Any]:
+    """Legacy tasks alone are written as the version did that had no others, so that its plans keep their digests."""
+    if all(task.legacy for task in tasks):
+        return {"slices": codec.encode_slices(piece for task in tasks for piece in task.slices)}
+    return {"tasks": codec.encode_tasks(tasks)}
 
 
 def plan_ops(number: int, plan: Plan) -> Iterator[Op]:
@@ -244,9 +254,9 @@ def plan_ops(number: int, plan: Plan) -> Iterator[Op]:
     here, digest = transaction_path(number), plan_digest(plan).encode()
     yield Create(here)
     yield from (Create(f"{here}/{name}") for name in ("plan", "pieces", "status"))
-    for incarnation in sorted(plan.slices):
+    for incarnation in sorted(plan.tasks):
         yield Create(plan_path(number, incarnation), digest)
-        data = codec.to_bytes({"slices": codec.encode_slices(plan.slices[incarnation])}, compress_above=4096)
+        data = codec.to_bytes(_plan_document(plan.tasks[incarnation]), compress_above=4096)
         yield from _pieces(plan_path(number, incarnation), data)
 
 

@@ -72,7 +72,7 @@ def divide(view: KeeperView, divided: States, batch: int, rest: int) -> Draft:
 
 def open_transaction(view: KeeperView, header: Header, plan: Plan, changed: States) -> Draft:
     attempts = dict(view.ledger.attempts)
-    if plan.slices:
+    if plan.tasks:
         attempts[header.batch] = header.attempt
     ledger = replace(view.ledger, last=header.number, attempts=attempts)
     ops = [*tree.plan_ops(header.number, plan), *tree.shard_ops(view, changed)]
@@ -90,10 +90,14 @@ def enter(view: KeeperView, transaction: Transaction, header: Header, halt: Halt
     return Draft(header.phase.value, (tuple(ops),))
 
 
-def end(view: KeeperView, transaction: Transaction, wall: float) -> Draft:
-    """Settle a COMMITTED transaction, or put away an ABORTED one that is rolled back."""
+def end(view: KeeperView, transaction: Transaction, wall: float, divide_after: int) -> Draft:
+    """Settle a COMMITTED transaction, or put away an ABORTED one that is rolled back. One that ran out of memory counts
+    as having failed `divide_after` times: the next attempt has to be smaller."""
     header = transaction.header
     ledger = transactions.ended(view.ledger, header, header.phase.value, transactions.results(transaction), wall)
+    if header.phase is Phase.ABORTED and transactions.ran_out_of_memory(transaction):
+        tries = max(ledger.attempts.get(header.batch, 0), divide_after)
+        ledger = replace(ledger, attempts={**ledger.attempts, header.batch: tries})
     changed = transactions.settled(view.states, header)
     last = [Delete(tree.header_path(header.number), transaction.version)]
     return ordered(view, "settle", tree.batched(tree.shard_ops(view, changed), last), ledger)

@@ -31,6 +31,7 @@ from coordination.services import ServicesOffice
 from coordination.slicing import Limits
 from coordination.term import CoordinatorConfig
 from coordination.tolerance import NO_ERRORS, ErrorLimits
+from coordination.write_tasks import TaskSizes
 from sink.actor import Actor
 from sink.columns import Columns
 from sink.config import Settings
@@ -307,9 +308,9 @@ class Incarnation:
         self._with.table.stop_heartbeats()
 
 
-def new_member(settings: Settings, host: str, pid: int, version: str) -> Member:
+def new_member(settings: Settings, host: str, pid: int, version: str, cores: int = 1) -> Member:
     incarnation = f"{settings.worker_id}:{uuid.uuid4().hex[:12]}"
-    return Member(incarnation, host, pid, version, config=settings.config_digest)
+    return Member(incarnation, host, pid, version, config=settings.config_digest, cores=cores)
 
 
 def coordinator_config(settings: Settings, incarnation: str, lock_path: str) -> CoordinatorConfig:
@@ -329,4 +330,5 @@ def coordinator_config(settings: Settings, incarnation: str, lock_path: str) -> 
         flush_bytes=settings.flush_bytes,
         allow_empty=flag(settings.hudi.get("hoodie.allow.empty.commit", "false")),
         errors=ErrorLimits(settings.errors_max, settings.errors_ratio) if settings.tolerant else NO_ERRORS,
+        task_sizes=TaskSizes(settings.task_bytes),
     )

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from coordination import messages
+from coordination.continuity import discontinuity
 from coordination.errors import (
     BadRecord,
     Conflict,
@@ -22,7 +23,7 @@ from coordination.errors import (
     Unavailable,
 )
 from coordination.keeper import Keeper
-from coordination.messages import Done, Failed, Operation, Outcome, Refused, Request, Unknown
+from coordination.messages import Done, Failed, FileCheck, Operation, Outcome, Refused, Request, Unknown
 from coordination.model import (
     NO_TRANSACTION,
     Failure,
@@ -42,6 +43,7 @@ from sink.kafka import Log
 from sink.metrics import Metrics
 from sink.table import Table, TableOutcome
 from sink.write.engine import Engine
+from sink.write.memory import from_memory
 
 
 class CoordinatorPerformer:
@@ -101,8 +103,8 @@ class CoordinatorPerformer:
                 seen = self._columns.of(self._log.view(topics))
                 self._metrics.lag(self._states, seen)
                 return seen
-            case messages.FindHeld(stats=stats):
-                return self._table.held(stats)
+            case messages.FindExistingFiles(stats=stats, tasks=tasks):
+                return FileCheck(self._table.held(stats), self._table.unplanned(stats, tasks))
         raise AssertionError(f"not a coordinator's request: {operation}")
 
     def _change_table(self, operation: messages.Begin | messages.RollBack) -> Outcome:
@@ -117,7 +119,7 @@ class CoordinatorPerformer:
             return Unknown(said(error))
 
     def _complete(self, operation: messages.Complete) -> Outcome:
-        """The three checks run inside the table lock, right before the commit.
+        """The checks run inside the table lock, right before the commit.
 
         Bad records are published before: whoever dies in between leaves them to be published again, by their keys.
         """
@@ -128,6 +130,8 @@ class CoordinatorPerformer:
                 raise Disproved(
                     f"the table's checkpoint is transaction {newest}, this one extends {operation.checkpoint.base}"
                 )
+            if (broken := discontinuity(operation.checkpoint, view.checkpoint)) is not None:
+                raise Disproved(f"transaction {operation.number} does not go on where the table is: {broken}")
             # Last, for it is the one that time can undo.
             self._fence(operation)
             self._failpoints.at("Complete.guarded")
@@ -208,10 +212,10 @@ class ParticipantPerformer:
         operation = request.operation
         if isinstance(operation, messages.Write):
             return _write(self._keeper, operation)
-        assert isinstance(operation, messages.WriteSlices)
+        assert isinstance(operation, messages.WriteTasks)
         self._writing = (request.id, operation.instant)
         try:
-            return self._write_slices(operation)
+            return self._write_tasks(operation)
         finally:
             self._writing = None
 
@@ -221,15 +225,19 @@ class ParticipantPerformer:
         if writing is not None and request_id in (None, writing[0]):
             self._engine.cancel(writing[1])
 
-    def _write_slices(self, operation: messages.WriteSlices) -> Outcome:
+    def _write_tasks(self, operation: messages.WriteTasks) -> Outcome:
         started = time.monotonic()
         try:
-            written = self._engine.write(operation.instant, operation.slices, operation.columns)
+            written = self._engine.write(
+                operation.instant, operation.tasks, operation.columns, attempt=operation.attempt
+            )
         except BadRecord as error:
             return _failed(FailureKind.BAD_RECORD, error)
         except DataLoss as error:
             return _failed(FailureKind.DATA_LOSS, error)
-        except (SinkError, *JAVA_ERRORS, OSError) as error:
+        except (SinkError, *JAVA_ERRORS, OSError, MemoryError) as error:
+            if from_memory(error):
+                return Failed(said(error), Failure(FailureKind.OUT_OF_MEMORY, said(error)))
             return Failed(said(error))
         self._metrics.wrote(sum(json.loads(stat)["fileSizeInBytes"] for stat in written.stats))
         seconds = round(time.monotonic() - started, 3)

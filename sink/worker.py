@@ -161,7 +161,8 @@ class Worker:
         with self._alive():
             if not session.wait(self._stop):
                 return
-        life = Incarnation(resources, new_member(settings, socket.gethostname(), os.getpid(), sink_version()))
+        cores = resources.table.spark.sparkContext.defaultParallelism
+        life = Incarnation(resources, new_member(settings, socket.gethostname(), os.getpid(), sink_version(), cores))
         self._life = life
         try:
             life.start()

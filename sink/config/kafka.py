@@ -1,10 +1,10 @@
 """One set of `kafka.*` settings for two clients: Spark's Java consumer and confluent-kafka (librdkafka).
 
 A setting may be written under either client's name; what both need (security, time-outs) is translated, what
-only one knows is given to that one alone, so neither refuses or ignores a name. The native side is used for
-metadata and offsets only and gets connection settings only. Certificate files named for librdkafka are read
-when the Java settings are made, because Java wants key and chain in one store. `problems` says what has no
-translation. Errors: ConfigError when such a file cannot be read.
+only one knows is given to that one alone, so neither refuses or ignores a name. The native side gets connection
+settings for metadata and offsets, and the settings of a consumer too for reading records. Certificate files named for
+librdkafka are read when the Java settings are made, because Java wants key and chain in one store. `problems` says what
+has no translation. Errors: ConfigError when such a file cannot be read.
 """
 
 from __future__ import annotations
@@ -57,7 +57,16 @@ _NATIVE_CONSUMER = _names(
     " fetch.queue.backoff.ms fetch.wait.max.ms enable.partition.eof statistics.interval.ms check.crcs"
     " offset.store.method"
 )
-"""Settings of librdkafka's consumer: no client of ours uses them."""
+"""Settings of librdkafka's consumer."""
+_FETCH = {
+    "max.partition.fetch.bytes": "fetch.message.max.bytes",
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "fetch.min.bytes": "fetch.min.bytes",
+    "fetch.max.bytes": "fetch.max.bytes",
+    "group.id": "group.id",
+    "check.crcs": "check.crcs",
+}
+"""Names of Java's consumer to those of librdkafka's."""
 
 _JAVA_ONLY = _names(
     "fetch.min.bytes fetch.max.bytes fetch.max.wait.ms max.partition.fetch.bytes max.poll.records"
@@ -126,6 +135,14 @@ def for_native(bootstrap: str, settings: Properties) -> Properties:
     _native_stores(settings, native)
     _native_login(settings, native)
     native["bootstrap.servers"] = bootstrap
+    return Properties(native, _sealed(settings, native))
+
+
+def for_native_consumer(bootstrap: str, settings: Properties) -> Properties:
+    """For confluent-kafka's Consumer that reads records: those, and what bounds its fetches and its queue."""
+    native = {**for_native(bootstrap, settings)}
+    native |= {translated: settings[name] for name, translated in _FETCH.items() if name in settings}
+    native |= {name: value for name, value in settings.items() if name in _NATIVE_CONSUMER}
     return Properties(native, _sealed(settings, native))
 
 

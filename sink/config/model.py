@@ -85,6 +85,11 @@ class Settings(WorkerSettings, TransactionSettings, RowSettings, RecordSettings,
         return config_kafka.for_native(self.bootstrap, self.kafka)
 
     @property
+    def kafka_native_consumer(self) -> Properties:
+        """Settings for confluent-kafka's Consumer that reads records, `bootstrap.servers` included."""
+        return config_kafka.for_native_consumer(self.bootstrap, self.kafka)
+
+    @property
     def secrets(self) -> tuple[str, ...]:
         """Every secret value, for whoever has to keep them out of a text."""
         held = (self.zookeeper_password, self.zookeeper_key_password, self.registry_login)

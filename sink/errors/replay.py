@@ -28,7 +28,7 @@ from pyspark.sql import functions as F
 from coordination import tree, writes
 from coordination.errors import ConfigError, Conflict, TableError, Unavailable
 from coordination.keeper import Keeper
-from coordination.model import NO_TRANSACTION, Checkpoint, InstantState, LogView, Slice, TableView
+from coordination.model import NO_TRANSACTION, Checkpoint, InstantState, LogView, Slice, TableView, WriteTask
 from coordination.planner import next_number
 from coordination.recovery import Advance, Ahead, compare
 from coordination.tree import Check, KeeperView
@@ -231,12 +231,12 @@ class Replay:
         number = next_number(view)
         said = replace(newest, epoch=view.epoch, number=number, base=newest.number, results=())
         rows = self._rows().join(self._places(places), list(KEY), "left_semi")
-        slices, records = self._slices(self._records(rows, sql), places)
+        tasks, records = self._tasks(self._records(rows, sql), places)
         instant = self._table.begin(number, view.epoch)
         # By this name its files have ids that no other commit of the sink makes, and a repetition makes again.
         named = self._settings.model_copy(update={"name": f"{self._settings.name} replay {number}"})
         engine, columns = engine_of(self._spark, named, self._schema), self._columns()
-        written = engine.write(instant, slices, columns, records)
+        written = engine.write(instant, tasks, columns, records)
         if sum(result.records for result in written.results) != len(places):
             raise TableError(f"{len(places)} records were to be replayed, and others were written; none was committed")
         if held := self._table.held(written.stats):
@@ -252,7 +252,7 @@ class Replay:
         self._keeper().write((*_fence(lock_path, view), tree.ledger_op(view, ledger)))
         self._mark(lock_path, rows, instant)
 
-    def _slices(self, records: DataFrame, places: Sequence[Place]) -> tuple[list[Slice], DataFrame]:
+    def _tasks(self, records: DataFrame, places: Sequence[Place]) -> tuple[list[WriteTask], DataFrame]:
         """One for each partition, from its first offset to its last, and a Spark partition for each."""
         offsets: dict[tuple[str, int], list[int]] = {}
         for topic, partition, offset, _ in places:
@@ -269,7 +269,7 @@ class Replay:
             .sortWithinPartitions("offset")
             for each in slices
         ]
-        return slices, reduce(DataFrame.union, parts)
+        return [WriteTask((piece,)) for piece in slices], reduce(DataFrame.union, parts)
 
     def _guard(self, lock_path: str, view: KeeperView, newest: Checkpoint) -> Callable[[TableView], None]:
         def check(now: TableView) -> None:

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from coordination.codec import encode_checkpoint
 from coordination.errors import ConfigError, Conflict, OutcomeUnknown, TableError, Unavailable
-from coordination.model import Checkpoint, InstantState, TableView
+from coordination.model import Checkpoint, InstantState, TableView, WriteTask
 from coordination.services import Service
 from sink.config import Settings
 from sink.java_errors import JAVA_ERRORS, causes, message
@@ -35,6 +35,7 @@ from sink.table.gateway import Hudi
 from sink.table.options import commit_options
 from sink.table.services import TableServices, sweep
 from sink.table.timeline import CHECKPOINT_KEY, EPOCH_KEY, NUMBER_KEY, SINK_KEY, Snapshot, Timeline
+from sink.write.file_ids import unplanned
 
 _DATA_FILE = re.compile(r"([^/]+)_[^_/]+_([0-9]+)\.parquet\Z")
 
@@ -167,6 +168,12 @@ class Table:
                 sweep(self._hudi, self._timeline)
         found = {file for file, instant in files if _counts(now, instant) and not now.is_gone(instant)}
         return tuple(sorted(found | (ids & self._timeline.replaced())))
+
+    def unplanned(self, stats: Sequence[str], tasks: Sequence[WriteTask]) -> tuple[str, ...]:
+        """File ids of these stats that derive from none of the tasks. Hudi's own writers choose ids by themselves."""
+        if self._changes_rows or self._settings.engine != "arrow":
+            return ()
+        return unplanned(self._settings.table_name, self._settings.name, tasks, stats)
 
     def services(self) -> tuple[Service, ...]:
         """Compacts, clusters, cleans, archives, off the commit path, with Hudi taking the table lock itself. Safe

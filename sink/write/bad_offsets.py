@@ -5,12 +5,7 @@ Raises nothing on purpose.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-
-import pyarrow as pa
-
-from sink.write.record_columns import BadRow
 
 REASON_CHARACTERS = 500
 """A reason may quote the record; so many of them come from every task."""
@@ -22,10 +17,10 @@ class BadOffset:
     kind: str
     reason: str
 
-
-def bad_offsets(batch: pa.RecordBatch, bad: Sequence[BadRow]) -> list[BadOffset]:
-    offsets = batch.column("offset")
-    return [BadOffset(offsets[each.row].as_py(), each.kind, each.reason[:REASON_CHARACTERS]) for each in bad]
+    @classmethod
+    def of(cls, offset: int, kind: str, reason: str) -> BadOffset:
+        """With a reason of bounded length."""
+        return cls(offset, kind, reason[:REASON_CHARACTERS])
 
 
 def too_many(reason: str, tolerated: int) -> str:

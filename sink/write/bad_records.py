@@ -14,14 +14,17 @@ from dataclasses import replace
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from coordination.errors import BadRecord, SinkError
 from coordination.model import SetAside, Slice
 from sink.config import Settings
 from sink.write.bad_offsets import BadOffset, too_many
-from sink.write.source import data_loss, read_slices
+from sink.write.inputs import Inputs
+from sink.write.source import data_loss
+from sink.write.task_errors import task_error
+from sink.write.task_report import TaskReport
 
 ASIDE = ".hoodie/.sink_errors"
 """In the table's directory, by instant; table services remove what belongs to no pending one. Not among the instant's
@@ -47,47 +50,43 @@ COLUMNS = {
 """What the errors table calls what is known of a bad record."""
 
 
-Found = Mapping[Slice, Sequence[BadOffset]]
-
-
 def tolerated(settings: Settings) -> int:
     """Most bad records of a task: alone it may not have more than a whole transaction."""
     return settings.errors_max if settings.tolerant else 0
 
 
-def set_aside(session: SparkSession, settings: Settings, instant: str, found: Found) -> tuple[SetAside, ...]:
-    """None for no bad record."""
-    if not found:
+def set_aside(
+    inputs: Inputs, settings: Settings, instant: str, reports: Sequence[TaskReport]
+) -> tuple[SetAside, ...]:
+    """Keeps the bad records that the tasks report; none for no bad record."""
+    bad = {piece: found for report in reports for piece, found in report.bad.items()}
+    if not bad:
         return ()
-    first = min(found, key=lambda each: (each.topic, each.partition, found[each][0].offset))
-    count = sum(map(len, found.values()))
-    worst = found[first][0]
+    first = min(bad, key=lambda piece: (piece.topic, piece.partition, bad[piece][0].offset))
+    count = sum(map(len, bad.values()))
+    worst = bad[first][0]
     if count > tolerated(settings):
         raise BadRecord(first.topic, first.partition, worst.offset, too_many(worst.reason, tolerated(settings)))
     path = f"{ASIDE}/{instant}/{uuid.uuid4().hex}"
-    slices = [replace(each, start=bad[0].offset, end=bad[-1].offset + 1) for each, bad in found.items()]
+    slices = [replace(piece, start=found[0].offset, end=found[-1].offset + 1) for piece, found in bad.items()]
     try:
-        _write(session, settings, instant, found, slices, path)
-        kept = session.read.parquet(f"{settings.base_path}/{path}").count()
+        records = inputs.of_records(slices)
+        _write(records, f"{settings.base_path}/{path}", instant, bad)
+        kept = records.sparkSession.read.parquet(f"{settings.base_path}/{path}").count()
     except (Py4JJavaError, PySparkException) as error:
-        lost = data_loss(error, slices)
-        if lost is None:
-            raise
-        raise lost from error
+        raise task_error(error) or data_loss(error, slices) or error from error
     if kept != count:
         raise SinkError(f"{count} bad records were found, {kept} of them when they were read again: the log changed")
     return (SetAside(path, count, first.topic, first.partition, worst.offset, worst.reason),)
 
 
-def _write(
-    session: SparkSession, settings: Settings, instant: str, found: Found, slices: Sequence[Slice], path: str
-) -> None:
+def _write(records: DataFrame, place: str, instant: str, bad: Mapping[Slice, Sequence[BadOffset]]) -> None:
     rows = [
-        (each.topic, each.partition, bad.offset, each.topic_id, each.generation, bad.kind, bad.reason, instant)
-        for each, every in found.items()
-        for bad in every
+        (piece.topic, piece.partition, each.offset, piece.topic_id, piece.generation, each.kind, each.reason, instant)
+        for piece, found in bad.items()
+        for each in found
     ]
-    records = read_slices(session, settings, slices, headers=True)
-    joined = records.join(F.broadcast(session.createDataFrame(rows, _FOUND)), ["topic", "partition", "offset"])
+    found = records.sparkSession.createDataFrame(rows, _FOUND)
+    joined = records.join(F.broadcast(found), ["topic", "partition", "offset"])
     renamed = joined.select(*(F.col(name).alias(column) for name, column in COLUMNS.items()))
-    renamed.write.parquet(f"{settings.base_path}/{path}")
+    renamed.write.parquet(place)

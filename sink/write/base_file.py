@@ -1,7 +1,7 @@
 """One Hudi base file: its name, its marker, its Parquet and its write stat.
 
 Guarantee: the marker stands before the file, so that a rollback or a commit can remove what no stat
-names. The file id depends on the slice, the table partition and the roll alone: another attempt re-forms
+names. The file id depends on the write task, the table partition and the roll alone: another attempt re-forms
 the same file group. Nothing is created, and no stat given, once the instant is seen to be over. Raises
 Abandoned.
 """
@@ -9,7 +9,6 @@ Abandoned.
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,10 +17,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from coordination.errors import SinkError
-from coordination.model import Slice
+from coordination.model import WriteTask
+from sink.write.file_ids import file_id
 from sink.write.storage import Storage
 
-_FILE_IDS = uuid.UUID("6f0e6a3c-6f0d-5d0b-9c55-0a3a1e0b7c11")
 TIMELINE = ".hoodie/timeline"
 _SAMPLE = 4096
 _FEW = 0.05
@@ -37,13 +36,13 @@ class Abandoned(SinkError):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Where files of one task attempt belong. `token` tells attempts of one slice apart."""
+    """Where files of one task attempt belong. `token` tells attempts of one task apart."""
 
     sink: str
     table: str
     instant: str
     token: str
-    slice: Slice
+    task: WriteTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,21 +52,6 @@ class Layout:
     schema: pa.Schema
     dictionary: tuple[str, ...]
     encodings: Mapping[str, str]
-
-
-def file_id(attempt: Attempt, path: str, roll: int) -> str:
-    """UUIDv5 over everything that tells two file groups apart, and nothing that differs between attempts."""
-    each = attempt.slice
-    name = [
-        attempt.table,
-        attempt.sink,
-        each.topic_id,
-        each.generation,
-        each.topic,
-        each.partition,
-        each.start,
-    ]
-    return f"{uuid.uuid5(_FILE_IDS, json.dumps([*name, path, roll]))}-0"
 
 
 def choose_layout(rows: pa.Table, delta: Sequence[str], prefixed: Sequence[str]) -> Layout:
@@ -118,7 +102,7 @@ class BaseFile:
     def __init__(self, storage: Storage, pulse: Pulse, attempt: Attempt, path: str, roll: int) -> None:
         self.path = path
         self.records = 0
-        self.id = file_id(attempt, path, roll)
+        self.id = file_id(attempt.table, attempt.sink, attempt.task, path, roll)
         self.name = f"{self.id}_{attempt.token}_{attempt.instant}.parquet"
         self._storage = storage
         self._pulse = pulse

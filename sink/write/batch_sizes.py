@@ -1,4 +1,4 @@
-"""Bounds the batches that Spark hands to Python by bytes, which Spark itself can bound by rows only.
+"""Bounds the batches that Spark's Kafka source hands to Python by bytes, which Spark itself can bound by rows only.
 
 What is known of a partition's record sizes is learned from the records written before; of a partition that is not
 known the first records are looked at, and after a failure for memory all that are to be written. A write gets the
@@ -8,7 +8,6 @@ overlap.
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from pyspark.sql import functions as F
 
 from coordination.model import Slice, TopicPartition
 from sink.config import Settings
+from sink.write.memory import from_memory
 from sink.write.source import read_slices
 from sink.write.units import UNIT_ROWS
 
@@ -33,13 +33,6 @@ batch's fixed cost is more than its rows, and what ran out of memory would run o
 _REMEMBERED = 0.75
 """Of the difference to a larger figure known before, so much is kept with each write."""
 
-_MEMORY = re.compile(
-    r"OutOfMemory|MemoryError|ArrowCapacityError|OversizedAllocation|Java heap space|GC overhead limit"
-    r"|[Cc]annot allocate memory|Python worker exited|code:? 137|UNABLE_TO_ACQUIRE_MEMORY"
-)
-_CANCELLED = re.compile(r"Job \d+ cancelled|cancelled job group|No space left on device")
-
-
 @dataclass(frozen=True, slots=True)
 class Held:
     """What a slice held: records, the bytes of their values, the bytes of the largest."""
@@ -48,12 +41,6 @@ class Held:
     records: int
     size: int
     largest: int
-
-
-def from_memory(error: BaseException) -> bool:
-    """Whether a job that failed so may have wanted for memory; not when it was cancelled, or the disk was full."""
-    text = str(error)
-    return bool(_MEMORY.search(text)) and not _CANCELLED.search(text)
 
 
 class BatchSizes:

@@ -1,4 +1,4 @@
-"""What a participant asks of an engine: write these slices under that instant, and report.
+"""What a participant asks of an engine: run these write tasks under that instant, and report.
 
 Guarantee of every engine: all slices or an error; the files are invisible until the instant is completed; the
 same slice gives the same rows, record keys, bad records and digest in every attempt. Voided by a table that is not the
@@ -8,16 +8,14 @@ is worth another attempt.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from pyspark.sql import DataFrame
 
-from coordination.model import SetAside, Slice, SliceResult
-
-DIGEST_MASK = (1 << 64) - 1
-"""Digests are sums modulo 2^64; Spark hands them over as signed longs."""
+from coordination.model import SetAside, Slice, SliceResult, WriteTask
+from sink.write.task_report import TaskReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +29,37 @@ class Written:
     errors: tuple[SetAside, ...] = ()
 
 
+def written(reports: Sequence[TaskReport], errors: tuple[SetAside, ...], stats: Iterable[str] = ()) -> Written:
+    """Together what the tasks report; `stats` where Hudi's own writer made them."""
+    return Written(
+        tuple(result for report in reports for result in report.results),
+        tuple(stats) or tuple(stat for report in reports for stat in report.stats),
+        sum(report.size for report in reports),
+        errors,
+    )
+
+
+def slices_in(tasks: Iterable[WriteTask]) -> tuple[Slice, ...]:
+    return tuple(piece for task in tasks for piece in task.slices)
+
+
 class Engine(Protocol):
     def check(self) -> None:
         """Refuses, with ConfigError, settings that this engine cannot serve."""
         ...
 
     def write(
-        self, instant: str, slices: Sequence[Slice], columns: str = "", records: DataFrame | None = None
+        self,
+        instant: str,
+        tasks: Sequence[WriteTask],
+        columns: str = "",
+        records: DataFrame | None = None,
+        attempt: int = 1,
     ) -> Written:
-        """Writes the slices' files, with the columns that `TableSchema.columns` names, by default those it was made
-        with. The Spark job runs in the job group named by the instant. `records` are taken instead of Kafka's, with the
-        same columns as these: a Spark partition for each slice, in the order of offsets.
+        """Writes the tasks' files, with the columns that `TableSchema.columns` names, by default those it was made
+        with. The Spark job runs in the job group named by the instant. `records` are taken instead of Kafka's: the
+        columns of `sink.write.read_batches.ReadBatch` and topic, and a Spark partition for each task, by rising offset
+        in each Kafka partition. Each further `attempt` at a transaction holds less in memory.
         """
         ...
 

@@ -14,22 +14,26 @@ from functools import lru_cache, partial
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
+from pyspark import AccumulatorParam
 from pyspark.accumulators import Accumulator
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from coordination.model import Slice
+from coordination.errors import BadRecord
+from coordination.model import WriteTask
 from sink.config import Settings
 from sink.schema import TableSchema
 from sink.table.gateway import Hudi
 from sink.table.options import commit_options
 from sink.write.bad_records import set_aside, tolerated
-from sink.write.batch_sizes import BatchSizes
-from sink.write.engine import Written
-from sink.write.record_columns import Rows, RowShape, columns_needed, sift
-from sink.write.row_counts import Counts, MergedCounts, SliceCounter, bad_of, held, named, written
-from sink.write.source import read_slices
+from sink.write.engine import Written, slices_in, written
+from sink.write.inputs import frame_input, inputs_of
+from sink.write.record_columns import Rows, RowShape, sift
+from sink.write.source import data_loss
+from sink.write.task_errors import failed_task, task_error
+from sink.write.task_input import BatchSource, task_number
+from sink.write.task_report import SliceCounter, TaskReport, complete
 
 _RECONCILED = "hoodie.global.index.reconcile.parallelism"
 
@@ -42,8 +46,6 @@ class Decoding:
     """What is made of records. `make` gives each task a decoder of its own; it travels to the executors."""
 
     make: Callable[[], Decode]
-    needed: tuple[str, ...]
-    """Of a record, besides its topic."""
     columns: T.StructType
     """What comes of it."""
 
@@ -54,30 +56,32 @@ class HudiEngine(ABC):
         self._settings = settings
         self._schema = schema
         self._hudi = lru_cache(2)(partial(_hudi, spark, settings))
-        self._batches = BatchSizes(spark, settings)
+        self._inputs = inputs_of(spark, settings)
 
     def write(
-        self, instant: str, slices: Sequence[Slice], columns: str = "", records: DataFrame | None = None
+        self,
+        instant: str,
+        tasks: Sequence[WriteTask],
+        columns: str = "",
+        records: DataFrame | None = None,
+        attempt: int = 1,
     ) -> Written:
         context = self._spark.sparkContext
-        context.setJobGroup(instant, f"{self._settings.name}: {len(slices)} slices under {instant}", True)
-        counts = context.accumulator({}, MergedCounts())
+        context.setJobGroup(instant, f"{self._settings.name}: {len(tasks)} write tasks under {instant}", True)
+        reported: Accumulator[Reports] = context.accumulator({}, MergedReports())
         schema = self._with_columns(columns)
         decoding = self._decoding(schema)
-        task = DecodeTask(tuple(slices), decoding.make, tolerated(self._settings))
         try:
-            if records is None:
-                records = read_slices(self._batches.session(slices), self._settings, slices)
-            rows = records.select("topic", *decoding.needed).mapInArrow(partial(decode, task, counts), decoding.columns)
-            stats = self._write(self._hudi(schema.avro(self._settings.table_name)), rows, instant, len(slices))
+            given = self._inputs.of_tasks(tasks, attempt) if records is None else frame_input(records)
+            job = DecodeJob(tuple(tasks), given.source, decoding.make, tolerated(self._settings))
+            rows = given.frame.mapInArrow(partial(decode, job, reported), decoding.columns)
+            stats = self._write(self._hudi(schema.avro(self._settings.table_name)), rows, instant, len(tasks))
         except (Py4JJavaError, PySparkException) as error:
-            told = named(error, slices)
-            if told is None:
-                self._batches.failed(slices, error)
-            raise told or error from error
-        self._batches.learn(held(slices, counts.value))
-        errors = set_aside(self._batches.session(slices), self._settings, instant, bad_of(slices, counts.value))
-        return written(slices, counts.value, stats, errors)
+            self._inputs.failed(slices_in(tasks), error)
+            raise task_error(error) or data_loss(error, slices_in(tasks)) or error from error
+        reports = complete(reported.value.values(), tasks)
+        self._inputs.learn(reports)
+        return written(reports, set_aside(self._inputs, self._settings, instant, reports), stats)
 
     def cancel(self, instant: str) -> None:
         self._spark.sparkContext.cancelJobGroup(instant)
@@ -93,13 +97,13 @@ class HudiEngine(ABC):
     def _decoding(self, schema: TableSchema) -> Decoding: ...
 
     @abstractmethod
-    def _write(self, hudi: Hudi, rows: DataFrame, instant: str, slices: int) -> list[str]:
+    def _write(self, hudi: Hudi, rows: DataFrame, instant: str, tasks: int) -> list[str]:
         """Hudi's write stats, one a file."""
 
 
 def decoding_of_rows(shape: RowShape) -> Decoding:
     """Each record as the row that it is."""
-    return Decoding(partial(_decoder_of_rows, shape), tuple(columns_needed(shape.schema)), shape.schema.spark)
+    return Decoding(partial(_decoder_of_rows, shape), shape.schema.spark)
 
 
 def _decoder_of_rows(shape: RowShape) -> Decode:
@@ -121,25 +125,40 @@ def _hudi(spark: SparkSession, settings: Settings, avro: str) -> Hudi:
 
 
 @dataclass(frozen=True)
-class DecodeTask:
-    """All that a task needs to know; it travels to the executors, which import this package."""
+class DecodeJob:
+    """All that the tasks of a job need to know; it travels to the executors, which import this package."""
 
-    slices: tuple[Slice, ...]
+    tasks: tuple[WriteTask, ...]
+    source: BatchSource
     make: Callable[[], Decode]
     tolerated: int
-    """Most bad records of a slice."""
+    """Most bad records of a task."""
 
 
-def decode(
-    task: DecodeTask, counts: Accumulator[Counts], batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+Reports = dict[int, TaskReport]
+"""By position of the task."""
+
+
+class MergedReports(AccumulatorParam[Reports]):
+    """A task that ran twice reports the same twice."""
+
+    def zero(self, value: Reports) -> Reports:
+        return {**value}
+
+    def addInPlace(self, value1: Reports, value2: Reports) -> Reports:
+        return {**value1, **value2}
+
+
+def decode(job: DecodeJob, reported: Accumulator[Reports], arrow: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`: rows out; fails with the first bad record's coordinates when too many are bad."""
-    of, counter = task.make(), SliceCounter(task.slices, task.tolerated)
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        good, rows, bad = sift(batch, batch.column("topic")[0].as_py(), of)
-        counter.count(batch, good, bad)
+    number = task_number()
+    of, counter = job.make(), SliceCounter(number, job.tasks[number], job.tolerated)
+    for batch in job.source.batches(job.tasks[number], arrow):
+        _, rows, bad = sift(batch.records, batch.topic, of)
+        try:
+            counter.count(batch, bad)
+        except BadRecord as error:
+            raise failed_task(error) from error
         if rows is not None:
             yield rows
-    counter.close(counts)
+    reported.add({number: counter.report()})

@@ -69,12 +69,6 @@ class RowShape:
         return replace(self, schema=self.schema.with_columns(columns))
 
 
-def columns_needed(schema: TableSchema) -> list[str]:
-    """Of a record, besides its topic: what `Rows` looks at, and the digest."""
-    extra = [name for name, wanted in (("key", schema.key), ("headers", schema.headers)) if wanted]
-    return ["value", "partition", "offset", "timestamp", "digest", *extra]
-
-
 def sift(
     batch: pa.RecordBatch, topic: str, of: Callable[[pa.RecordBatch, str], _Made]
 ) -> tuple[pa.RecordBatch, _Made | None, tuple[BadRow, ...]]:

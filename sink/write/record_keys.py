@@ -34,10 +34,13 @@ class RecordKeys:
     fields: tuple[str, ...]
     named: bool
 
-    def column(self, rows: pa.RecordBatch, topic: str, partition: int, offsets: pa.Array) -> pa.Array:
+    def column(
+        self, rows: pa.RecordBatch, topic: str, partitions: pa.Array | pa.Scalar, offsets: pa.Array
+    ) -> pa.Array:
+        """`partitions` and `offsets` as text, the first one for all rows where they are of one partition."""
         if not self.fields:
-            prefix = f"_kafka_topic:{topic},_kafka_partition:{partition},_kafka_offset:"
-            return pc.binary_join_element_wise(pa.scalar(prefix), pc.cast(offsets, pa.string()), pa.scalar(""))
+            before, between = pa.scalar(f"_kafka_topic:{topic},_kafka_partition:"), pa.scalar(",_kafka_offset:")
+            return pc.binary_join_element_wise(before, partitions, between, offsets, pa.scalar(""))
         texts = [pc.cast(rows.column(name), pa.string()) for name in self.fields]
         if not self.named:
             return texts[0]

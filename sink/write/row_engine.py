@@ -28,10 +28,11 @@ class RowEngine(HudiEngine):
     def check(self) -> None:
         """Refuses settings that this engine cannot serve."""
         require_usable(self._settings, self._schema, "hudi")
+        self._inputs.check()
         self._shape.format.decoder(self._schema)
 
     def _decoding(self, schema: TableSchema) -> Decoding:
         return decoding_of_rows(replace(self._shape, schema=schema))
 
-    def _write(self, hudi: Hudi, rows: DataFrame, instant: str, _slices: int) -> list[str]:
+    def _write(self, hudi: Hudi, rows: DataFrame, instant: str, _tasks: int) -> list[str]:
         return hudi.bulk_insert_rows(rows._jdf, instant)

@@ -1,4 +1,4 @@
-"""The files of one slice: rows gathered, sorted by table partition, written and rolled, within bounded
+"""The files of one write task: rows gathered, sorted by table partition, written and rolled, within bounded
 memory.
 
 Guarantee: rows keep their order within a table partition; at most `buffer_bytes` of rows are held, with a unit

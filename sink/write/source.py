@@ -1,4 +1,4 @@
-"""Kafka slices as a Spark DataFrame, one Spark partition for each slice.
+"""Kafka slices as a Spark DataFrame, read by Spark's own Kafka source.
 
 Guarantee: exactly the committed records with offsets in `[start, end)`, in order; gaps in a log are
 legal. A range that the log no longer holds fails. Voided by `kafka.isolation.level` other than
@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from coordination.errors import DataLoss
-from coordination.model import Slice, TopicPartition
+from coordination.model import Slice, TopicPartition, WriteTask
 from sink.config import Settings
 
 FETCH_DEFAULTS = {
@@ -40,13 +40,18 @@ def read_slices(
     spark: SparkSession, settings: Settings, slices: Sequence[Slice], headers: bool | None = None
 ) -> DataFrame:
     """Columns value, key, topic, partition, offset, timestamp and digest, and headers if the table has them, or as
-    asked; the order of partitions is Spark's own.
+    asked; a Spark partition for each slice, in an order of Spark's own.
 
     The digest hashes coordinates, key and value, so that no engine has to look at the bytes for it.
     """
     wanted = settings.headers if headers is None else headers
     frames = [_read(spark, settings, layer, wanted) for layer in _layers(slices)]
     return reduce(DataFrame.union, frames)
+
+
+def read_tasks(spark: SparkSession, settings: Settings, tasks: Sequence[WriteTask]) -> DataFrame:
+    """The same columns, and a Spark partition for each task."""
+    return reduce(DataFrame.union, (read_slices(spark, settings, task.slices).coalesce(1) for task in tasks))
 
 
 def kafka_options(settings: Settings) -> Mapping[str, str]:

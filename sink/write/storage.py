@@ -97,6 +97,17 @@ def require_reachable(base_path: str) -> tuple[str, str]:
     return scheme, match["rest"]
 
 
+_kept: dict[tuple[str, tuple[tuple[str, str], ...]], Storage] = {}
+
+
+def kept_storage(base_path: str, access: Access = NO_ACCESS) -> Storage:
+    """As `open_storage`, once in a process: a client of an object store keeps its connections."""
+    key = (base_path, tuple(sorted(access.s3a.items())))
+    if key not in _kept:
+        _kept[key] = open_storage(base_path, access)
+    return _kept[key]
+
+
 def open_storage(base_path: str, access: Access = NO_ACCESS) -> Storage:
     """`/path`, `file:/path`, `file:///path`, or a URI whose scheme pyarrow knows by this or another name."""
     scheme, rest = require_reachable(base_path)

@@ -22,7 +22,6 @@ from sink.write.change_keys import change_keys
 from sink.write.changes import Changes, ChangeShape
 from sink.write.hudi_engine import Decode, Decoding, HudiEngine, decoding_of_rows
 from sink.write.last_changes import last_changes
-from sink.write.record_columns import columns_needed
 from sink.write.shape import change_shape, row_shape
 
 
@@ -32,6 +31,7 @@ class UpsertEngine(HudiEngine):
     def check(self) -> None:
         """Refuses settings that this engine cannot serve."""
         require_usable(self._settings, self._schema)
+        self._inputs.check()
         if self._upserts:
             Changes(change_shape(self._settings, self._schema))
         else:
@@ -52,14 +52,13 @@ class UpsertEngine(HudiEngine):
         if not self._upserts:
             return decoding_of_rows(row_shape(self._settings, schema))
         shape = change_shape(self._settings, schema)
-        needed = dict.fromkeys([*columns_needed(schema), "key"])
-        return Decoding(partial(_decoder_of_changes, shape), tuple(needed), shape.columns)
+        return Decoding(partial(_decoder_of_changes, shape), shape.columns)
 
-    def _write(self, hudi: Hudi, rows: DataFrame, instant: str, slices: int) -> list[str]:
-        return hudi.write_records((self._last(rows, slices) if self._upserts else rows)._jdf, instant)
+    def _write(self, hudi: Hudi, rows: DataFrame, instant: str, tasks: int) -> list[str]:
+        return hudi.write_records((self._last(rows, tasks) if self._upserts else rows)._jdf, instant)
 
-    def _last(self, changes: DataFrame, slices: int) -> DataFrame:
-        parts = max(self._spark.sparkContext.defaultParallelism, slices)
+    def _last(self, changes: DataFrame, tasks: int) -> DataFrame:
+        parts = max(self._spark.sparkContext.defaultParallelism, tasks)
         return last_changes(changes, change_keys(self._settings), ordering_fields(self._settings), parts)
 
 

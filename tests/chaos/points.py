@@ -29,9 +29,9 @@ OPERATIONS = (
     "Write:open a transaction",
     "Begin",
     "Write:STARTED",
-    "WriteSlices",
+    "WriteTasks",
     "Write:write status",
-    "FindHeld",
+    "FindExistingFiles",
     "Write:PREPARED",
     "Complete",
     "Write:COMMITTED",
@@ -174,7 +174,7 @@ def _gap_made(ambush: Ambush) -> None:
 def _attempts_failed(ambush: Ambush) -> None:
     """One after another: each is aborted by the next worker, until so many have failed that the batch is divided."""
     for _ in range(ATTEMPTS):
-        ambush.lay("WriteSlices.after")
+        ambush.lay("WriteTasks.after")
         ambush.wait()
         if ambush.has_fired():
             return

@@ -18,8 +18,18 @@ from pyspark.sql import SparkSession
 
 from coordination import tree
 from coordination.keeper import Keeper
-from coordination.messages import Begin, Complete, Done, FindHeld, Operation, Outcome, ReadTable, Request, RollBack
-from coordination.model import InstantState, Slice, TableView
+from coordination.messages import (
+    Begin,
+    Complete,
+    Done,
+    FindExistingFiles,
+    Operation,
+    Outcome,
+    ReadTable,
+    Request,
+    RollBack,
+)
+from coordination.model import InstantState, Slice, TableView, WriteTask
 from coordination.tree import Create
 from sink.columns import Columns
 from sink.errors.table import ErrorsTable
@@ -99,16 +109,16 @@ class Simulated:
                 return self._table.complete(operation)
             case RollBack(instant):
                 return self._table.roll_back(instant)
-            case FindHeld(stats=stats):
-                return Done(self._table.find_held(stats))
+            case FindExistingFiles(stats=stats):
+                return Done(self._table.check_files(stats, ()))
             case ReadTable(instants):
                 return Done(self._table.view(instants))
         raise AssertionError(operation)
 
     def write(self, instant: str, file: int) -> None:
-        piece = Slice("t", 0, file * 10, file * 10 + 10, "topic-id", 0)
-        self._table.write_file(instant, piece)
-        self.stats.append(stat_of(piece))
+        task = WriteTask((Slice("t", 0, file * 10, file * 10 + 10, "topic-id", 0),))
+        self._table.write_file(instant, task)
+        self.stats.append(stat_of(task))
 
     def commit_as_another(self) -> None:
         self._table.foreign_commit()
@@ -162,9 +172,9 @@ class Script:
     def assert_same_view(self) -> None:
         seen = []
         for side in self._sides:
-            held = side.perform(FindHeld(1, tuple(side.stats)))
+            held = side.perform(FindExistingFiles(1, tuple(side.stats), ()))
             assert isinstance(held, Done), (held, self.ends[-3:])
-            seen.append((_named(_view(side), side.instants), len(held.value)))
+            seen.append((_named(_view(side), side.instants), len(held.value.existing)))
         assert seen[0] == seen[1], self.ends[-3:]
 
     def _write(self, which: int) -> None:

@@ -104,9 +104,9 @@ def test_what_a_killed_coordinator_left_is_rolled_back_recommitted_or_settled(fl
 
 def test_a_participant_killed_while_writing_costs_one_attempt(pair: Pair) -> None:
     victim, last = pair.other(), pair.fleet.view().ledger.history[-1].number
-    pair.fleet.arm(victim.name, "WriteSlices.before", "wait")
+    pair.fleet.arm(victim.name, "WriteTasks.before", "wait")
     pair.produce()
-    pair.fleet.wait_fired("WriteSlices.before")
+    pair.fleet.wait_fired("WriteTasks.before")
     victim.kill()
     pair.wait_landed()
     assert any("left the fleet" in reason for reason in pair.reasons(since=last)), pair.fleet.view().ledger
@@ -161,11 +161,11 @@ def test_only_the_jvm_of_a_committing_coordinator_is_paused(pair: Pair) -> None:
 
 def test_slices_that_miss_the_write_status_deadline_are_reformed_elsewhere(pair: Pair) -> None:
     late, last = pair.other(), pair.fleet.view().ledger.history[-1].number
-    pair.fleet.arm(late.name, "WriteSlices.before", "wait")
+    pair.fleet.arm(late.name, "WriteTasks.before", "wait")
     pair.produce()
     missed = f"no write status of {late.name}"
     pair.fleet.wait(missed, lambda _: any(missed in reason for reason in pair.reasons(since=last)))
-    pair.fleet.let_go("WriteSlices.before")
+    pair.fleet.let_go("WriteTasks.before")
     pair.wait_landed()
 
 

@@ -21,7 +21,7 @@ COMPACTED = {"services.interval.commits": 2, "hoodie.compact.inline.max.delta.co
 ON_READ = {"target.table.type": "merge_on_read", **COMPACTED}
 BUCKETS = {**ON_READ, "index.type": "bucket", "hoodie.bucket.index.num.buckets": 2}
 ORDERED = {"ordering.field.name": "at", "delete.key.format": "none"}
-KILLS = ("WriteSlices.after", "Write:PREPARED.after")
+KILLS = ("WriteTasks.after", "Write:PREPARED.after")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from coordination.messages import (
     Complete,
     Done,
     Failed,
-    FindHeld,
+    FindExistingFiles,
     Outcome,
     ReadKeeper,
     ReadLog,
@@ -30,9 +30,9 @@ from coordination.messages import (
     RollBack,
     Unknown,
     Write,
-    WriteSlices,
+    WriteTasks,
 )
-from coordination.model import Failure, FailureKind, LogView, Slice, SliceResult, WriteStatus
+from coordination.model import Failure, FailureKind, LogView, Slice, SliceResult, WriteStatus, WriteTask
 from coordination.participant import Participant
 from tests.simulation.table import stat_of
 from tests.simulation.violation import Violation
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 Machine = Coordinator | Participant
 KEEPER_SECONDS = 1.5
 TABLE_SECONDS = 4.0
-_READS = (ReadKeeper, ReadTable, ReadLog, FindHeld)
+_READS = (ReadKeeper, ReadTable, ReadLog, FindExistingFiles)
 
 
 class Effects:
@@ -79,8 +79,8 @@ class Effects:
 
     def _send(self, machine: Machine, request: Request) -> None:
         world, rng, op = self._world, self._world.rng, request.operation
-        if isinstance(op, WriteSlices):
-            self._process.locally(0.01, lambda: self._write_slices(machine, request, op))
+        if isinstance(op, WriteTasks):
+            self._process.locally(0.01, lambda: self._write_tasks(machine, request, op))
             return
         service = _service(op)
         limit = KEEPER_SECONDS if service == "keeper" else TABLE_SECONDS
@@ -147,8 +147,8 @@ class Effects:
                 clock = world.now + self._process.wall
                 name = world.table.begin(number, epoch, self._process, clock)
                 then(Done(name) if name else Failed("this host's clock is behind the newest commit"))
-            case FindHeld(stats=stats):
-                then(Done(world.table.find_held(stats)))
+            case FindExistingFiles(stats=stats, tasks=tasks):
+                then(Done(world.table.check_files(stats, tasks)))
             case RollBack(instant=instant):
                 then(world.table.roll_back(instant))
             case Complete():
@@ -235,14 +235,15 @@ class Effects:
             return Failed(f"the header of transaction {op.number} has changed")
         return None
 
-    def _write_slices(self, machine: Machine, request: Request, op: WriteSlices) -> None:
-        """One file after another; a JVM whose Python is paused may go on writing."""
+    def _write_tasks(self, machine: Machine, request: Request, op: WriteTasks) -> None:
+        """One slice after another, a file when a task is done; a JVM whose Python is paused may go on writing."""
         world, rng = self._world, self._world.rng
         key = (id_of(machine), request.id)
         jvm_goes_on = rng.random() < 0.5
-        pieces = list(op.slices)
+        pieces = [(task, piece) for task in op.tasks for piece in task.slices]
         pace = world.profile.write_seconds * (1 + 0.05 * len(pieces)) / len(pieces)
         results: list[SliceResult] = []
+        done: list[WriteTask] = []
         bad: list[tuple[Slice, int]] = []
         broken = rng.random() < world.profile.slices_fail * world.faulty
 
@@ -256,26 +257,29 @@ class Effects:
                 self._answer(machine, request, Failed("cancelled"))
                 return
             if not pieces:
-                stats = tuple(stat_of(r.slice) for r in results)
+                stats = tuple(map(stat_of, done))
                 size = 100 * sum(r.records for r in results)
                 by = self._process.incarnation
                 errors = world.table.set_aside(op.instant, by, bad)
                 status = WriteStatus(op.number, by, tuple(results), stats, size=size, errors=errors)
                 self._answer(machine, request, Done(status))
                 return
-            piece = pieces.pop(0)
+            task, piece = pieces.pop(0)
             if not world.log.holds(piece):
                 lost = Failure(FailureKind.DATA_LOSS, "the log lost it", piece.topic, piece.partition, piece.start)
                 self._answer(machine, request, Failed("data loss", lost))
                 return
             full = world.profile.capacity and sum(r.slice.size for r in results) + piece.size > world.profile.capacity
             if "table" in self._process.cut or self._process.poisoned or (broken and not pieces) or (full and results):
-                self._answer(machine, request, Failed("storage refused", None))
+                memory = Failure(FailureKind.OUT_OF_MEMORY, "no memory") if full and op.number % 2 else None
+                self._answer(machine, request, Failed("storage refused", memory))
                 return
             if int(op.columns or 0) < world.log.newest_schema(piece):
                 raise Violation("every column of a record is written", f"{piece} with the columns {op.columns!r}")
-            world.table.write_file(op.instant, piece, op.columns)
             results.append(SliceResult(piece, *world.log.read(piece)))
+            if piece == task.slices[-1]:
+                world.table.write_file(op.instant, task, op.columns)
+                done.append(task)
             bad.extend((piece, offset) for offset in world.log.bad(piece))
             world.after(rng.random() * pace, step)
 

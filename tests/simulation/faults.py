@@ -83,6 +83,12 @@ class Profile:
     operated: float
     """More than 0: an operator answers every halt with a reset, and so often, looking, makes one unasked. Topics then
     come back with fewer or more partitions, too."""
+    cores: int
+    """Of each worker."""
+    task_bytes: int
+    small_task_bytes: int
+    legacy: bool
+    """Whether the tree begins with ranges that a version recorded which wrote each slice as a task."""
     small_multis: bool
     """Whether ZooKeeper's limits are set so low that plans, statuses and shards need several multis."""
 
@@ -120,7 +126,7 @@ def draw(rng: Random) -> Profile:
     if drawn["operated"]:
         recreations = max(drawn["recreations"], later.random() * 0.1)
         drawn |= {"tampering": 0.0, "recreations": recreations}
-    return Profile(**drawn)
+    return Profile(**drawn, **_write_tasks(later))
 
 
 def _maybe(rng: Random, harsh: float) -> Maybe:
@@ -201,6 +207,16 @@ def _thought_of_later(later: Random, maybe: Maybe, slice_records: int) -> dict[s
         "recovery": later.choice((1.0, 1.0, 4.0, 8.0)),
         "table_restores": maybe(0.05, 0.15),
         "capacity": later.randint(2 * slice_records, 200) if later.random() < 0.1 else 0,
+    }
+
+
+def _write_tasks(later: Random) -> dict[str, Any]:
+    """An offset weighs 100 bytes at most, and is taken for 1,024 until one was read."""
+    return {
+        "cores": later.choice((1, 1, 2, 4)),
+        "task_bytes": later.choice((1_000, 5_000, 10**9)),
+        "small_task_bytes": later.choice((1, 1, 500, 50_000)),
+        "legacy": later.random() < 0.1,
     }
 
 

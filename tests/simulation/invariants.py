@@ -27,7 +27,8 @@ from coordination.tree import KeeperView, Transaction
 from sink.operations.reset import Move
 from tests.simulation.faults import Profile
 from tests.simulation.log import SimLog
-from tests.simulation.table import SimInstant, SimTable, slice_of
+from tests.simulation.table import SimInstant, SimTable, slices_of
+from tests.simulation.tasks import TaskInvariants
 from tests.simulation.violation import Violation
 from tests.simulation.visible import Visible, beyond, gaps_of
 
@@ -50,6 +51,7 @@ class Invariants:
         self._view: KeeperView | None = None
         self._epoch = 0
         self.table: SimTable | None = None
+        self.tasks = TaskInvariants(profile)
         self.seen = Visible()
         self.prepared: set[str | None] = set()
         self.aborted: set[str] = set()
@@ -89,6 +91,7 @@ class Invariants:
                 raise Violation("ZooKeeper's content can be read", repr(error)) from error
             self._view = None
             return
+        self.tasks.seen(view.members)
         self._configs.update((member.incarnation, member.config) for member in view.members)
         before, self._view = self._view, view
         if view.info is None or before is None or before.info is None or view.info.uuid != before.info.uuid:
@@ -161,6 +164,8 @@ class Invariants:
                     raise Violation("a sink that is halted plans nothing", f"{t.header}")
                 if self._profile.single_writer and len(t.plan.slices) > 1:
                     raise Violation("one worker writes where one has to", f"{t.header}: {sorted(t.plan.slices)}")
+                if not self._tampered:
+                    self.tasks.planned(t, after.states)
                 for piece in t.plan:
                     self._planned(piece, after)
             elif known.header.phase is not t.header.phase:
@@ -197,7 +202,6 @@ class Invariants:
         if phase is Phase.PREPARED:
             assert header.instant is not None
             self.prepared.add(header.instant)
-            written = [r.slice for s in t.statuses.values() for r in s.results]
             if len({self._configs.get(incarnation) for incarnation in t.statuses}) > 1:
                 raise Violation("a transaction is written with one configuration", f"{header.number}")
             bad = sum(r.errors for s in t.statuses.values() for r in s.results)
@@ -206,8 +210,8 @@ class Invariants:
             if header.epoch != self._epoch:
                 raise Violation("only a transaction of this epoch is PREPARED", f"{header.number}")
             # What is taken away just before has to be found out when it is completed.
-            if sorted(written) != sorted(t.plan) and not self._tampered:
-                raise Violation("PREPARED only with every slice accounted for", f"{header.number}")
+            if not self._tampered:
+                self.tasks.prepared(t)
         if phase is Phase.COMMITTED and state is not InstantState.COMPLETED and not self.restored:
             raise Violation("COMMITTED only what the table holds", f"{header.number} is {state}")
         if phase is Phase.ABORTED and known.header.phase is Phase.PREPARED:
@@ -304,6 +308,7 @@ class Invariants:
         parts = sorted((r.start, r.end) for r in now if gone.start <= r.start and r.end <= gone.end)
         if parts and parts[0][0] == gone.start and parts[-1][1] == gone.end:
             self._forget_slices(source, gone)
+            self.tasks.divided(source, gone, now)
             return  # divided: contiguous, or it would not be a well-formed state
         visible = self.seen.covers(source, gone.start, gone.end) and not self.seen.moved(source, gone.generation)
         if self._profile.policy is DataLossPolicy.SKIP and not visible:
@@ -366,10 +371,11 @@ class Invariants:
         if self.table is not None:
             self._has_errors(checkpoint, self.table)
         known = self._view.transactions if self._view else ()
+        self.tasks.committed(instant.name, stats, () if self._tampered else known)
         if instant.name not in (t.header.instant for t in known if t.header.phase is Phase.PREPARED):
             # It was under way when its tree was lost.
             self.seen.begins_as_in(checkpoint)
-        self.seen.add(checkpoint, map(slice_of, stats))
+        self.seen.add(checkpoint, slices_of(stats))
 
     def _has_errors(self, checkpoint: Checkpoint, table: SimTable) -> None:
         """With the commit each record of its slices is in the table or in the errors table, where those stay that a log
@@ -386,7 +392,7 @@ class Invariants:
         assert self.table is not None
         self._table_restored = True
         self.seen.begin_again(
-            (instant.checkpoint, map(slice_of, instant.stats)) for instant in self.table.commits if instant.checkpoint
+            (instant.checkpoint, slices_of(instant.stats)) for instant in self.table.commits if instant.checkpoint
         )
         self.seen.begins_as_recorded(self._view.states if self._view else {})
         self.restored = self._view is not None and self._beyond_the_table(self._view)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from coordination import advance, offsets, opening, tree, upkeep
-from coordination.messages import Complete, WriteSlices
+from coordination.messages import Complete, WriteTasks
 from coordination.offsets import OffsetReset
 from tests.simulation import broken_decisions as decisions
 from tests.simulation import broken_machines as machines
@@ -139,7 +139,7 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("look up the columns before the log's ends", decisions.columns_before_the_log, faults=EVOLVING),
     Mutant(
         "write other columns than the transaction's",
-        machines.operations_without_columns(WriteSlices),
+        machines.operations_without_columns(WriteTasks),
         faults=EVOLVING,
     ),
     Mutant("commit without the columns of the files", machines.operations_without_columns(Complete), faults=EVOLVING),

@@ -25,6 +25,7 @@ from coordination.slicing import Limits
 from coordination.term import CoordinatorConfig
 from coordination.tolerance import ErrorLimits
 from coordination.tree import KeeperView
+from coordination.write_tasks import TaskSizes
 from tests.simulation.effects import Effects, Machine, id_of
 from tests.simulation.violation import Violation
 
@@ -103,7 +104,10 @@ class Process:
             self._take_part(joined)
 
     def _join(self, state: WorkerState) -> None:
-        self.world.keeper.join(Member(self.incarnation, "host", 1, "1", state, self.config), self.session)
+        self.world.keeper.join(self._member(state), self.session)
+
+    def _member(self, state: WorkerState) -> Member:
+        return Member(self.incarnation, "host", 1, "1", state, self.config, self.world.profile.cores)
 
     def _fits(self) -> bool:
         """Whether no other member has another configuration; if one has, or nobody can tell, this process ends."""
@@ -317,6 +321,7 @@ class Process:
             flush_bytes=profile.flush_bytes,
             allow_empty=profile.allow_empty,
             errors=ErrorLimits(profile.errors_max, 1.0),
+            task_sizes=TaskSizes(profile.task_bytes, profile.small_task_bytes),
         )
         self.coordinator = Coordinator(config)
         self.world.machines.append(self.coordinator)

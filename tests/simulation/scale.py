@@ -26,7 +26,8 @@ from coordination.messages import (
     Begin,
     Complete,
     Done,
-    FindHeld,
+    FileCheck,
+    FindExistingFiles,
     KeeperChanged,
     Outcome,
     ReadKeeper,
@@ -172,8 +173,8 @@ class Scale:
                 return Done()
             case Begin(number=number, epoch=epoch):
                 return Done(self.table.begin(number, epoch, None))
-            case FindHeld():
-                return Done(())
+            case FindExistingFiles():
+                return Done(FileCheck())
             case Complete():
                 return self.table.complete(replace(request.operation, stats=()))
             case _:

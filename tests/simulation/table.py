@@ -8,13 +8,17 @@ arrive after a rollback stay where they are, invisible.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from coordination.codec import decode_checkpoint, encode_checkpoint
-from coordination.messages import Complete, Done, Failed, Outcome, Refused
-from coordination.model import Checkpoint, InstantState, SetAside, Slice, TableView
+from coordination import continuity
+from coordination.codec import decode_checkpoint, decode_tasks, encode_checkpoint, encode_tasks
+from coordination.messages import Complete, Done, Failed, FileCheck, Outcome, Refused
+from coordination.model import Checkpoint, InstantState, SetAside, Slice, TableView, WriteTask
+from sink.write import file_ids
+
+TABLE, SINK = "orders", "orders"
 
 
 @dataclass
@@ -53,21 +57,25 @@ class NoWatcher:
     def table_restored(self) -> None: ...
 
 
-def stat_of(piece: Slice) -> str:
+def stat_of(task: WriteTask) -> str:
     """What stands for a Hudi write stat: the deterministic file id and what is in the file."""
-    return json.dumps(
-        [piece.topic, piece.topic_id, piece.generation, piece.partition, piece.start, piece.end],
-        separators=(",", ":"),
-    )
+    written = file_ids.file_id(TABLE, SINK, task, "", 0)
+    stat = {"partitionPath": "", "fileId": written, "tasks": encode_tasks([task])}
+    return json.dumps(stat, separators=(",", ":"))
 
 
 def file_id(stat: str) -> str:
-    return json.dumps(json.loads(stat)[:5])
+    return str(json.loads(stat)["fileId"])
 
 
-def slice_of(stat: str) -> Slice:
-    topic, topic_id, generation, partition, start, end = json.loads(stat)
-    return Slice(topic, partition, start, end, topic_id, generation)
+def task_of(stat: str) -> WriteTask:
+    (task,) = decode_tasks(json.loads(stat)["tasks"])
+    return task
+
+
+def slices_of(stats: Iterable[str]) -> Iterator[Slice]:
+    for stat in stats:
+        yield from task_of(stat).slices
 
 
 class SimTable:
@@ -107,11 +115,11 @@ class SimTable:
         for each in op.errors:
             self.errors |= self.aside[each.path]
 
-    def write_file(self, name: str, piece: Slice, columns: str = "") -> None:
+    def write_file(self, name: str, task: WriteTask, columns: str = "") -> None:
         instant = self.instants[name]
         instant.columns.add(columns)
         pending = instant.state is InstantState.PENDING
-        (instant.files if pending else instant.strays).add(stat_of(piece))
+        (instant.files if pending else instant.strays).add(stat_of(task))
 
     def complete(self, op: Complete) -> Outcome:
         """Both steps at once."""
@@ -129,7 +137,8 @@ class SimTable:
         newest = self.newest.number if self.newest else 0
         if newest != op.checkpoint.base:
             return Refused(f"the table is at transaction {newest}, not at {op.checkpoint.base}")
-        return None
+        broken = continuity.discontinuity(op.checkpoint, self.newest)
+        return None if broken is None else Refused(broken)
 
     def create(self, op: Complete) -> Outcome:
         """What marks the instant as complete; Hudi creates it only beside the instant's inflight file."""
@@ -180,8 +189,9 @@ class SimTable:
         self.held = {file_id(stat) for instant in self.commits for stat in instant.stats}
         self._watcher.table_restored()
 
-    def find_held(self, stats: Collection[str]) -> tuple[str, ...]:
-        return tuple(sorted(self.held & {file_id(stat) for stat in stats}))
+    def check_files(self, stats: Collection[str], tasks: Iterable[WriteTask]) -> FileCheck:
+        existing = tuple(sorted(self.held & {file_id(stat) for stat in stats}))
+        return FileCheck(existing, file_ids.unplanned(TABLE, SINK, tasks, stats))
 
     def pending(self) -> tuple[str, ...]:
         return tuple(n for n, instant in self.instants.items() if instant.state is InstantState.PENDING)

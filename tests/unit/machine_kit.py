@@ -15,7 +15,7 @@ from coordination.messages import (
     Done,
     Effect,
     Event,
-    FindHeld,
+    FindExistingFiles,
     KeeperChanged,
     Note,
     Operation,
@@ -30,16 +30,16 @@ from coordination.messages import (
     ShareSeen,
     Tick,
     Write,
-    WriteSlices,
+    WriteTasks,
 )
 from coordination.model import (
     Header,
     Member,
     Phase,
-    Slice,
     SliceResult,
     TopicPartition,
     WriteStatus,
+    WriteTask,
 )
 from coordination.participant import Participant
 from coordination.reading import Share, ShareReader
@@ -47,6 +47,7 @@ from coordination.slicing import Limits
 from coordination.term import CoordinatorConfig
 from coordination.tolerance import NO_ERRORS, ErrorLimits
 from coordination.tree import Op, Transaction
+from coordination.write_tasks import TaskSizes
 from tests.simulation.keeper import SimKeeper
 from tests.simulation.log import SimLog
 from tests.simulation.table import NoWatcher, SimTable, stat_of
@@ -86,15 +87,15 @@ class Place:
     def report(self, number: int = 1, only: Collection[str] = WORKERS) -> None:
         """Let participants write their slices and create their statuses, as they would."""
         t = self.transaction(number)
-        for incarnation, slices in t.plan.slices.items():
+        for incarnation, tasks in t.plan.tasks.items():
             if incarnation in only:
-                self.keeper.write(tree.status_ops(self.written(t.header, incarnation, slices)))
+                self.keeper.write(tree.status_ops(self.written(t.header, incarnation, tasks)))
 
-    def written(self, header: Header, incarnation: str, slices: tuple[Slice, ...]) -> WriteStatus:
-        for piece in slices:
-            self.table.write_file(header.instant or "", piece)
-        results = tuple(SliceResult(piece, *self.log.read(piece)) for piece in slices)
-        return WriteStatus(header.number, incarnation, results, tuple(stat_of(piece) for piece in slices))
+    def written(self, header: Header, incarnation: str, tasks: tuple[WriteTask, ...]) -> WriteStatus:
+        for task in tasks:
+            self.table.write_file(header.instant or "", task)
+        results = tuple(SliceResult(piece, *self.log.read(piece)) for task in tasks for piece in task.slices)
+        return WriteStatus(header.number, incarnation, results, tuple(map(stat_of, tasks)))
 
 
 class Driver:
@@ -183,16 +184,16 @@ class Driver:
                 return written(place.keeper, ops)
             case Begin(number=number, epoch=epoch):
                 return Done(place.table.begin(number, epoch, None))
-            case FindHeld(stats=stats):
-                return Done(place.table.find_held(stats))
+            case FindExistingFiles(stats=stats, tasks=tasks):
+                return Done(place.table.check_files(stats, tasks))
             case RollBack(instant=instant):
                 return place.table.roll_back(instant)
             case Complete():
                 return place.table.complete(operation)
-            case WriteSlices(number=number, slices=slices):
+            case WriteTasks(number=number, tasks=tasks):
                 header = place.transaction(number).header
                 assert isinstance(self.machine, Participant)
-                return Done(place.written(header, self.machine.incarnation, slices))
+                return Done(place.written(header, self.machine.incarnation, tasks))
 
 
 def written(keeper: SimKeeper, ops: tuple[Op, ...]) -> Outcome:
@@ -222,6 +223,7 @@ def new_term(place: Place, worker: str = "a:1", in_flight: int = 1, errors: Erro
         timeout=5.0,
         in_flight=in_flight,
         errors=errors,
+        task_sizes=TaskSizes(least=1),
     )
     driver = Driver(place, Coordinator(config))
     driver.tick()

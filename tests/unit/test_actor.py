@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from coordination.messages import Event, ReadKeeper, Request, WriteSlices
-from coordination.model import Slice
+from coordination.messages import Event, ReadKeeper, Request, WriteTasks
+from coordination.model import Slice, WriteTask
 from sink.actor import Actor
 from sink.metrics import Metrics
 from sink.performers import ParticipantPerformer
@@ -66,7 +66,7 @@ def test_a_write_ends_when_it_is_cancelled_by_its_request_or_altogether(
 ) -> None:
     engine = Blocking()
     performer = ParticipantPerformer(cast(Any, None), engine, "w1:1", Metrics("orders"))
-    written = pool.submit(performer.perform, Request(7, WriteSlices(1, "i1", SLICES, "those")))
+    written = pool.submit(performer.perform, Request(7, WriteTasks(1, "i1", (WriteTask(SLICES),), "those")))
     assert engine.writing.wait(30)
     performer.cancel(request_id)
     assert engine.cancelled.is_set() is ends

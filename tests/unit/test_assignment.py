@@ -1,31 +1,41 @@
-"""Every slice has exactly one writer, the load is even, and a retry goes somewhere else."""
+"""Every write task has exactly one writer, the load is even, and a retry goes somewhere else."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coordination.assignment import assign, assign_to_one, eligible, split
-from coordination.model import Member, Plan, Slice, TopicPartition, WorkerState
+from coordination.model import PROTOCOL, Member, Plan, Slice, TopicPartition, WorkerState, WriteTask
 
 
-def worker(name: str, state: WorkerState = WorkerState.ACTIVE) -> Member:
-    return Member(f"{name}:5f0c", "host", 1, "1", state)
+def worker(name: str, state: WorkerState = WorkerState.ACTIVE, cores: int = 1) -> Member:
+    return Member(f"{name}:5f0c", "host", 1, "1", state, cores=cores)
 
 
 def piece(partition: int, size: int, start: int = 0) -> Slice:
     return Slice("orders", partition, start, start + size, "id", 0)
 
 
+def alone(partition: int, size: int, start: int = 0) -> WriteTask:
+    return WriteTask((piece(partition, size, start),))
+
+
 def loads(plan: Plan) -> dict[str, int]:
-    return {name: sum(piece.size for piece in pieces) for name, pieces in plan.slices.items()}
+    return {name: sum(task.size for task in tasks) for name, tasks in plan.tasks.items()}
 
 
-def writers(plan: Plan) -> dict[Slice, str]:
-    return {piece: name for name, pieces in plan.slices.items() for piece in pieces}
+def writers(plan: Plan) -> dict[WriteTask, str]:
+    return {task: name for name, tasks in plan.tasks.items() for task in tasks}
+
+
+def ordered(tasks: Iterable[WriteTask]) -> list[WriteTask]:
+    return sorted(tasks, key=lambda task: task.slices)
 
 
 FLEET = [worker("a"), worker("b"), worker("c")]
@@ -38,8 +48,13 @@ SLICES = st.lists(
     ),
     unique_by=lambda piece: (piece.partition, piece.start),
 )
+TASKS = SLICES.flatmap(
+    lambda slices: st.integers(1, 4).map(
+        lambda length: [WriteTask(tuple(slices[at : at + length])) for at in range(0, len(slices), length)]
+    )
+)
 FLEETS = st.lists(
-    st.builds(worker, st.sampled_from("abcdefgh"), st.sampled_from(WorkerState)),
+    st.builds(worker, st.sampled_from("abcdefgh"), st.sampled_from(WorkerState), st.integers(1, 4)),
     unique_by=lambda member: member.incarnation,
     min_size=1,
 ).filter(lambda fleet: any(member.state is WorkerState.ACTIVE for member in fleet))
@@ -48,102 +63,122 @@ PREVIOUS = st.dictionaries(
 )
 
 
-@given(SLICES, FLEETS, PREVIOUS, st.sets(st.sampled_from("abcdefgh")), st.integers(1, 9))
-def test_every_slice_has_exactly_one_writer_and_it_is_an_eligible_one(  # type: ignore[no-untyped-def]
-    slices, fleet, previous, excluded, attempt
+@given(TASKS, FLEETS, PREVIOUS, st.sets(st.sampled_from("abcdefgh")), st.integers(1, 9))
+def test_every_task_has_exactly_one_writer_and_it_is_an_eligible_one(  # type: ignore[no-untyped-def]
+    tasks, fleet, previous, excluded, attempt
 ) -> None:
-    plan = assign(slices, fleet, previous, excluded, attempt)
-    assert sorted(plan) == sorted(slices)
-    assert set(plan.slices) <= {member.incarnation for member in eligible(fleet, excluded)}
+    plan = assign(tasks, fleet, previous, excluded, attempt)
+    assert ordered(plan.all_tasks) == ordered(tasks)
+    assert set(plan.tasks) <= {member.incarnation for member in eligible(fleet, excluded)}
 
 
-@given(SLICES, FLEETS, PREVIOUS, st.integers(1, 9))
-def test_no_worker_gets_more_than_its_fair_share_and_the_largest_slice(  # type: ignore[no-untyped-def]
-    slices, fleet, previous, attempt
+@given(TASKS, FLEETS, PREVIOUS, st.integers(1, 9))
+def test_no_worker_gets_more_than_the_fair_share_of_its_cores_and_the_largest_task(  # type: ignore[no-untyped-def]
+    tasks, fleet, previous, attempt
 ) -> None:
-    plan = assign(slices, fleet, previous, (), attempt)
-    fair = -(-sum(piece.size for piece in slices) // len(eligible(fleet, ())))
-    assert all(load <= fair + max(piece.size for piece in slices) for load in loads(plan).values())
+    plan = assign(tasks, fleet, previous, (), attempt)
+    cores = {member.incarnation: member.cores for member in eligible(fleet, ())}
+    total, largest = sum(task.size for task in tasks), max((task.size for task in tasks), default=0)
+    for name, load in loads(plan).items():
+        assert load <= -(-total * cores[name] // sum(cores.values())) + largest
 
 
-@given(SLICES, FLEETS, PREVIOUS, st.randoms())
-def test_the_order_of_the_inputs_does_not_matter(slices, fleet, previous, random) -> None:  # type: ignore[no-untyped-def]
-    plan = assign(slices, fleet, previous, (), 1)
-    random.shuffle(slices)
+@given(TASKS, FLEETS, PREVIOUS, st.randoms())
+def test_the_order_of_the_inputs_does_not_matter(tasks, fleet, previous, random) -> None:  # type: ignore[no-untyped-def]
+    plan = assign(tasks, fleet, previous, (), 1)
+    random.shuffle(tasks)
     random.shuffle(fleet)
-    other = assign(slices, fleet, previous, (), 1)
-    assert list(plan.slices.items()) == list(other.slices.items())
+    other = assign(tasks, fleet, previous, (), 1)
+    assert list(plan.tasks.items()) == list(other.tasks.items())
 
 
-@given(SLICES, FLEETS, PREVIOUS, st.integers(1, 9))
-def test_a_further_attempt_gives_every_slice_to_another_worker(slices, fleet, previous, attempt) -> None:  # type: ignore[no-untyped-def]
-    one = writers(assign(slices, fleet, previous, (), attempt))
-    other = writers(assign(slices, fleet, previous, (), attempt + 1))
+@given(TASKS, FLEETS, PREVIOUS, st.integers(1, 9))
+def test_a_further_attempt_gives_every_task_to_another_worker(tasks, fleet, previous, attempt) -> None:  # type: ignore[no-untyped-def]
+    one = writers(assign(tasks, fleet, previous, (), attempt))
+    other = writers(assign(tasks, fleet, previous, (), attempt + 1))
     if len(eligible(fleet, ())) > 1:
-        assert all(one[piece] != other[piece] for piece in slices)
+        assert all(one[task] != other[task] for task in tasks)
 
 
 def test_a_partition_stays_with_the_worker_that_wrote_it_last() -> None:
-    slices = [piece(number, 100) for number in range(9)]
+    tasks = [alone(number, 100) for number in range(9)]
     previous = {TopicPartition("orders", number): "cab"[number % 3] for number in range(9)}
-    chosen = writers(assign(slices, FLEET, previous, (), 1))
-    assert {piece.source: name.split(":")[0] for piece, name in chosen.items()} == previous
+    chosen = writers(assign(tasks, FLEET, previous, (), 1))
+    assert {task.slices[0].source: name.split(":")[0] for task, name in chosen.items()} == previous
 
 
 def test_a_worker_that_wrote_everything_shares_it_with_a_new_one() -> None:
-    slices = [piece(number, 100) for number in range(6)]
-    previous = {piece.source: "a" for piece in slices}
-    assert loads(assign(slices, FLEET, previous, (), 1)) == {"a:5f0c": 200, "b:5f0c": 200, "c:5f0c": 200}
+    tasks = [alone(number, 100) for number in range(6)]
+    previous = {task.slices[0].source: "a" for task in tasks}
+    assert loads(assign(tasks, FLEET, previous, (), 1)) == {"a:5f0c": 200, "b:5f0c": 200, "c:5f0c": 200}
 
 
 def test_one_huge_partition_is_spread_over_the_fleet() -> None:
-    slices = [piece(0, 100, start) for start in range(0, 900, 100)]
-    plan = assign(slices, FLEET, {TopicPartition("orders", 0): "b"}, (), 1)
+    tasks = [alone(0, 100, start) for start in range(0, 900, 100)]
+    plan = assign(tasks, FLEET, {TopicPartition("orders", 0): "b"}, (), 1)
     assert set(loads(plan).values()) == {300}
 
 
-def test_slices_of_one_record_each_are_spread_evenly() -> None:
-    plan = assign([piece(number, 1) for number in range(300)], FLEET, {}, (), 1)
-    assert [len(pieces) for pieces in plan.slices.values()] == [100, 100, 100]
+def test_tasks_of_one_record_each_are_spread_evenly() -> None:
+    plan = assign([alone(number, 1) for number in range(300)], FLEET, {}, (), 1)
+    assert [len(tasks) for tasks in plan.tasks.values()] == [100, 100, 100]
+
+
+def test_a_task_of_several_partitions_stays_with_the_worker_that_wrote_its_first_and_goes_as_a_whole() -> None:
+    tasks = [WriteTask((piece(0, 50), piece(1, 50))), alone(2, 100)]
+    previous = {TopicPartition("orders", number): name for number, name in enumerate("baa")}
+    plan = assign(tasks, FLEET[:2], previous, (), 1)
+    assert plan.tasks == {"a:5f0c": (tasks[1],), "b:5f0c": (tasks[0],)}
+
+
+def test_a_worker_of_three_cores_gets_three_times_as_much_as_one_of_one() -> None:
+    fleet = [worker("a"), worker("b", cores=3)]
+    plan = assign([alone(number, 10) for number in range(40)], fleet, {}, (), 1)
+    assert loads(plan) == {"a:5f0c": 100, "b:5f0c": 300}
+
+
+def test_a_member_of_another_version_is_given_nothing() -> None:
+    older = replace(worker("a"), protocol=PROTOCOL - 1)
+    assert eligible([older, worker("b")], ()) == (worker("b"),)
 
 
 def test_draining_members_get_nothing() -> None:
     fleet = [worker("a", WorkerState.DRAINING), worker("b")]
-    plan = assign([piece(0, 5), piece(1, 5)], fleet, {TopicPartition("orders", 0): "a"}, (), 1)
-    assert list(plan.slices) == ["b:5f0c"]
+    plan = assign([alone(0, 5), alone(1, 5)], fleet, {TopicPartition("orders", 0): "a"}, (), 1)
+    assert list(plan.tasks) == ["b:5f0c"]
 
 
 def test_an_excluded_worker_is_used_only_when_nobody_else_is_left() -> None:
-    slices = [piece(0, 5), piece(1, 5)]
+    tasks = [alone(0, 5), alone(1, 5)]
     draining = worker("c", WorkerState.DRAINING)
-    assert list(assign(slices, [worker("a"), worker("b")], {}, {"a"}, 1).slices) == ["b:5f0c"]
-    assert list(assign(slices, [worker("a"), draining], {}, {"a"}, 1).slices) == ["a:5f0c"]
+    assert list(assign(tasks, [worker("a"), worker("b")], {}, {"a"}, 1).tasks) == ["b:5f0c"]
+    assert list(assign(tasks, [worker("a"), draining], {}, {"a"}, 1).tasks) == ["a:5f0c"]
 
 
 def test_a_fleet_without_an_active_member_is_an_error() -> None:
     with pytest.raises(ValueError, match="none of 1 members is active"):
-        assign([piece(0, 5)], [worker("a", WorkerState.DRAINING)], {}, (), 1)
+        assign([alone(0, 5)], [worker("a", WorkerState.DRAINING)], {}, (), 1)
     with pytest.raises(ValueError, match="active"):
-        assign_to_one([piece(0, 5)], [], "orders", (), 1)
+        assign_to_one([alone(0, 5)], [], "orders", (), 1)
 
 
 def test_nothing_to_write_is_an_empty_plan() -> None:
     assert assign([], FLEET, {}, (), 1) == assign_to_one([], FLEET, "orders", (), 1) == Plan({})
 
 
-@given(SLICES, FLEETS, st.integers(1, 9))
-def test_a_single_writer_gets_all_and_the_next_attempt_another(slices, fleet, attempt) -> None:  # type: ignore[no-untyped-def]
-    one, other = (assign_to_one(slices, fleet, "orders", (), number) for number in (attempt, attempt + 1))
-    assert sorted(one) == sorted(other) == sorted(slices)
-    assert len(one.slices) == (1 if slices else 0)
-    if slices and len(eligible(fleet, ())) > 1:
-        assert one.slices.keys() != other.slices.keys()
+@given(TASKS, FLEETS, st.integers(1, 9))
+def test_a_single_writer_gets_all_and_the_next_attempt_another(tasks, fleet, attempt) -> None:  # type: ignore[no-untyped-def]
+    one, other = (assign_to_one(tasks, fleet, "orders", (), number) for number in (attempt, attempt + 1))
+    assert ordered(one.all_tasks) == ordered(other.all_tasks) == ordered(tasks)
+    assert len(one.tasks) == (1 if tasks else 0)
+    if tasks and len(eligible(fleet, ())) > 1:
+        assert one.tasks.keys() != other.tasks.keys()
 
 
 def test_sinks_spread_over_single_writers_and_a_leaving_worker_moves_only_its_own() -> None:
     def chosen(fleet: list[Member]) -> dict[str, str]:
         sinks = [f"sink-{number}" for number in range(60)]
-        return {sink: next(iter(assign_to_one([piece(0, 1)], fleet, sink, (), 1).slices)) for sink in sinks}
+        return {sink: next(iter(assign_to_one([alone(0, 1)], fleet, sink, (), 1).tasks)) for sink in sinks}
 
     full, without_b = chosen(FLEET), chosen([worker("a"), worker("c")])
     assert set(full.values()) == {"a:5f0c", "b:5f0c", "c:5f0c"}
@@ -174,14 +209,14 @@ def test_split_halves_a_lone_slice_and_leaves_a_single_offset_whole() -> None:
     assert split([piece(4, 1, 10)]) == ((piece(4, 1, 10),), ())
 
 
-def test_100_000_slices_over_1_000_workers_are_assigned_in_seconds() -> None:
-    slices = [
-        piece(number % 50_000, 1 + number * 7919 % 1_000, number // 50_000 * 1_000)
+def test_100_000_tasks_over_1_000_workers_are_assigned_in_seconds() -> None:
+    tasks = [
+        alone(number % 50_000, 1 + number * 7919 % 1_000, number // 50_000 * 1_000)
         for number in range(100_000)
     ]
     fleet = [worker(f"w{number}") for number in range(1_000)]
     previous = {TopicPartition("orders", number): f"w{number % 1_000}" for number in range(50_000)}
     began = time.process_time()
-    plan = assign(slices, fleet, previous, (), 2)
+    plan = assign(tasks, fleet, previous, (), 2)
     assert time.process_time() - began < 30
-    assert len(plan.slices) == 1_000
+    assert len(plan.tasks) == 1_000

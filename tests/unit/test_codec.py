@@ -30,6 +30,7 @@ from coordination.model import (
     TopicPartition,
     WorkerState,
     WriteStatus,
+    WriteTask,
 )
 from coordination.reading import Reader, ShareReader, TreeReader
 from coordination.tree import Create, Halt, KeeperInfo, Node
@@ -46,7 +47,7 @@ def states(draw: st.DrawFn) -> PartitionState:
     open_ = []
     reached = end
     for bound in bounds:
-        open_.append(OpenRange(reached, bound, draw(counts), draw(counts), draw(counts)))
+        open_.append(OpenRange(reached, bound, draw(counts), draw(counts), draw(counts), draw(st.none() | counts)))
         reached = bound
     return PartitionState(draw(names), start, end, draw(counts), tuple(open_))
 
@@ -118,7 +119,7 @@ def test_a_checkpoint_comes_back_as_it_was(checkpoint: Checkpoint) -> None:
     assert codec.decode_checkpoint(codec.encode_checkpoint(checkpoint)) == checkpoint
 
 
-@given(st.builds(Member, names, names, counts, names, st.sampled_from(WorkerState)))
+@given(st.builds(Member, names, names, counts, names, st.sampled_from(WorkerState), names, counts, st.integers(1, 2)))
 def test_a_member_comes_back_as_it_was(member: Member) -> None:
     assert codec.decode_member(codec.encode_member(member), "place") == member
 
@@ -151,6 +152,7 @@ def test_bytes_of_any_kind_are_corrupt_and_nothing_else(decode, data: bytes) -> 
 
 
 A_SLICE = Slice("t", 0, 0, 5, "id", 0)
+A_TASK = WriteTask((A_SLICE,))
 SOUND: dict[str, bytes] = {
     tree.KEEPER: tree.info_data(KeeperInfo("uuid", "config")),
     tree.EPOCH: tree.epoch_data(3, "w:1"),
@@ -169,10 +171,10 @@ SOUND: dict[str, bytes] = {
     ),
     tree.member_path("w:1"): codec.encode_member(Member("w:1", "host", 1, "1")),
     tree.shard_path(TopicPartition("t", 0)): codec.encode_states(
-        {0: PartitionState("id", 0, 5, 0, (OpenRange(5, 9, 2, 5, 0),))}
+        {0: PartitionState("id", 0, 5, 0, (OpenRange(5, 9, 2, 5, 0, 4),))}
     ),
     tree.header_path(2): codec.encode_header(Header(2, 2, 1, 3, 1, Phase.STARTED, 5.0, "d", "c", "i", "", {"A": 1.0})),
-    f"{tree.plan_path(2, 'w:1')}/0000": codec.to_bytes({"slices": codec.encode_slices((A_SLICE,))}),
+    f"{tree.plan_path(2, 'w:1')}/0000": codec.to_bytes({"tasks": codec.encode_tasks((A_TASK,))}),
     tree.status_path(2, "w:1"): codec.encode_status(
         WriteStatus(
             2,
@@ -215,7 +217,7 @@ def tree_with(path: str, data: bytes) -> dict[str, Node]:
 def test_a_tree_with_any_value_at_any_depth_replaced_is_read_or_corrupt(path: str) -> None:
     document = json.loads(SOUND[path])
     assert TreeReader().read(tree_with(path, SOUND[path])).epoch == 3
-    assert ShareReader("w:1").read(tree_with(path, SOUND[path])).assignments[0].slices == (A_SLICE,)
+    assert ShareReader("w:1").read(tree_with(path, SOUND[path])).assignments[0].tasks == (A_TASK,)
     corrupt = 0
     for at in places_in(document):
         for new in ODD:
@@ -245,7 +247,7 @@ def test_a_checkpoint_with_any_value_at_any_depth_replaced_is_read_or_corrupt() 
 
 
 def test_content_of_a_newer_format_is_refused() -> None:
-    data = codec.to_bytes({"states": {}}).replace(b'"format":1', b'"format":2')
+    data = codec.to_bytes({"states": {}}).replace(b'"format":2', b'"format":3')
     with pytest.raises(Corrupt, match="newer version"):
         codec.decode_states(data, "partitions/t/000000")
 
@@ -282,7 +284,7 @@ def test_a_status_too_large_for_a_znode_comes_back_from_its_pieces() -> None:
     noise = random.Random(1)
     stats = tuple(f"{noise.getrandbits(8000):x}" for _ in range(1000))
     status = WriteStatus(7, "w:1", stats=stats)
-    plan = Plan({"w:1": (Slice("t", 0, 0, 5, "id", 0),)})
+    plan = Plan({"w:1": (A_TASK,)})
     header = Header(7, 7, 1, 1, 0, Phase.STARTED, 1.0, tree.plan_digest(plan), instant="i")
     ops = [
         *tree.plan_ops(7, plan),
@@ -298,17 +300,22 @@ def test_a_status_too_large_for_a_znode_comes_back_from_its_pieces() -> None:
 
 
 @settings(max_examples=25)
-@given(st.dictionaries(st.sampled_from(["w:1", "w:2", "w:3"]), st.integers(1, 9000), min_size=1))
-def test_a_participants_share_is_what_the_whole_tree_says_of_it(counts: dict[str, int]) -> None:
+@given(st.dictionaries(st.sampled_from(["w:1", "w:2", "w:3"]), st.integers(1, 9000), min_size=1), st.booleans())
+def test_a_participants_share_is_what_the_whole_tree_says_of_it(counts: dict[str, int], legacy: bool) -> None:
     """Also of a plan that takes several znodes."""
-    plan = Plan({name: tuple(Slice("t", 0, n, n + 1, "id", n) for n in range(counts[name])) for name in counts})
+    plan = Plan(
+        {
+            name: tuple(WriteTask((Slice("t", 0, n, n + 1, "id", n),), legacy) for n in range(counts[name]))
+            for name in counts
+        }
+    )
     header = Header(7, 7, 1, 1, 0, Phase.STARTED, 1.0, tree.plan_digest(plan), instant="i")
     snapshot = applied([*tree.plan_ops(7, plan), Create(tree.header_path(7), codec.encode_header(header))])
     whole = TreeReader().read(snapshot).transactions
     assert [t.plan for t in whole] == [plan]
     for name in ("w:1", "w:2", "w:3"):
         (assigned,) = ShareReader(name).read(snapshot).assignments
-        assert (assigned.header, assigned.slices) == (header, plan.slices.get(name, ()))
+        assert (assigned.header, assigned.tasks) == (header, plan.tasks.get(name, ()))
 
 
 @given(st.lists(st.integers(0, 200_000), max_size=30))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from coordination import tree
@@ -13,7 +15,8 @@ from coordination.messages import (
     Done,
     Drain,
     Failed,
-    FindHeld,
+    FileCheck,
+    FindExistingFiles,
     ReadKeeper,
     ReadLog,
     ReadTable,
@@ -33,6 +36,7 @@ from coordination.model import (
     WriteStatus,
 )
 from coordination.patience import LET_GO
+from coordination.planner import Nothing, OpenBatch, next_step
 from coordination.tree import Check
 from tests.unit.machine_kit import SOURCE, WORKERS, Driver, Place, new_term
 
@@ -140,8 +144,8 @@ def test_a_status_with_other_slices_than_planned_aborts(place: Place) -> None:
 
 def test_file_ids_that_the_table_holds_abort_and_halt(place: Place) -> None:
     term = _all_written(place)
-    term.until(FindHeld)
-    term.answer(Done(("file-1",)))
+    term.until(FindExistingFiles)
+    term.answer(Done(FileCheck(existing=("file-1",))))
     term.until("halt")
 
 
@@ -279,8 +283,86 @@ def test_the_parts_of_a_divided_batch_are_tried_by_two_workers_before_they_are_d
         term.changed()
         term.until("ABORTED")
     opened = [(note["attempt"], note["offsets"]) for note in term.notes("transaction.opened")]
-    assert opened == [(1, 50), (2, 50), (3, 50), (2, 25), (3, 25), (2, 12)]
+    assert opened == [(1, 50), (2, 50), (3, 50), (2, 28), (3, 28), (2, 14)]
     assert len(term.notes("batch.divided")) == 2
+
+
+def test_a_batch_that_ran_out_of_memory_is_divided_before_its_next_attempt_and_its_tasks_are_halved(
+    place: Place,
+) -> None:
+    term = _started(place)
+    largest = max(task.size for task in place.transaction().plan.all_tasks)
+    failure = Failure(FailureKind.OUT_OF_MEMORY, "the heap is full")
+    place.keeper.write(tree.status_ops(WriteStatus(1, "a:1", failure=failure)))
+    term.changed()
+    term.until(Begin)
+    assert [note["attempt"] for note in term.notes("transaction.opened")] == [1, 2]
+    assert max(task.size for task in place.view.transactions[-1].plan.all_tasks) <= largest // 2
+    ranges = place.view.states[SOURCE].open
+    assert [(r.task_records, r.step <= largest // 2) for r in ranges] == [(largest // 2, True)] * len(ranges)
+
+
+def test_who_takes_over_from_a_coordinator_that_aborted_for_memory_divides_too(place: Place) -> None:
+    term = _started(place)
+    failure = Failure(FailureKind.OUT_OF_MEMORY, "the heap is full")
+    place.keeper.write(tree.status_ops(WriteStatus(1, "a:1", failure=failure)))
+    term.changed()
+    term.until("ABORTED")
+    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    successor = new_term(place, "b:1")
+    successor.until(Begin)
+    assert successor.notes("batch.divided")
+
+
+@pytest.mark.parametrize("wrong", ["a slice twice", "a slice not at all", "a slice of another"])
+def test_a_report_that_is_not_one_of_each_slice_of_its_own_tasks_aborts(place: Place, wrong: str) -> None:
+    term = _started(place)
+    t = place.transaction()
+    mine, other = (place.written(t.header, name, t.plan.tasks[name]) for name in WORKERS)
+    moved = {
+        "a slice twice": (*mine.results, mine.results[0]),
+        "a slice not at all": mine.results[1:],
+        "a slice of another": (*mine.results[1:], other.results[0]),
+    }
+    place.keeper.write(tree.status_ops(replace(mine, results=moved[wrong])))
+    place.keeper.write(tree.status_ops(other))
+    term.changed()
+    term.until("ABORTED")
+    reason = term.notes("transaction.aborted")[0]["reason"]
+    named = mine.results[0].slice if wrong != "a slice of another" else other.results[0].slice
+    assert "what was written is not what was planned" in reason
+    assert str(named) in reason
+
+
+def test_a_file_that_none_of_the_planned_tasks_writes_aborts_and_does_not_halt(place: Place) -> None:
+    term = _all_written(place)
+    term.until(FindExistingFiles)
+    term.answer(Done(FileCheck(unplanned=("file-1",))))
+    term.until("ABORTED")
+    assert "file ids file-1" in term.notes("transaction.aborted")[0]["reason"]
+    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.until("open a transaction")
+    assert place.view.halt is None
+
+
+def test_a_plan_that_was_grouped_from_a_part_of_its_ranges_is_not_committed(place: Place) -> None:
+    term = _all_written(place)
+    term.until(FindExistingFiles)
+    state = place.view.states[SOURCE]
+    (planned,) = state.open
+    whole = replace(state, open=(replace(planned, task_records=(planned.task_records or 0) + 50),))
+    place.keeper.write([next(iter(tree.shard_ops(place.view, {SOURCE: whole})))])
+    term.changed()
+    term.until("ABORTED")
+    assert term.notes("transaction.aborted")[0]["reason"] == "its write tasks are not those on record"
+
+
+def test_nothing_is_planned_from_a_reading_that_is_not_whole(place: Place) -> None:
+    config = _started(place).machine._term.config  # type: ignore[union-attr]
+    view = replace(place.view, transactions=(), states={})
+    table, log = place.table.view(()), place.log.view((SOURCE.topic,))
+    assert isinstance(next_step(view, table, log, config, config.limits, True), OpenBatch)
+    assert next_step(replace(view, whole=False), table, log, config, config.limits, True) == Nothing()
 
 
 def test_a_started_transaction_of_a_dead_coordinator_is_aborted(place: Place) -> None:

@@ -14,7 +14,7 @@ from coordination.messages import (
     Refused,
     ShareSeen,
     Unknown,
-    WriteSlices,
+    WriteTasks,
 )
 from coordination.model import Failure, FailureKind, Phase
 from coordination.participant import Participant
@@ -58,16 +58,16 @@ def test_nothing_is_written_before_the_transaction_is_started(term: Driver, work
     assert worker.asked is None
     start(term)
     worker.seen()
-    assert isinstance(worker.asked, WriteSlices)
+    assert isinstance(worker.asked, WriteTasks)
 
 
-def test_exactly_the_slices_of_its_incarnation_are_written(
+def test_exactly_the_tasks_of_its_incarnation_are_written(
     place: Place, term: Driver, worker: Driver
 ) -> None:
     start(term)
     worker.seen()
-    assert isinstance(worker.asked, WriteSlices)
-    assert worker.asked.slices == place.transaction().plan.slices["a:1"]
+    assert isinstance(worker.asked, WriteTasks)
+    assert worker.asked.tasks == place.transaction().plan.tasks["a:1"]
 
 
 def test_a_status_is_created_only_under_the_header_that_was_read(
@@ -93,7 +93,7 @@ def test_a_status_that_arrives_after_the_abort_is_refused(place: Place, term: Dr
     assert place.transaction().statuses == {}
 
 
-def test_slices_of_an_aborted_transaction_are_cancelled_and_never_reported(
+def test_tasks_of_an_aborted_transaction_are_cancelled_and_never_reported(
     place: Place, term: Driver, worker: Driver
 ) -> None:
     start(term)
@@ -112,10 +112,10 @@ def test_the_next_write_waits_for_the_cancelled_one(place: Place, term: Driver, 
     term.until("STARTED")
     start(term)
     worker.seen()
-    assert isinstance(worker.asked, WriteSlices)
+    assert isinstance(worker.asked, WriteTasks)
     assert worker.asked.number == 1
     worker.answer(Failed("cancelled"))
-    assert isinstance(worker.asked, WriteSlices)
+    assert isinstance(worker.asked, WriteTasks)
     assert worker.asked.number == 2
 
 
@@ -125,7 +125,7 @@ def test_an_answer_to_an_older_request_is_dropped(term: Driver, worker: Driver) 
     assert worker.request is not None
     worker.step(Answered(0.0, worker.request.id - 1, Done()))
     assert worker.notes("answer.dropped")
-    assert isinstance(worker.asked, WriteSlices)
+    assert isinstance(worker.asked, WriteTasks)
 
 
 @pytest.mark.parametrize("outcome", [Failed("disk full"), Unknown("the JVM went away")])
@@ -168,7 +168,7 @@ def test_a_status_of_unknown_outcome_is_created_again_and_counts_once(
     worker.tick(60.0)
     worker.idle()
     assert list(place.transaction().statuses) == ["a:1"]
-    assert sum(isinstance(getattr(e, "operation", None), WriteSlices) for e in worker.said) == 1
+    assert sum(isinstance(getattr(e, "operation", None), WriteTasks) for e in worker.said) == 1
 
 
 def test_a_participant_whose_member_znode_is_gone_resigns(place: Place, term: Driver, worker: Driver) -> None:
@@ -213,4 +213,4 @@ def test_a_plan_that_is_not_the_header_s_is_not_written(place: Place, term: Driv
     worker.step(Drain(0.0))
     assert worker.resigned is None, "it may well be wanted"
     worker.seen()
-    assert isinstance(worker.asked, WriteSlices)
+    assert isinstance(worker.asked, WriteTasks)

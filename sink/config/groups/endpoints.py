@@ -64,6 +64,12 @@ class EndpointSettings(Group):
     topics: TopicNames = setting(
         "kafka.topic.names", "Topics that land in the table.", also=("topics",), fleet=True
     )
+    kafka_reader: Annotated[Literal["librdkafka", "spark"], Choice] = setting(
+        "kafka.reader",
+        "How records are read: `librdkafka` reads them in Spark's Python workers, at the same cost for any number of"
+        " partitions; `spark` reads them with Spark's Kafka source, for what librdkafka's wheels cannot do (Kerberos).",
+        default="librdkafka",
+    )
     base_path: BasePath = setting(
         "target.base.path",
         "Where the table is: an absolute path or a URI that every worker can reach.",

@@ -31,11 +31,22 @@ class TransactionSettings(Group):
     )
     slice_records: Count = setting(
         "slice.records",
-        "Ranges are cut at multiples of it; each piece is one Spark task and one file group. Above"
+        "Ranges are cut at multiples of it, or more finely where a partition alone has to keep all cores busy. A piece"
+        " (slice) is what is counted and checked; several of them make a write task, see `write.task.bytes`. Above"
         " `flush.size` it does not cut.",
         default=1_000_000,
         ge=1,
         le=10**12,
+        fleet=True,
+    )
+    task_bytes: SizeBytes = setting(
+        "write.task.bytes",
+        "Bytes of records that a write task (a Spark task that writes one file group for each table partition, of"
+        " slices of any number of Kafka partitions) is planned for, estimated from the last transactions. A transaction"
+        " has at least as many of them as the fleet has cores, unless they would be smaller than 4 MiB.",
+        default=512 * 1024 * 1024,
+        ge=1024 * 1024,
+        le=2**50,
         fleet=True,
     )
     interval_ms: DurationMs = setting(

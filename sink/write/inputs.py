@@ -1,0 +1,122 @@
+"""The input of write jobs, by `kafka.reader`, and what a reader learns from one job for the next.
+
+Guarantee: that of `sink.write.task_input`, with bounded memory in each task. Safe to use from several threads, for
+transactions in flight overlap. Raises ConfigError for settings that a reader refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+
+from coordination.errors import ConfigError
+from coordination.model import Slice, WriteTask
+from sink.config import Settings
+from sink.write.batch_sizes import BATCH_BYTES, BatchSizes, Held
+from sink.write.kafka_consumer import ConsumerSettings, KeptConsumer
+from sink.write.kafka_reader import ReadLimits
+from sink.write.memory import MemoryBudget
+from sink.write.source import read_slices, read_tasks
+from sink.write.task_input import FrameSource, KafkaSource, TaskInput, records_of
+from sink.write.task_report import TaskReport
+
+
+class Inputs(Protocol):
+    memory: MemoryBudget
+
+    def check(self) -> None:
+        """Refuses, with ConfigError, settings that this reader cannot serve."""
+        ...
+
+    def of_tasks(self, tasks: Sequence[WriteTask], attempt: int) -> TaskInput:
+        """For the `attempt`-th attempt at a transaction."""
+        ...
+
+    def of_records(self, slices: Sequence[Slice]) -> DataFrame:
+        """The records themselves, with their headers."""
+        ...
+
+    def learn(self, reports: Sequence[TaskReport]) -> None:
+        """After a write that succeeded."""
+        ...
+
+    def failed(self, slices: Sequence[Slice], error: BaseException) -> None:
+        """After a write that failed."""
+        ...
+
+
+def inputs_of(spark: SparkSession, settings: Settings) -> Inputs:
+    return (LibrdkafkaInputs if settings.kafka_reader == "librdkafka" else SparkInputs)(spark, settings)
+
+
+def frame_input(records: DataFrame) -> TaskInput:
+    """Of records that are there already, a Spark partition for each task."""
+    return TaskInput(records, FrameSource(BATCH_BYTES))
+
+
+class LibrdkafkaInputs:
+    """The JVM sees no record."""
+
+    def __init__(self, spark: SparkSession, settings: Settings) -> None:
+        self.memory = MemoryBudget(spark.sparkContext.defaultParallelism)
+        self._spark = spark
+        self._headers = settings.headers
+        self._consumer = ConsumerSettings(settings.kafka_native_consumer, f"sink-{settings.name}")
+
+    def check(self) -> None:
+        try:
+            KeptConsumer(self._consumer.with_queue(1 << 20)).client.close()
+        except ConfigError as error:
+            raise ConfigError(f"{error} Or set kafka.reader=spark, which reads with Kafka's Java client.") from error
+
+    def of_tasks(self, tasks: Sequence[WriteTask], attempt: int) -> TaskInput:
+        frame = self._spark.range(0, len(tasks), 1, max(1, len(tasks)))
+        return TaskInput(frame, self._source(attempt, self._headers))
+
+    def of_records(self, slices: Sequence[Slice]) -> DataFrame:
+        return records_of(self._spark, self._source(1, headers=True), slices)
+
+    def learn(self, _reports: Sequence[TaskReport]) -> None:
+        self.memory.succeeded()
+
+    def failed(self, _slices: Sequence[Slice], error: BaseException) -> None:
+        self.memory.failed(error)
+
+    def _source(self, attempt: int, headers: bool) -> KafkaSource:
+        limits = self.memory.limits(attempt)
+        read_limits = ReadLimits(limits.queue_bytes, limits.window_bytes, limits.batch_bytes)
+        return KafkaSource(self._consumer, read_limits, headers)
+
+
+class SparkInputs:
+    """For what librdkafka cannot do. Spark bounds its batches by rows: they follow the records written before."""
+
+    def __init__(self, spark: SparkSession, settings: Settings) -> None:
+        self.memory = MemoryBudget(spark.sparkContext.defaultParallelism)
+        self._settings = settings
+        self._sizes = BatchSizes(spark, settings)
+
+    def check(self) -> None:
+        """Spark's source refuses nothing before it reads."""
+
+    def of_tasks(self, tasks: Sequence[WriteTask], attempt: int) -> TaskInput:
+        session = self._sizes.session([piece for task in tasks for piece in task.slices])
+        source = FrameSource(self.memory.limits(attempt).batch_bytes)
+        return TaskInput(read_tasks(session, self._settings, tasks), source)
+
+    def of_records(self, slices: Sequence[Slice]) -> DataFrame:
+        return read_slices(self._sizes.session(slices), self._settings, slices, headers=True)
+
+    def learn(self, reports: Sequence[TaskReport]) -> None:
+        self.memory.succeeded()
+        self._sizes.learn(
+            Held(result.slice.source, result.records + result.errors, report.size, report.largest)
+            for report in reports
+            for result in report.results
+        )
+
+    def failed(self, slices: Sequence[Slice], error: BaseException) -> None:
+        self.memory.failed(error)
+        self._sizes.failed(slices, error)

@@ -1,0 +1,276 @@
+"""Reads the slices of a write task from Kafka into Arrow, with one librdkafka consumer, in the order of the task.
+
+Guarantee: exactly the committed records of each slice, slice after slice, each by rising offset; a slice is complete
+when a record, or the end of its partition, was seen at or beyond its end: gaps of compaction, transaction markers and
+aborted transactions are legal. What is held is bounded in bytes, whatever the number of partitions: partitions are
+assigned as far ahead as their records fit a window, and those at its end are given back when they were larger than
+estimated. Void for a topic that is recreated while it is read. Raises DataLoss for an offset that the log does not
+have, Unavailable when nothing comes for `SILENT_SECONDS`, and SinkError.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from coordination.errors import DataLoss, Unavailable
+from coordination.model import Slice
+from sink.write.kafka_consumer import KeptConsumer
+from sink.write.message_columns import message_columns
+from sink.write.read_batches import BatchBuilder, ReadBatch, SliceIndex
+from sink.write.record_digests import partition_seed
+
+SILENT_SECONDS = 60.0
+_WAIT_SECONDS = 0.02
+_MESSAGES = 8192
+_ASIDE = {KafkaError.GROUP_AUTHORIZATION_FAILED}
+"""Nothing here needs the group that librdkafka asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """Bytes of values and keys."""
+
+    queue_bytes: int
+    """What librdkafka fetches ahead."""
+    window_bytes: int
+    """What is read ahead of the slice that is next."""
+    batch_bytes: int
+
+
+@dataclass(slots=True)
+class _Run:
+    """Offsets `[start, end)` of one partition: slices of the task that follow one another without a hole."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    position: int
+    """The offset that is read next."""
+    pieces: deque[pa.RecordBatch] = field(default_factory=deque)
+    bytes: int = 0
+    is_complete: bool = False
+
+    @property
+    def source(self) -> tuple[str, int]:
+        return self.topic, self.partition
+
+    def add(self, piece: pa.RecordBatch) -> None:
+        self.pieces.append(piece)
+        self.bytes += piece.nbytes
+
+    def reset(self) -> None:
+        self.pieces.clear()
+        self.bytes, self.position = 0, self.start
+
+
+class TaskReader:
+    """One reading of a task's slices. Iterate over it once, then `close` it."""
+
+    def __init__(
+        self, consumer: KeptConsumer, slices: Sequence[Slice], limits: ReadLimits, headers: bool = False
+    ) -> None:
+        self._kept = consumer
+        self._client: Consumer = consumer.client
+        self._limits = limits
+        self._index = SliceIndex(slices)
+        self._ahead = deque(_runs(slices))
+        self._window: dict[tuple[str, int], _Run] = {}
+        self._headers = headers
+        self._topics = len({piece.topic for piece in slices})
+        self._offsets_read = self._bytes_read = 0
+        self._heard_at = time.monotonic()
+        self._last_end = ""
+
+    def __iter__(self) -> Iterator[ReadBatch]:
+        builder = BatchBuilder(self._limits.batch_bytes)
+        while self._window or self._ahead:
+            self._extend()
+            head = next(iter(self._window.values()))
+            if not head.is_complete and not head.pieces:
+                self._receive(head)
+                self._shrink()
+            while head.pieces:
+                piece = head.pieces.popleft()
+                head.bytes -= piece.nbytes
+                offsets = piece.column("offset").to_numpy()
+                parts = self._index.parts(head.topic, head.partition, offsets)
+                yield from builder.add(head.topic, piece, parts)
+            if head.is_complete:
+                del self._window[head.source]
+        yield from builder.rest()
+
+    def close(self) -> None:
+        """Gives back what is assigned; the connections stay."""
+        self._client.unassign()
+
+    # The window
+
+    def _extend(self) -> None:
+        """Assigns the next partitions, as far as their records are estimated to fit the window."""
+        room = self._limits.window_bytes - sum(self._expected(run) for run in self._window.values())
+        added = []
+        while self._ahead and self._ahead[0].source not in self._window:
+            run = self._ahead[0]
+            room -= self._expected(run)
+            if room < 0 and self._window:
+                break
+            self._window[run.source] = self._ahead.popleft()
+            added.append(TopicPartition(run.topic, run.partition, run.position))
+        if added:
+            self._client.incremental_assign(added)
+
+    def _expected(self, run: _Run) -> int:
+        left = 0 if run.is_complete else run.end - run.position
+        return run.bytes + int(left * self._record_bytes)
+
+    @property
+    def _record_bytes(self) -> float:
+        """Of an offset, as far as this reading knows."""
+        return (self._bytes_read + 1024.0) / (self._offsets_read + 1)
+
+    def _shrink(self) -> None:
+        """Gives back the partitions at the window's end, with what was read of them, when it holds twice its bytes."""
+        runs = list(self._window.values())
+        held = sum(run.bytes for run in runs[1:])
+        while held > 2 * self._limits.window_bytes and len(runs) > 1:
+            run = runs.pop()
+            held -= run.bytes
+            if not run.is_complete:
+                self._client.incremental_unassign([TopicPartition(run.topic, run.partition)])
+            run.is_complete = False
+            run.reset()
+            del self._window[run.source]
+            self._ahead.appendleft(run)
+
+    # Messages
+
+    def _receive(self, head: _Run) -> None:
+        with _no_garbage_collection():
+            messages = self._client.consume(self._wanted(), _WAIT_SECONDS)
+            told = [message for message in messages if message.error() is not None]
+            if told:
+                messages = [message for message in messages if message.error() is None]
+            if messages:
+                self._heard_at, self._kept.trouble = time.monotonic(), ""
+                self._distribute(messages)
+            # After the records: the end of a partition comes behind its last ones.
+            for message in told:
+                self._hear(message)
+        self._finish()
+        if not messages:
+            self._require_progress(head)
+
+    def _wanted(self) -> int:
+        """As many as are sure to come, so that nothing is waited for in vain, and not more than fit a batch."""
+        left = sum(run.end - run.position for run in self._window.values() if not run.is_complete)
+        return max(1, min(_MESSAGES, left, int(self._limits.batch_bytes / self._record_bytes)))
+
+    def _hear(self, message: Message) -> None:
+        """Takes in what is no record."""
+        error = message.error()
+        assert error is not None
+        code = error.code()
+        run = self._window.get((message.topic() or "", message.partition() or 0))
+        if code == KafkaError._PARTITION_EOF:
+            if run is not None:
+                self._heard_at = time.monotonic()
+                self._at_end(run, message.offset() or 0)
+        elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            if run is not None and not run.is_complete:
+                reason = f"the log does not have this offset of [{run.start}, {run.end}) any more; see on.data.loss"
+                raise DataLoss(run.topic, run.partition, run.position, reason)
+        elif code not in _ASIDE:
+            if not error.retriable() and error.fatal():
+                raise KafkaException(error)
+            self._kept.trouble = error.str()
+
+    def _at_end(self, run: _Run, end: int) -> None:
+        if end >= run.end:
+            run.position = run.end
+        else:
+            self._last_end = f"; the log of {run.topic}-{run.partition} ends at {end}, before {run.end}"
+
+    def _distribute(self, messages: list[Message]) -> None:
+        """Each run of messages of one partition, as columns, to the run that waits for it."""
+        partitions = np.fromiter(map(Message.partition, messages), np.int32, len(messages))
+        topics = list(map(Message.topic, messages)) if self._topics > 1 else None
+        offsets = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
+        changes = partitions[1:] != partitions[:-1]
+        if topics is not None:
+            changes |= np.fromiter((a != b for a, b in pairwise(topics)), np.bool_, len(changes))
+        bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), len(messages)]
+        seeds = np.empty(len(messages), np.uint64)
+        for start, stop in pairwise(bounds):
+            seeds[start:stop] = partition_seed(messages[start].topic() or "", int(partitions[start]))
+        records = message_columns(messages, partitions, offsets, seeds, self._headers)
+        for start, stop in pairwise(bounds):
+            run = self._window.get((messages[start].topic() or "", int(partitions[start])))
+            if run is not None and not run.is_complete:
+                self._take(run, records, offsets, start, stop)
+
+    def _take(self, run: _Run, records: pa.RecordBatch, offsets: Any, start: int, stop: int) -> None:
+        """Records below the position were fetched before the partition was given back, and come again."""
+        first = start + int(np.searchsorted(offsets[start:stop], run.position))
+        last = start + int(np.searchsorted(offsets[start:stop], run.end))
+        before = run.position
+        if first < stop:
+            run.position = min(int(offsets[stop - 1]) + 1, run.end) if last == stop else run.end
+        if first < last:
+            piece = records.slice(first, last - first)
+            run.add(piece)
+            self._bytes_read += piece.nbytes
+        self._offsets_read += run.position - before
+
+    def _finish(self) -> None:
+        """Whose end was seen needs no more of its partition."""
+        done = [run for run in self._window.values() if not run.is_complete and run.position >= run.end]
+        for run in done:
+            run.is_complete = True
+        if done:
+            self._client.incremental_unassign([TopicPartition(run.topic, run.partition) for run in done])
+
+    def _require_progress(self, head: _Run) -> None:
+        silent = time.monotonic() - self._heard_at
+        if silent > SILENT_SECONDS:
+            cause = f": {self._kept.trouble}" if self._kept.trouble else ""
+            raise Unavailable(
+                f"Kafka: no record of {head.topic}-{head.partition} from offset {head.position} on came for"
+                f" {silent:.0f} s{cause}{self._last_end}. The slices will be read again."
+            )
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Messages are many, short-lived and in no cycle: to look for cycles among them takes longer than to read them."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _runs(slices: Sequence[Slice]) -> Iterator[_Run]:
+    run: _Run | None = None
+    for piece in slices:
+        if run is not None and run.source == (piece.topic, piece.partition) and run.end == piece.start:
+            run.end = piece.end
+            continue
+        if run is not None:
+            yield run
+        run = _Run(piece.topic, piece.partition, piece.start, piece.end, piece.start)
+    if run is not None:
+        yield run

@@ -1,0 +1,63 @@
+"""Messages of librdkafka as columns of a record batch.
+
+Guarantee: what Spark's Kafka source gives for the same records: a record without a timestamp has -1 ms, one without
+headers has null. Raises pyarrow's errors for values that no column can hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from confluent_kafka import Message
+
+from sink.write.record_digests import Hashes, record_digests
+
+_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+_TIME = pa.timestamp("us", "UTC")
+
+
+def message_columns(
+    messages: Sequence[Message],
+    partitions: npt.NDArray[np.int32],
+    offsets: npt.NDArray[np.int64],
+    seeds: Hashes,
+    headers: bool,
+) -> pa.RecordBatch:
+    """Columns value, key, partition, offset, timestamp, digest, and headers if they are asked for, a row a message.
+
+    `seeds` are those of the messages' partitions.
+    """
+    values = list(map(Message.value, messages))
+    keys = list(map(Message.key, messages))
+    times = np.fromiter([time for _, time in map(Message.timestamp, messages)], np.int64, len(messages))
+    columns = {
+        "value": _binary(values),
+        "key": _binary(keys),
+        "partition": pa.array(partitions),
+        "offset": pa.array(offsets),
+        "timestamp": pa.array(times * 1000).view(_TIME),
+        "digest": pa.array(record_digests(seeds, offsets, keys, values).view(np.int64)),
+    }
+    if headers:
+        columns["headers"] = pa.array([_headers(message) for message in messages], _HEADERS)
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _binary(values: list[bytes | None]) -> pa.BinaryArray:
+    """Without nulls from a joined buffer and lengths, in half the time that `pa.array` takes."""
+    if None in values:
+        return pa.array(values, pa.binary())
+    present = cast("list[bytes]", values)
+    ends = np.zeros(len(present) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, present), np.int64, len(present)), out=ends[1:])
+    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(present))]
+    return pa.Array.from_buffers(pa.binary(), len(present), buffers)
+
+
+def _headers(message: Message) -> list[dict[str, object]] | None:
+    headers = cast("list[tuple[str, bytes | None]] | None", message.headers())
+    return [{"key": key, "value": value} for key, value in headers] if headers else None

@@ -1,0 +1,101 @@
+"""Batches of Kafka records as a write task gets them, whichever reader read them.
+
+Guarantee: a batch holds records of one topic; each of its parts is a run of rows of one slice, by rising offset, and
+the parts cover the batch. Imports nothing that an executor need not have.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from coordination.errors import SinkError
+from coordination.model import Slice
+
+BATCH_ROWS = 16_384
+Offsets = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows `[start, stop)` of a batch, all of the slice with this position in the task."""
+
+    slice: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBatch:
+    """`records` has the columns value, key, partition, offset, timestamp, digest, and headers if asked for."""
+
+    records: pa.RecordBatch
+    topic: str
+    parts: tuple[Part, ...]
+
+
+class SliceIndex:
+    """Finds the slice of a record by its coordinates."""
+
+    def __init__(self, slices: Sequence[Slice]) -> None:
+        by_source: dict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)
+        for position, piece in enumerate(slices):
+            by_source[piece.topic, piece.partition].append((piece.start, piece.end, position))
+        self._ranges = {source: np.array(sorted(rows), np.int64).T for source, rows in by_source.items()}
+
+    def parts(self, topic: str, partition: int, offsets: Offsets, first_row: int = 0) -> Iterator[Part]:
+        """Rows of one partition, cut where slices end; `first_row` is the number of the first of them in its batch.
+
+        Raises SinkError for a row of no slice."""
+        starts, ends, positions = self._ranges.get((topic, partition), np.zeros((3, 0), np.int64))
+        found = np.searchsorted(starts, offsets, "right") - 1
+        if len(offsets) and (found.min() < 0 or (offsets >= ends[found]).any()):
+            raise SinkError(f"{topic}-{partition}: offsets from {offsets.min()} on were read that belong to no slice")
+        bounds = [0, *(np.flatnonzero(np.diff(found)) + 1).tolist(), len(offsets)]
+        for start, stop in pairwise(bounds):
+            if start < stop:
+                yield Part(int(positions[found[start]]), first_row + start, first_row + stop)
+
+
+class BatchBuilder:
+    """Joins small pieces of one topic into batches of up to `BATCH_ROWS` rows and about `bytes_max` bytes."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._topic = ""
+        self._pieces: list[pa.RecordBatch] = []
+        self._parts: list[Part] = []
+        self._rows = self._bytes = 0
+
+    def add(self, topic: str, piece: pa.RecordBatch, parts: Iterator[Part]) -> Iterator[ReadBatch]:
+        """The batch that was full before this piece, if there was one. Rows of `parts` count from the piece's first."""
+        full = self._rows + piece.num_rows > BATCH_ROWS or self._bytes + piece.nbytes > self._bytes_max
+        if self._pieces and (full or topic != self._topic):
+            yield from self.rest()
+        self._topic = topic
+        self._pieces.append(piece)
+        for part in parts:
+            self._add_part(Part(part.slice, part.start + self._rows, part.stop + self._rows))
+        self._rows += piece.num_rows
+        self._bytes += piece.nbytes
+
+    def rest(self) -> Iterator[ReadBatch]:
+        """What waits for more."""
+        if self._pieces:
+            records = self._pieces[0] if len(self._pieces) == 1 else pa.concat_batches(self._pieces)
+            batch = ReadBatch(records, self._topic, tuple(self._parts))
+            self._pieces, self._parts, self._rows, self._bytes = [], [], 0, 0
+            yield batch
+
+    def _add_part(self, part: Part) -> None:
+        last = self._parts[-1] if self._parts else None
+        if last is not None and last.slice == part.slice and last.stop == part.start:
+            self._parts[-1] = Part(last.slice, last.start, part.stop)
+        else:
+            self._parts.append(part)

@@ -1,0 +1,121 @@
+"""The records of write tasks as a Spark job gets them: read by the tasks themselves, or by Spark's Kafka source.
+
+Guarantee: Spark partition n of `TaskInput.frame` belongs to the n-th task, and `TaskInput.batches` gives that task the
+committed records of its slices, no others, each once. Raises ConfigError for settings that a reader refuses; in a task
+what the reader raises, with data loss as `sink.write.task_errors` carries it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+
+from coordination.errors import DataLoss
+from coordination.model import Slice, WriteTask
+from sink.write.kafka_consumer import ConsumerSettings, drop_consumer, kept_consumer
+from sink.write.kafka_reader import ReadLimits, TaskReader
+from sink.write.read_batches import BatchBuilder, ReadBatch, SliceIndex
+from sink.write.task_errors import failed_task
+
+_RAW = (
+    "value binary, key binary, partition int, offset long, timestamp timestamp, digest long,"
+    " headers array<struct<key: string, value: binary>>, topic string"
+)
+
+
+class BatchSource(Protocol):
+    """Travels to the executors."""
+
+    def batches(self, task: WriteTask, arrow: Iterator[pa.RecordBatch]) -> Iterator[ReadBatch]:
+        """The records of the task; `arrow` is what Spark hands to it."""
+        ...
+
+
+@dataclass(frozen=True)
+class TaskInput:
+    frame: DataFrame
+    source: BatchSource
+
+
+@dataclass(frozen=True)
+class KafkaSource:
+    """The task reads Kafka by itself; Spark hands it nothing."""
+
+    settings: ConsumerSettings
+    limits: ReadLimits
+    headers: bool
+
+    def batches(self, task: WriteTask, arrow: Iterator[pa.RecordBatch]) -> Iterator[ReadBatch]:
+        for _ in arrow:
+            pass
+        settings = self.settings.with_queue(self.limits.queue_bytes)
+        reader = TaskReader(kept_consumer(settings), task.slices, self.limits, self.headers)
+        try:
+            yield from reader
+            reader.close()
+        except DataLoss as error:
+            drop_consumer(settings)
+            raise failed_task(error) from error
+        except BaseException:
+            # Whatever ends a reading early may leave fetches under way, which are not for the next task.
+            drop_consumer(settings)
+            raise
+
+
+@dataclass(frozen=True)
+class FrameSource:
+    """Spark hands over the records, with their topics as a column."""
+
+    batch_bytes: int
+
+    def batches(self, task: WriteTask, arrow: Iterator[pa.RecordBatch]) -> Iterator[ReadBatch]:
+        index, builder = SliceIndex(task.slices), BatchBuilder(self.batch_bytes)
+        for batch in arrow:
+            records = batch.drop_columns(["topic"])
+            for topic, start, stop in _of_one_partition(batch):
+                piece = records.slice(start, stop - start)
+                partition = piece.column("partition")[0].as_py()
+                yield from builder.add(topic, piece, index.parts(topic, partition, piece.column("offset").to_numpy()))
+        yield from builder.rest()
+
+
+def _of_one_partition(batch: pa.RecordBatch) -> Iterator[tuple[str, int, int]]:
+    """Topic, first row and the row behind the last of each run of rows of one partition."""
+    if not batch.num_rows:
+        return
+    partitions = batch.column("partition").to_numpy()
+    topics = batch.column("topic").dictionary_encode()
+    names = topics.indices.to_numpy()
+    changes = (np.diff(partitions) != 0) | (np.diff(names) != 0)
+    bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), batch.num_rows]
+    for start, stop in pairwise(bounds):
+        yield topics.dictionary[names[start]].as_py(), start, stop
+
+
+def task_number() -> int:
+    """The position of the task that this process runs in its job."""
+    context = TaskContext.get()
+    assert context is not None
+    return context.partitionId()
+
+
+def records_of(spark: SparkSession, source: KafkaSource, slices: Sequence[Slice]) -> DataFrame:
+    """The records themselves, with their topics and headers: for the few that have to be kept as they are."""
+    tasks = tuple(WriteTask((piece,)) for piece in slices)
+    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(partial(_raw, tasks, source), _RAW)
+
+
+def _raw(
+    tasks: Sequence[WriteTask], source: KafkaSource, arrow: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in source.batches(tasks[task_number()], arrow):
+        topic = pa.array([batch.topic] * batch.records.num_rows)
+        yield batch.records.append_column("topic", topic)

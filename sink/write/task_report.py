@@ -1,0 +1,95 @@
+"""What a write task reports of its slices: counts, digests, and the records that are bad.
+
+Guarantee: a report covers every slice of its task, those without records too, and all records of each: the good and the
+bad. Both engines count alike. Imports nothing that an executor need not have. Raises TooManyBad.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow.compute as pc
+
+from coordination.errors import BadRecord, SinkError
+from coordination.model import Slice, SliceResult, WriteTask
+from sink.write.bad_offsets import BadOffset, too_many
+from sink.write.read_batches import ReadBatch
+from sink.write.record_columns import BadRow
+
+DIGEST_MASK = (1 << 64) - 1
+"""Digests are sums modulo 2^64."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """One task's. `task` is its position in the job, `size` the bytes of the values that it read."""
+
+    task: int
+    results: tuple[SliceResult, ...]
+    size: int
+    largest: int
+    """Bytes of the largest value."""
+    bad: Mapping[Slice, tuple[BadOffset, ...]] = field(default_factory=dict)
+    stats: tuple[str, ...] = ()
+    """Hudi write stats, one a file, where the task writes files."""
+
+
+class SliceCounter:
+    """Counts the batches of one task. `tolerated`: most bad records of it."""
+
+    def __init__(self, number: int, task: WriteTask, tolerated: int) -> None:
+        self._number = number
+        self._slices = task.slices
+        self._tolerated = tolerated
+        self._records = np.zeros(len(task.slices), np.int64)
+        self._digests = np.zeros(len(task.slices), np.uint64)
+        self._bad: dict[int, list[BadOffset]] = {}
+        self._bad_count = self._size = self._largest = 0
+
+    def count(self, batch: ReadBatch, bad: Sequence[BadRow]) -> None:
+        """Raises BadRecord, with the first of them, when too many are bad."""
+        digests = batch.records.column("digest").to_numpy().view(np.uint64)
+        for part in batch.parts:
+            self._records[part.slice] += part.stop - part.start
+            self._digests[part.slice] += digests[part.start : part.stop].sum(dtype=np.uint64)
+        sizes = pc.binary_length(batch.records.column("value"))
+        self._size += pc.sum(sizes).as_py() or 0
+        self._largest = max(self._largest, pc.max(sizes).as_py() or 0)
+        if bad:
+            self._count_bad(batch, bad)
+
+    def _count_bad(self, batch: ReadBatch, bad: Sequence[BadRow]) -> None:
+        starts = [part.start for part in batch.parts]
+        offsets = batch.records.column("offset")
+        for each in bad:
+            position = batch.parts[bisect_right(starts, each.row) - 1].slice
+            found = BadOffset.of(offsets[each.row].as_py(), each.kind, each.reason)
+            self._bad.setdefault(position, []).append(found)
+            self._records[position] -= 1
+        self._bad_count += len(bad)
+        if self._bad_count > self._tolerated:
+            position = min(self._bad)
+            piece, first = self._slices[position], self._bad[position][0]
+            raise BadRecord(piece.topic, piece.partition, first.offset, too_many(first.reason, self._tolerated))
+
+    def report(self, stats: Iterable[str] = ()) -> TaskReport:
+        results = tuple(
+            SliceResult(piece, int(records), int(digest), len(self._bad.get(position, ())))
+            for position, (piece, records, digest) in enumerate(
+                zip(self._slices, self._records, self._digests, strict=True)
+            )
+        )
+        bad = {self._slices[position]: tuple(found) for position, found in self._bad.items()}
+        return TaskReport(self._number, results, self._size, self._largest, bad, tuple(stats))
+
+
+def complete(reports: Iterable[TaskReport], tasks: Sequence[WriteTask]) -> tuple[TaskReport, ...]:
+    """The reports in the order of the tasks. Raises SinkError unless there is one of each."""
+    ordered = tuple(sorted(reports, key=lambda report: report.task))
+    if [report.task for report in ordered] != list(range(len(tasks))):
+        numbers = [report.task for report in ordered]
+        raise SinkError(f"{len(tasks)} write tasks were to run, these reported: {numbers}; none can be trusted")
+    return ordered

@@ -1,0 +1,96 @@
+"""What must hold of write tasks at every moment of every run, worked out anew from what is recorded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from coordination.model import Member, OpenRange, PartitionState, Slice, TopicPartition, WorkerState, WriteTask
+from coordination.tree import Transaction
+from tests.simulation.faults import Profile
+from tests.simulation.table import file_id, task_of
+from tests.simulation.violation import Violation
+
+BYTES = 100
+"""What an offset weighs at most."""
+
+States = Mapping[TopicPartition, PartitionState]
+
+
+class TaskInvariants:
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+        self._cores = 1
+        """The most that the fleet had at any time: a plan may be made of an older reading."""
+        self._contents: dict[str, WriteTask] = {}
+
+    def seen(self, members: Iterable[Member]) -> None:
+        cores = [member.cores for member in members if member.state is WorkerState.ACTIVE] or [1]
+        self._cores = max(self._cores, max(cores) if self._profile.single_writer else sum(cores))
+
+    def planned(self, t: Transaction, states: States) -> None:
+        """A transaction has come to count."""
+        tasks = t.plan.all_tasks
+        if not tasks:
+            return
+        if Counter(tasks) != Counter(recorded(states, t.header.batch)):
+            raise Violation(
+                "write tasks are those on record", f"{t.header.number}: {tasks}, not {recorded(states, t.header.batch)}"
+            )
+        offsets = sum(task.size for task in tasks)
+        bound = max(self._cores, offsets * BYTES // self._profile.task_bytes)
+        is_new = t.header.batch == t.header.number and t.header.attempt == 1
+        if is_new and len(tasks) > bound:
+            raise Violation("a new batch has no more write tasks than cores or target sizes", f"{len(tasks)} > {bound}")
+
+    def prepared(self, t: Transaction) -> None:
+        """Each planned slice was reported once, by the incarnation that it was planned for."""
+        written = Counter((name, r.slice) for name, status in t.statuses.items() for r in status.results)
+        planned = Counter((name, piece) for name, pieces in t.plan.slices.items() for piece in pieces)
+        if written != planned:
+            raise Violation("PREPARED only with every slice accounted for", f"{t.header.number}")
+        if Counter(task_of(stat) for status in t.statuses.values() for stat in status.stats) != Counter(
+            t.plan.all_tasks
+        ):
+            raise Violation("PREPARED only with every write task's file", f"{t.header.number}")
+
+    def divided(self, source: TopicPartition, gone: OpenRange, now: Iterable[OpenRange]) -> None:
+        most = max(1, (gone.task_records or gone.step) // 2)
+        for part in now:
+            inside = gone.start <= part.start and part.end <= gone.end
+            if inside and (part.task_records is None or part.task_records > most or part.step > most):
+                raise Violation("no write task of a divided batch is more than half as large", f"{source} {part}")
+
+    def committed(self, instant: str, stats: Iterable[str], known: Iterable[Transaction]) -> None:
+        """An instant is completed for the first time."""
+        tasks = [task_of(stat) for stat in stats]
+        for stat, task in zip(stats, tasks, strict=True):
+            if self._contents.setdefault(file_id(stat), task) != task:
+                raise Violation("a file id names one content", f"{instant}: {task}, {self._contents[file_id(stat)]}")
+        t = next((t for t in known if t.header.instant == instant), None)
+        if t is not None and Counter(tasks) != Counter(t.plan.all_tasks):
+            raise Violation("a commit's files are those of its write tasks", f"{instant}: {tasks}")
+
+
+def recorded(states: States, batch: int) -> list[WriteTask]:
+    """The write tasks of a batch, by the rules as docs/decisions/0032-write-tasks.md states them."""
+    found: list[WriteTask] = []
+    open_: dict[int, list[Slice]] = {}
+    for source in sorted(states):
+        for r in states[source].open:
+            if r.batch != batch:
+                continue
+            at = r.start
+            while at < r.end:
+                to = min(r.end, at - at % r.step + r.step)
+                piece = Slice(source.topic, source.partition, at, to, states[source].topic_id, r.generation)
+                if r.task_records is None:
+                    found.append(WriteTask((piece,), legacy=True))
+                else:
+                    task = open_.setdefault(r.task_records, [])
+                    if task and sum(each.size for each in task) + piece.size > r.task_records:
+                        found.append(WriteTask(tuple(task)))
+                        task.clear()
+                    task.append(piece)
+                at = to
+    return found + [WriteTask(tuple(task)) for task in open_.values() if task]
