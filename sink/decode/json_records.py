@@ -1,9 +1,10 @@
 """Batches of JSON values decoded to columns of the schema.
 
-Guarantee: what becomes of a value depends on that value alone, neither on where batches end nor on which
-path ran. Values of a common layout are taken first (`json_layouts`). Of the rest, a batch that the fast parser
-cannot answer for is cut until the values concerned stand alone, and there the reference decides. What the reference refuses but the fast parser takes alone (infinities
-and very deep nesting inside unknown members) is taken. Bad records are returned, never dropped.
+Guarantee: what becomes of a value depends on that value alone, neither on where batches end nor on which path ran.
+Values of a common layout are taken first (`json_layouts`). Of the rest, a batch that the fast parser cannot answer for
+is cut until the values concerned stand alone, and there the reference decides. What the reference refuses but the fast
+parser takes alone (infinities and very deep nesting inside unknown members) is taken. Bad records are returned, never
+dropped.
 """
 
 from __future__ import annotations
