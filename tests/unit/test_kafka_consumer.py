@@ -47,7 +47,8 @@ def consumer_of(settings: Settings, queue_bytes: int = 1 << 20) -> dict[str, obj
 
 
 def test_what_a_user_sets_goes_before_what_is_usual(loaded: Load) -> None:
-    usual, given = consumer_of(loaded({})), consumer_of(loaded({"kafka.fetch.max.wait.ms": "77", "kafka.group.id": "g"}))
+    usual = consumer_of(loaded({}))
+    given = consumer_of(loaded({"kafka.fetch.max.wait.ms": "77", "kafka.group.id": "g"}))
     assert (usual["fetch.wait.max.ms"], usual["group.id"]) == ("20", "sink-orders")
     assert (given["fetch.wait.max.ms"], given["group.id"]) == ("77", "g")
 

@@ -78,7 +78,7 @@ def test_bad_records_are_counted_at_their_slices_and_are_in_the_digest() -> None
 def test_one_bad_record_more_than_tolerated_ends_the_task_with_the_first_of_them() -> None:
     counter = SliceCounter(0, TASK, 1)
     counter.count(batch({2: [30, 31]}), [BadRow(1, "value", "first")])
-    with pytest.raises(BadRecord, match="errors.max.per.transaction=1 bad records: second") as bad:
+    with pytest.raises(BadRecord, match=r"errors\.max\.per\.transaction=1 bad records: second") as bad:
         counter.count(batch({1: [20, 21]}), [BadRow(0, "value", "second")])
     assert (bad.value.partition, bad.value.offset) == (1, 20)
 
