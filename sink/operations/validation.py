@@ -39,6 +39,7 @@ from sink.table.creation import columns_misfit, indexes_misfit, misfits
 from sink.table.files import Content, look
 from sink.table.usable import unusable
 from sink.write.changes import Changes
+from sink.write.inputs import require_reader
 from sink.write.shape import change_shape, registry_access, table_schema, value_format
 from sink.write.storage import access_of, open_storage
 
@@ -65,6 +66,7 @@ def validate(settings: Settings) -> list[Finding]:
         ("logs", lambda: _logs(settings)),
         ("ZooKeeper", lambda: _zookeeper(settings)),
         ("Kafka", lambda: _kafka(settings)),
+        ("Kafka", lambda: _reader(settings)),
         ("schema registry", lambda: _registry(settings, schema)),
         ("table", lambda: _table(settings, schema)),
         ("errors table", lambda: _errors(settings)),
@@ -186,6 +188,12 @@ def _kafka(settings: Settings) -> Iterator[Finding]:
         held = sum(each.end - each.start for each in logs)
         yield Finding("Kafka", f"topic {topic}: {len(logs)} partitions, {held:,} offsets to read")
     yield from _permissions(settings)
+
+
+def _reader(settings: Settings) -> Iterator[Finding]:
+    """Says only what the reader of records refuses, as a worker would when it starts."""
+    require_reader(settings)
+    yield from ()
 
 
 def _registry(settings: Settings, schema: TableSchema | None) -> Iterator[Finding]:

@@ -158,7 +158,7 @@ def decode(job: DecodeJob, reported: Accumulator[Reports], arrow: Iterator[pa.Re
         try:
             counter.count(batch, bad)
         except BadRecord as error:
-            raise failed_task(error) from error
+            raise failed_task(error) from None
         if rows is not None:
             yield rows
     reported.add({number: counter.report()})

@@ -47,6 +47,20 @@ class Inputs(Protocol):
         ...
 
 
+def require_reader(settings: Settings) -> None:
+    """Refuses, with ConfigError, `kafka.*` settings that the reader cannot take. Asks no server."""
+    if settings.kafka_reader != "librdkafka":
+        return
+    try:
+        KeptConsumer(_consumer_settings(settings).with_queue(1 << 20)).client.close()
+    except ConfigError as error:
+        raise ConfigError(f"{error} Or set kafka.reader=spark, which reads with Kafka's Java client.") from error
+
+
+def _consumer_settings(settings: Settings) -> ConsumerSettings:
+    return ConsumerSettings(settings.kafka_native_consumer, f"sink-{settings.name}")
+
+
 def inputs_of(spark: SparkSession, settings: Settings) -> Inputs:
     return (LibrdkafkaInputs if settings.kafka_reader == "librdkafka" else SparkInputs)(spark, settings)
 
@@ -62,18 +76,15 @@ class LibrdkafkaInputs:
     def __init__(self, spark: SparkSession, settings: Settings) -> None:
         self.memory = MemoryBudget(spark.sparkContext.defaultParallelism)
         self._spark = spark
-        self._headers = settings.headers
-        self._consumer = ConsumerSettings(settings.kafka_native_consumer, f"sink-{settings.name}")
+        self._settings = settings
+        self._consumer = _consumer_settings(settings)
 
     def check(self) -> None:
-        try:
-            KeptConsumer(self._consumer.with_queue(1 << 20)).client.close()
-        except ConfigError as error:
-            raise ConfigError(f"{error} Or set kafka.reader=spark, which reads with Kafka's Java client.") from error
+        require_reader(self._settings)
 
     def of_tasks(self, tasks: Sequence[WriteTask], attempt: int) -> TaskInput:
         frame = self._spark.range(0, len(tasks), 1, max(1, len(tasks)))
-        return TaskInput(frame, self._source(attempt, self._headers))
+        return TaskInput(frame, self._source(attempt, self._settings.headers))
 
     def of_records(self, slices: Sequence[Slice]) -> DataFrame:
         return records_of(self._spark, self._source(1, headers=True), slices)

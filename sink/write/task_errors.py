@@ -20,6 +20,7 @@ class TaskFailed(Exception):
 
 
 def failed_task(error: BadRecord | DataLoss) -> TaskFailed:
+    """To be raised `from None`: the text of a cause would come first, and may quote a record that holds the mark."""
     carried = [type(error).__name__, error.topic, error.partition, error.offset, error.reason]
     return TaskFailed(_MARK + json.dumps(carried))
 

@@ -63,7 +63,7 @@ class KafkaSource:
             reader.close()
         except DataLoss as error:
             drop_consumer(settings)
-            raise failed_task(error) from error
+            raise failed_task(error) from None
         except BaseException:
             # Whatever ends a reading early may leave fetches under way, which are not for the next task.
             drop_consumer(settings)

@@ -54,7 +54,8 @@ class SliceCounter:
         digests = batch.records.column("digest").to_numpy().view(np.uint64)
         for part in batch.parts:
             self._records[part.slice] += part.stop - part.start
-            self._digests[part.slice] += digests[part.start : part.stop].sum(dtype=np.uint64)
+            # As an array of one: numpy warns of a scalar that overflows, and a digest does so by design.
+            self._digests[part.slice : part.slice + 1] += digests[part.start : part.stop].sum(dtype=np.uint64)
         sizes = pc.binary_length(batch.records.column("value"))
         self._size += pc.sum(sizes).as_py() or 0
         self._largest = max(self._largest, pc.max(sizes).as_py() or 0)

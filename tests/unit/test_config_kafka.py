@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordination.errors import ConfigError
-from sink.config.kafka import for_java, for_native, problems
+from sink.config.kafka import for_java, for_native, for_native_consumer, problems
 from sink.config.redaction import HIDDEN, Properties
 
 PASSWORD = 'p"w\\ d;=1'
@@ -205,3 +205,37 @@ def test_translated_secrets_stay_hidden():
 )
 def test_what_one_client_cannot_be_told_is_said(settings: dict[str, str], said: str):
     assert any(said in sentence for _, sentence in problems(settings))
+
+
+def test_settings_of_either_consumer_reach_the_reader_of_records_and_no_other_client():
+    given_ = {
+        "max.partition.fetch.bytes": "100000",
+        "fetch.max.wait.ms": "50",
+        "fetch.max.bytes": "200000",
+        "group.id": "ours",
+        "fetch.error.backoff.ms": "70",
+        "queued.max.messages.kbytes": "4096",
+        "client.id": "sink",
+        "max.poll.records": "9",
+    }
+    consumer = dict(for_native_consumer("b:9092", Properties(given_)))
+    assert consumer == {
+        "bootstrap.servers": "b:9092",
+        "client.id": "sink",
+        "fetch.message.max.bytes": "100000",
+        "fetch.wait.max.ms": "50",
+        "fetch.max.bytes": "200000",
+        "group.id": "ours",
+        "fetch.error.backoff.ms": "70",
+        "queued.max.messages.kbytes": "4096",
+    }
+    assert dict(for_native("b:9092", Properties(given_))) == {"bootstrap.servers": "b:9092", "client.id": "sink"}
+    assert not {"fetch.error.backoff.ms", "queued.max.messages.kbytes"} & set(for_java("b:9092", Properties(given_)))
+
+
+def test_the_login_of_the_other_clients_is_that_of_the_reader_of_records():
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": JAAS}
+    given_ = Properties(login)
+    consumer = for_native_consumer("b:9092", given_)
+    assert {**for_native("b:9092", given_)}.items() <= {**consumer}.items()
+    assert PASSWORD not in repr(consumer)

@@ -1,0 +1,128 @@
+"""What the tests of the readers share: topics with all that a log may hold, and their records as they were sent."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from sink.write.kafka_consumer import ConsumerSettings, KeptConsumer
+from sink.write.kafka_reader import ReadLimits, TaskReader
+from sink.write.read_batches import ReadBatch
+from tests.waiting import eventually
+
+MIB = 1 << 20
+AMPLE = ReadLimits(32 * MIB, 32 * MIB, 32 * MIB)
+EAGER_COMPACTION = {
+    "cleanup.policy": "compact",
+    "segment.ms": "100",
+    "min.cleanable.dirty.ratio": "0.001",
+    "max.compaction.lag.ms": "100",
+}
+
+
+@dataclass(frozen=True)
+class Sent:
+    value: bytes | None = None
+    key: bytes | None = None
+    headers: Sequence[tuple[str, bytes | None]] | None = None
+    timestamp: int = 0
+    """Milliseconds; 0 for now."""
+
+
+def send(kafka: str, topic: str, records: Iterable[Sent], partition: int = 0, transaction: str = "") -> None:
+    """`transaction`: `commit` or `abort` sends them in one, which takes one offset more."""
+    own = {"transactional.id": uuid.uuid4().hex} if transaction else {}
+    producer = Producer({"bootstrap.servers": kafka, "linger.ms": 20, "message.max.bytes": 20_000_000, **own})
+    if transaction:
+        producer.init_transactions(30)
+        producer.begin_transaction()
+    for record in records:
+        given: dict[str, Any] = {} if record.headers is None else {"headers": list(record.headers)}
+        producer.produce(topic, record.value, record.key, partition, timestamp=record.timestamp, **given)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    if transaction == "commit":
+        producer.commit_transaction(30)
+    elif transaction == "abort":
+        producer.abort_transaction(30)
+
+
+def open_transaction(kafka: str, topic: str, count: int) -> Producer:
+    """With `count` records in partition 0; it is open until it is aborted."""
+    producer = Producer({"bootstrap.servers": kafka, "transactional.id": uuid.uuid4().hex})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for number in range(count):
+        producer.produce(topic, b"open %d" % number, partition=0)
+    assert producer.flush(60) == 0
+    return producer
+
+
+def numbered(topic: str, partition: int, count: int, first: int = 0) -> list[Sent]:
+    """Values that name their own coordinates."""
+    return [Sent(b"%s %d %d" % (topic.encode(), partition, at), b"%d" % at) for at in range(first, first + count)]
+
+
+def compact(kafka: str, topic: str) -> list[int]:
+    """Fills partition 0 of a topic with `EAGER_COMPACTION` until its log has holes; the offsets that are left.
+
+    The last offset of the log is the one behind the last that is given."""
+    sent = 0
+
+    def is_compacted() -> bool:
+        nonlocal sent
+        # A segment is closed by the next record only, so that there has to be one.
+        send(kafka, topic, [Sent(b"%d" % at, b"k") for at in range(sent, sent + 20)])
+        sent += 20
+        return len(left(kafka, topic)) < sent
+
+    eventually("the broker compacted", is_compacted, 120)
+    return left(kafka, topic)
+
+
+def left(kafka: str, topic: str) -> list[int]:
+    """The offsets of partition 0 that can be read."""
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "none", "enable.partition.eof": True})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found = []
+    while (message := consumer.poll(30)) is not None and message.error() is None:
+        found.append(message.offset() or 0)
+    consumer.close()
+    return found
+
+
+def delete_before(kafka: str, topic: str, partition: int, offset: int) -> None:
+    place = TopicPartition(topic, partition, offset)
+    admin = AdminClient({"bootstrap.servers": kafka})  # it answers for as long as it is held
+    admin.delete_records([place])[place].result(timeout=30)
+
+
+def consumer_settings(kafka: str, **more: str) -> ConsumerSettings:
+    given: Mapping[str, str] = {name.replace("__", "."): value for name, value in more.items()}
+    return ConsumerSettings({"bootstrap.servers": kafka, **given}, "tests")
+
+
+def task_reader(kafka: str, slices: Sequence[Any], limits: ReadLimits = AMPLE, headers: bool = False) -> TaskReader:
+    """With a consumer of its own."""
+    consumer = KeptConsumer(consumer_settings(kafka).with_queue(limits.queue_bytes))
+    return TaskReader(consumer, slices, limits, headers)
+
+
+def rows_of(batches: Iterable[ReadBatch]) -> list[tuple[int, str, int, int, bytes | None]]:
+    """Position of the slice, topic, partition, offset and value of each record, as they come."""
+    rows = []
+    for batch in batches:
+        partitions, offsets, values = (
+            batch.records.column(name).to_pylist() for name in ("partition", "offset", "value")
+        )
+        for part in batch.parts:
+            rows += [
+                (part.slice, batch.topic, partitions[at], offsets[at], values[at])
+                for at in range(part.start, part.stop)
+            ]
+    return rows
