@@ -74,6 +74,25 @@ def test_a_write_ends_when_it_is_cancelled_by_its_request_or_altogether(
     assert "cancelled" in str(written.result(30))
 
 
+def test_a_machine_is_stepped_as_soon_as_its_actor_starts(
+    pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A takeover waits for it."""
+    monkeypatch.setattr("sink.actor.TICK_SECONDS", 300.0)
+    asked = threading.Event()
+
+    class Performing:
+        def perform(self, _: Request) -> Any:
+            asked.set()
+
+        def cancel(self, request_id: int) -> None: ...
+
+    actor = Actor("new", Asking(), cast(Any, Performing()), pool, lambda _: None, lambda _: None)
+    actor.start()
+    assert asked.wait(30)
+    actor.stop()
+
+
 def test_a_request_that_is_not_done_can_be_seen(pool: ThreadPoolExecutor) -> None:
     gate = threading.Event()
 
