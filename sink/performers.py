@@ -41,6 +41,7 @@ from sink.java_errors import JAVA_ERRORS, said
 from sink.kafka import Log
 from sink.metrics import Metrics
 from sink.table import Table, TableOutcome
+from sink.write.column_ranges import within_bounds
 from sink.write.engine import Engine
 
 
@@ -238,7 +239,7 @@ class ParticipantPerformer:
                 operation.number,
                 self._incarnation,
                 written.results,
-                written.stats,
+                within_bounds(written.stats),
                 seconds=seconds,
                 size=written.size,
                 errors=written.errors,
