@@ -42,6 +42,7 @@ from sink.java_errors import JAVA_ERRORS, said
 from sink.kafka import LogReader
 from sink.metrics import Metrics
 from sink.table import Table, TableOutcome
+from sink.write.column_ranges import within_bounds
 from sink.write.engine import Engine
 from sink.write.memory import from_memory
 
@@ -246,7 +247,7 @@ class ParticipantPerformer:
                 operation.number,
                 self._incarnation,
                 written.results,
-                written.stats,
+                within_bounds(written.stats),
                 seconds=seconds,
                 size=written.size,
                 errors=written.errors,

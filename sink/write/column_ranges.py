@@ -11,8 +11,9 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -23,6 +24,8 @@ COLUMNS_MOST = 64
 """Hudi indexes the first 32 columns by default. Of a wider file the first ones travel, and it is marked as cut."""
 _BYTES_MOST = 16_384
 """Of one file, as JSON: texts in statistics may have 4,096 bytes each, and a status goes through ZooKeeper."""
+STATUS_BYTES_MOST = 16 << 20
+"""Of all files of a write status, before it is compressed to a fifth. It is enough for 5,000 files of 30 columns."""
 _ZEROS: Mapping[str, bool | int | float] = {"BOOLEAN": False, "INT32": 0, "INT64": 0, "FLOAT": 0.0, "DOUBLE": 0.0}
 """Parquet's Java library has no absent minimum for these: of nulls alone it says zero."""
 _PLAIN = {
@@ -82,6 +85,17 @@ def ranges_of(metadata: pq.FileMetaData) -> dict[str, Any] | None:
     return found if len(json.dumps(found)) <= _BYTES_MOST else None
 
 
+def within_bounds(stats: Sequence[str]) -> tuple[str, ...]:
+    """The write stats of a status, the first of them with their ranges, as far as the bound allows."""
+    total, kept = 0, []
+    for stat in stats:
+        total += len(stat)
+        if total > STATUS_BYTES_MOST and f'"{KEY}"' in stat:
+            stat = json.dumps({name: value for name, value in json.loads(stat).items() if name != KEY})
+        kept.append(stat)
+    return tuple(kept)
+
+
 def decode_ranges(document: Mapping[str, Any]) -> FileRanges:
     return FileRanges(tuple(_read(*row) for row in document["ranges"]), bool(document["cut"]))
 
@@ -89,7 +103,7 @@ def decode_ranges(document: Mapping[str, Any]) -> FileRanges:
 def _range(metadata: pq.FileMetaData, index: int, name: str) -> ColumnRange:
     """Over all row groups, merged as Hudi merges them: in the order of Java's values."""
     described = metadata.schema.column(index)
-    kind = _kind(described)
+    kind = _kind(described.logical_type.to_json(), described.physical_type)
     key = _ORDER.get(kind, _natural)
     least, greatest, nulls, values, size, uncompressed = None, None, 0, 0, 0, 0
     for number in range(metadata.num_row_groups):
@@ -108,11 +122,12 @@ def _range(metadata: pq.FileMetaData, index: int, name: str) -> ColumnRange:
     return ColumnRange(name, kind, least, greatest, nulls, values, size, uncompressed)
 
 
-def _kind(column: Any) -> str:
-    logical = json.loads(column.logical_type.to_json())
+@lru_cache
+def _kind(described: str, physical: str) -> str:
+    logical = json.loads(described)
     match logical["Type"]:
-        case "None" if column.physical_type in _PLAIN:
-            return _PLAIN[column.physical_type]
+        case "None" if physical in _PLAIN:
+            return _PLAIN[physical]
         case "String":
             return "STRING"
         case "Date":
@@ -121,7 +136,7 @@ def _kind(column: Any) -> str:
             return f"DECIMAL({logical['precision']},{logical['scale']})"
         case "Timestamp" if logical["timeUnit"] in _UNITS:
             return f"{'' if logical['isAdjustedToUTC'] else 'LOCAL_'}TIMESTAMP_{_UNITS[logical['timeUnit']]}"
-    raise _Unknown(column.path)
+    raise _Unknown(described)
 
 
 def _ends(statistics: Any, kind: str, physical: str) -> tuple[Any, Any]:
