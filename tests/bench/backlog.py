@@ -63,7 +63,8 @@ def measure(lab: Lab, topic: Topic, say: Callable[[str], None], patience: float 
             except Unavailable as error:
                 trouble = str(error)
         ended = time.time()
-        log = worker.log.read_text(errors="replace")
+        # The worker's own, and its JVM's.
+        logs = [path.read_text(errors="replace").splitlines() for path in fleet.place.glob("*.log")]
     usage = own.usage(started, ended)
     committed = [each for each in fleet.ended if each.outcome == Phase.COMMITTED.value]
     others = [each for each in fleet.ended if each.outcome != Phase.COMMITTED.value]
@@ -79,7 +80,7 @@ def measure(lab: Lab, topic: Topic, say: Callable[[str], None], patience: float 
         seconds=ended - started if trouble else _seconds(committed),
         committed=len(committed),
         aborted=len(others),
-        out_of_memory=len([line for line in log.splitlines() if _OUT_OF_MEMORY.search(line)]),
+        out_of_memory=sum(1 for lines in logs for line in lines if _OUT_OF_MEMORY.search(line)),
         jvm=usage.peak.get(Role.JVM, 0),
         pythons=usage.peak.get(Role.PYTHON, 0) + usage.peak.get(Role.SPARK_PYTHON, 0),
         together=usage.together,

@@ -49,8 +49,8 @@ class Lab:
     sink_heap: str
 
     def place(self, name: str) -> Path:
-        """An empty directory for one run."""
-        place = self.directory / "runs" / name
+        """An empty directory for one run before this topic."""
+        place = self.directory / "runs" / f"{name}-{self.shape.partitions}-{self.shape.warm_up}"
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
         return place

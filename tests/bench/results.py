@@ -104,7 +104,7 @@ class Backlog:
     """Transactions."""
     aborted: int
     out_of_memory: int
-    """Lines of the worker's log that tell of it."""
+    """Lines of the logs of the worker and its JVM that tell of it."""
     jvm: int
     """Highest resident bytes, as the next two."""
     pythons: int
