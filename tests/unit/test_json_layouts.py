@@ -205,6 +205,16 @@ def test_a_bare_text_that_is_missing_is_no_value():
     assert_decoded_as_alone(ORDER, values)
 
 
+def test_the_texts_of_a_layout_cannot_overlap():
+    values = [b'{"id": 1 , "amount": 1 }'] * ROWS
+    values[5:8] = [b'{"id": , "amount": 1 }', b'{"id": 1 , "amount": }', b'{"id": 1 , "amount":}']
+    assert_decoded_as_alone(ORDER, values)
+    # Its last text would end before its first does.
+    values = [b'{"open": true ,"x": {"y":{ "z": 1 }}}'] * ROWS
+    values[-1] = b'{"open": true ,"x": {"y":{ "z": }}}'
+    assert_decoded_as_alone(ORDER, values)
+
+
 def test_null_where_the_schema_says_not_null_is_left_to_the_reference():
     values = [b'{"id":1,"name":"a"}'] * ROWS
     values[9] = b'{"id":null,"name":"a"}'
