@@ -8,30 +8,20 @@ Abandoned.
 
 from __future__ import annotations
 
-import inspect
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from coordination.errors import SinkError
 from coordination.model import WriteTask
 from sink.write.column_ranges import KEY, ranges_of
 from sink.write.file_ids import file_id
+from sink.write.parquet_layout import PAGES, Layout
 from sink.write.storage import Storage
 
 TIMELINE = ".hoodie/timeline"
-_SAMPLE = 4096
-_WRITING = {"write_batch_size": 1 << 14}
-"""Values that Arrow encodes at once: with its 1,024 it takes a tenth longer."""
-if "max_rows_per_page" in inspect.signature(pq.ParquetWriter).parameters:
-    # Arrow's 20,000 make more pages, which cost time and pages of their own. A page's bytes are bounded all the same.
-    _WRITING["max_rows_per_page"] = 1 << 20
-_FEW = 0.05
-"""A text or integer column with fewer distinct values than this share of a sample gets a dictionary."""
 # Without the Spark version Spark refuses dates before 1582 and times before 1900: it cannot know which
 # calendar wrote them. Arrow writes the proleptic one, as Spark has since 3.0.
 _FOOTER = {"org.apache.spark.version": "3.5.7"}
@@ -50,39 +40,6 @@ class Attempt:
     instant: str
     token: str
     task: WriteTask
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How columns are laid down: with a dictionary, with deltas, or plainly."""
-
-    schema: pa.Schema
-    dictionary: tuple[str, ...]
-    encodings: Mapping[str, str]
-
-
-def choose_layout(rows: pa.Table, delta: Sequence[str], prefixed: Sequence[str]) -> Layout:
-    """`delta` columns rise from row to row; `prefixed` ones are texts that begin alike. Both need no
-    dictionary.
-    """
-    sample = rows.slice(0, _SAMPLE)
-    chosen = []
-    for field in rows.schema:
-        if field.name in delta or field.name in prefixed:
-            continue
-        if pa.types.is_dictionary(field.type):
-            chosen.append(field.name)
-            continue
-        countable = pa.types.is_string(field.type) or pa.types.is_integer(field.type)
-        few = max(1, sample.num_rows * _FEW)
-        if countable and pc.count_distinct(sample.column(field.name)).as_py() <= few:
-            chosen.append(field.name)
-    encodings = dict.fromkeys(delta, "DELTA_BINARY_PACKED") | dict.fromkeys(prefixed, "DELTA_BYTE_ARRAY")
-    return Layout(
-        rows.schema,
-        tuple(chosen),
-        {name: kind for name, kind in encodings.items() if name in rows.schema.names},
-    )
 
 
 class Pulse:
@@ -135,7 +92,7 @@ class BaseFile:
             column_encoding=dict(layout.encodings),
             store_schema=False,
             metadata_collector=self._footers,
-            **_WRITING,
+            **PAGES,
         )
 
     def write(self, rows: pa.Table) -> int:

@@ -1,10 +1,12 @@
 """Columns of text joined row by row, for keys and sequence numbers: constant texts around numbers.
 
 Guarantee: the same texts as `binary_join_element_wise`. Offsets that follow each other mostly have one number of
-digits, and texts of one width are copied side by side: a quarter of the time. Raises nothing on purpose.
+digits, and texts of one width are copied side by side, in half the time. Raises nothing on purpose.
 """
 
 from __future__ import annotations
+
+from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
@@ -17,29 +19,38 @@ _INT_MAX = (1 << 31) - 1
 def joined(*parts: pa.StringArray | pa.StringScalar) -> pa.StringArray:
     """The parts, of which one at least is a column, without anything between them."""
     count = next(len(part) for part in parts if isinstance(part, pa.StringArray))
-    pieces = [(part, width) for part in parts if (width := _width(part))]
-    width = sum(width for _, width in pieces)
-    if len(pieces) < len(parts) or not count or count * width > _INT_MAX:
+    columns = [part for part in parts if isinstance(part, pa.StringArray)]
+    constants = [part for part in parts if isinstance(part, pa.StringScalar)]
+    if not (count and all(map(_width, columns)) and all(constant.is_valid for constant in constants)):
         return pc.binary_join_element_wise(*parts, pa.scalar(""))
-    kinds = [f"V{width}" for _, width in pieces]
-    rows = np.empty(count, np.dtype([(str(at), kind) for at, kind in enumerate(kinds)]))
-    for at, (part, _) in enumerate(pieces):
-        if isinstance(part, pa.StringScalar):
-            rows[str(at)] = np.void(part.as_py().encode())
+    pieces: list[tuple[str, bytes | pa.StringArray]] = []
+    for constant, group in groupby(parts, lambda part: isinstance(part, pa.StringScalar)):
+        if constant:
+            text = "".join(part.as_py() for part in group).encode()
+            pieces += [(f"V{len(text)}", text)] if text else []
         else:
-            begin = int(_offsets(part)[0])
-            rows[str(at)] = np.frombuffer(part.buffers()[2], kinds[at], count, begin)
-    offsets = np.arange(count + 1, dtype=np.int32) * np.int32(width)
-    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(rows))
+            pieces += ((f"V{_width(part)}", part) for part in group)
+    row = np.dtype([(str(at), kind) for at, (kind, _) in enumerate(pieces)])
+    if count * row.itemsize > _INT_MAX:
+        return pc.binary_join_element_wise(*parts, pa.scalar(""))
+    # Arrow's memory, not numpy's: the system would map numpy's anew for every batch.
+    data, ends = pa.allocate_buffer(count * row.itemsize), pa.allocate_buffer(4 * (count + 1))
+    rows = np.frombuffer(data, row)
+    for at, (kind, piece) in enumerate(pieces):
+        if isinstance(piece, bytes):
+            rows[str(at)] = np.void(piece)
+        else:
+            rows[str(at)] = np.frombuffer(piece.buffers()[2], kind, count, int(_offsets(piece)[0]))
+    offsets = np.frombuffer(ends, np.int32)
+    np.multiply(np.arange(count + 1, dtype=np.int32), np.int32(row.itemsize), out=offsets)
+    return pa.StringArray.from_buffers(count, ends, data)
 
 
-def _width(part: pa.StringArray | pa.StringScalar) -> int:
+def _width(column: pa.StringArray) -> int:
     """The bytes of every text; 0 where they differ, or one is empty or null."""
-    if isinstance(part, pa.StringScalar):
-        return len(part.as_py().encode()) if part.is_valid else 0
-    if not len(part) or part.null_count:
+    if not len(column) or column.null_count:
         return 0
-    widths = np.diff(_offsets(part))
+    widths = np.diff(_offsets(column))
     return int(widths[0]) if (widths == widths[0]).all() else 0
 
 

@@ -155,6 +155,22 @@ def test_no_byte_before_or_behind_or_in_a_bare_text_is_passed_over(column):
             assert_one_as_the_reference(schema, form % usual, form % odd, 3)
 
 
+@pytest.mark.parametrize("usual", [b'{"id":1,"name":"ab"}', b'{"x":"y", "amount" : 1.5, "st":{"name":"ab","u":null} }'])
+def test_a_record_with_one_byte_changed_is_taken_only_for_what_it_is(usual):
+    signs = [bytes([code]) for code in b'"\\{}[]:,0-.e nx\n\x1f\x7f\xff\xc3']
+    for at in range(len(usual) + 1):
+        assert_one_as_the_reference(ORDER, usual, usual[:at] + usual[at + 1 :], 3)
+        for sign in signs:
+            assert_one_as_the_reference(ORDER, usual, usual[:at] + sign + usual[at + 1 :], 3)
+            assert_one_as_the_reference(ORDER, usual, usual[:at] + sign + usual[at:], 3)
+
+
+def test_a_string_that_ends_a_record_does_not_swallow_more_members():
+    values = [b'{"id":1,"name":"aaaaaaaaaaaa"}'] * ROWS
+    values[4:6] = [b'{"id":1,"name":"a","x":"aaaa"}', b'{"id":1,"name":"a","open":"b"}']
+    assert_decoded_as_alone(ORDER, values)
+
+
 def test_every_number_is_read_as_the_reference_reads_it():
     random, schema = Random(1), parse_ddl("l bigint, i int, d double, f float")
     fractions = [repr(random.uniform(-1, 1) * 10.0 ** random.randint(-45, 38)) for _ in range(2000)]
@@ -202,6 +218,16 @@ def test_a_value_that_ends_early_does_not_borrow_the_next_ones_text():
 def test_a_bare_text_that_is_missing_is_no_value():
     values = [b'{"id":1,"amount":1}'] * ROWS
     values[5:8] = [b'{"id":,"amount":1}', b'{"id"1,"amount":1}', b'{"id":1,"amount":}']
+    assert_decoded_as_alone(ORDER, values)
+
+
+def test_the_texts_of_a_layout_cannot_overlap():
+    values = [b'{"id": 1 , "amount": 1 }'] * ROWS
+    values[5:8] = [b'{"id": , "amount": 1 }', b'{"id": 1 , "amount": }', b'{"id": 1 , "amount":}']
+    assert_decoded_as_alone(ORDER, values)
+    # Its last text would end before its first does.
+    values = [b'{"open": true ,"x": {"y":{ "z": 1 }}}'] * ROWS
+    values[-1] = b'{"open": true ,"x": {"y":{ "z": }}}'
     assert_decoded_as_alone(ORDER, values)
 
 
