@@ -39,7 +39,7 @@ from sink.columns import Columns
 from sink.errors.table import ErrorsTable, SetAsideGone
 from sink.failpoints import Failpoints
 from sink.java_errors import JAVA_ERRORS, said
-from sink.kafka import Log
+from sink.kafka import LogReader
 from sink.metrics import Metrics
 from sink.table import Table, TableOutcome
 from sink.write.engine import Engine
@@ -54,7 +54,7 @@ class CoordinatorPerformer:
         keeper: Keeper,
         table: Table,
         errors: ErrorsTable,
-        log: Log,
+        log: LogReader,
         columns: Columns,
         lock_path: str,
         metrics: Metrics,

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from coordination.errors import SinkError
 from coordination.model import WriteTask
+from sink.write.column_ranges import KEY, ranges_of
 from sink.write.file_ids import file_id
 from sink.write.parquet_layout import PAGES, Layout
 from sink.write.storage import Storage
@@ -73,6 +74,8 @@ class BaseFile:
         self._marker = f".hoodie/.temp/{attempt.instant}/{self._place}.marker.CREATE"
         self._stream: pa.NativeFile | None = None
         self._parquet: pq.ParquetWriter | None = None
+        self._footers: list[pq.FileMetaData] = []
+        """Of the file that was written, when it is closed."""
 
     @property
     def is_open(self) -> bool:
@@ -88,6 +91,7 @@ class BaseFile:
             use_dictionary=list(layout.dictionary),
             column_encoding=dict(layout.encodings),
             store_schema=False,
+            metadata_collector=self._footers,
             **PAGES,
         )
 
@@ -109,18 +113,18 @@ class BaseFile:
         if not self._storage.exists(self._marker):
             raise Abandoned(f"{self._marker} is gone: the instant is over; {self._place} was not kept")
         size = self._storage.size(self._place)
-        return json.dumps(
-            {
-                "fileId": self.id,
-                "path": self._place,
-                "partitionPath": self.path,
-                "prevCommit": "null",
-                "numWrites": self.records,
-                "numInserts": self.records,
-                "totalWriteBytes": size,
-                "fileSizeInBytes": size,
-            }
-        )
+        stat = {
+            "fileId": self.id,
+            "path": self._place,
+            "partitionPath": self.path,
+            "prevCommit": "null",
+            "numWrites": self.records,
+            "numInserts": self.records,
+            "totalWriteBytes": size,
+            "fileSizeInBytes": size,
+        }
+        ranges = ranges_of(self._footers[0])
+        return json.dumps(stat if ranges is None else {**stat, KEY: ranges})
 
     def discard(self) -> None:
         """Best effort: what stays has a marker, by which the rollback finds it."""

@@ -67,7 +67,7 @@ def run(lab: Lab, peer: str, number: int) -> Run:
     steady = _steady(snapshots, lab.load.lead)
     last = snapshots[-1]
     details = {"end_to_end_seconds": last.at - assigned, "end_to_end_records": float(last.total)}
-    return measured(peer, number, steady, (own, broker), details=details)
+    return measured(lab, peer, number, steady, (own, broker), details=details)
 
 
 def _command(lab: Lab, place: Path, name: str) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,11 @@ from sink.table import Table, TableOutcome
 from sink.table.lock import TableLocks
 from sink.table.services import sweep
 from sink.table.timeline import Timeline
-from sink.worker import engine_of
 from sink.write.bad_records import ASIDE
 from sink.write.engine import Written
+from sink.write.engines import engine_of
 from sink.write.shape import table_schema
-from tests.integration.sinktable import FIRST_TIMESTAMP, slices_of
+from tests.integration.sinktable import FIRST_TIMESTAMP, tasks_of
 from tests.integration.table_kit import allow
 
 DDL = "id bigint, name string"
@@ -48,8 +47,7 @@ class Sink:
     def write(self, *ranges: tuple[int, int, int], generation: int = 0) -> tuple[str, Written]:
         self.number += 1
         instant = self.table.begin(self.number, 1)
-        slices = [replace(each, generation=generation) for each in slices_of(self.topic, *ranges)]
-        return instant, self.engine.write(instant, slices)
+        return instant, self.engine.write(instant, tasks_of(self.topic, *ranges, generation=generation))
 
     def operation(self, instant: str, written: Written, attempt: int = 1) -> Complete:
         ends = dict(self.ends)

@@ -16,7 +16,7 @@ from sink.write.arrow_engine import ArrowEngine
 from sink.write.engine import Written
 from sink.write.row_engine import RowEngine
 from sink.write.shape import table_schema
-from tests.integration.sinktable import slices_of
+from tests.integration.sinktable import tasks_of
 from tests.integration.table_kit import allow, checkpoint
 
 
@@ -34,7 +34,7 @@ class Landing:
     def land(self, number: int, topic: str, start: int, end: int) -> Written:
         instant = self.table.begin(number, 1)
         columns = self.columns().columns
-        written = self.engine.write(instant, slices_of(topic, (0, start, end)), columns)
+        written = self.engine.write(instant, tasks_of(topic, (0, start, end)), columns)
         assert sum(result.records for result in written.results) == end - start
         outcome = self.table.complete(instant, written.stats, checkpoint(number), allow, columns)
         assert outcome is TableOutcome.COMPLETED

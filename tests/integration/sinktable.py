@@ -14,7 +14,7 @@ import pyarrow as pa
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from coordination.model import Slice
+from coordination.model import Slice, WriteTask
 from sink.audit.log import as_kafka_prints
 from sink.config import Settings, load
 
@@ -63,6 +63,21 @@ def topic_id(kafka: str, topic: str) -> str:
 def slices_of(topic: str, *ranges: tuple[int, int, int], generation: int = 0) -> list[Slice]:
     """`(partition, start, end)` each."""
     return [Slice(topic, partition, start, end, f"id-of-{topic}", generation) for partition, start, end in ranges]
+
+
+def tasks_of(topic: str, *ranges: tuple[int, int, int], generation: int = 0) -> list[WriteTask]:
+    """`(partition, start, end)` each: a write task for each slice."""
+    return tasks_for(slices_of(topic, *ranges, generation=generation))
+
+
+def tasks_for(slices: Sequence[Slice]) -> list[WriteTask]:
+    """A write task for each slice."""
+    return [WriteTask((piece,)) for piece in slices]
+
+
+def one_task(*slices: Slice) -> list[WriteTask]:
+    """One write task that reads them all, in this order."""
+    return [WriteTask(slices)]
 
 
 def stats_of(written: Any) -> list[dict[str, Any]]:

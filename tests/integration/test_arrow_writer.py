@@ -13,13 +13,14 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from sinktable import OpenInstant, make_settings, produce, rows_of, slices_of, stats_of
+from sinktable import OpenInstant, make_settings, produce, rows_of, slices_of, stats_of, tasks_for, tasks_of
 
 from coordination.errors import BadRecord, ConfigError, DataLoss
 from coordination.model import Slice
 from sink.schema import parse_ddl
 from sink.write.arrow_engine import ArrowEngine
 from sink.write.batch_sizes import BATCH_BYTES, BATCH_ROWS, BURST_BYTES, FIRST_ROWS
+from sink.write.memory import MemoryLimits
 from sink.write.source import read_slices
 from tests.processes import peak_megabytes, python_workers
 
@@ -55,7 +56,7 @@ def test_each_slice_gives_one_file_and_one_result_with_its_own_rows(engine, inst
     produce(kafka.address, name, records(100), partition=0)
     produce(kafka.address, name, records(30), partition=1)
     slices = slices_of(name, (0, 0, 40), (0, 40, 100), (1, 10, 30))
-    written = engine(name).write(instant.name, slices)
+    written = engine(name).write(instant.name, tasks_for(slices))
     assert [(result.slice, result.records) for result in written.results] == list(
         zip(slices, [40, 60, 20], strict=True)
     )
@@ -76,7 +77,7 @@ def test_a_slice_without_records_has_a_result_and_no_file(engine, instant, kafka
     name = topic(config={"cleanup.policy": "compact"})
     produce_aborted(kafka.address, name, 20)
     produce(kafka.address, name, records(5))
-    written = engine(name).write(instant.name, slices_of(name, (0, 0, 10), (0, 10, 26)))
+    written = engine(name).write(instant.name, tasks_of(name, (0, 0, 10), (0, 10, 26)))
     assert [result.records for result in written.results] == [0, 5]
     assert [result.digest == 0 for result in written.results] == [True, False]
     assert len(written.stats) == 1
@@ -98,8 +99,8 @@ def produce_aborted(kafka: str, topic: str, count: int) -> None:
 def test_a_second_attempt_re_forms_the_same_rows_keys_ids_and_digest_in_other_files(engine, instant, kafka, topic):
     name = topic()
     produce(kafka.address, name, records(500))
-    made, slices = engine(name), slices_of(name, (0, 0, 500))
-    first, second = made.write(instant.name, slices), made.write(instant.name, slices)
+    made, tasks = engine(name), tasks_of(name, (0, 0, 500))
+    first, second = made.write(instant.name, tasks), made.write(instant.name, tasks)
     assert first.results == second.results
     assert first.results[0].digest > 0
     one, two = stats_of(first)[0], stats_of(second)[0]
@@ -114,9 +115,9 @@ def test_generation_topic_id_and_start_change_the_file_id(engine, instant, kafka
     produce(kafka.address, name, records(20))
     made = engine(name)
     attempts = [
-        slices_of(name, (0, 0, 20)),
-        slices_of(name, (0, 0, 20), generation=1),
-        slices_of(name, (0, 1, 20)),
+        tasks_of(name, (0, 0, 20)),
+        tasks_of(name, (0, 0, 20), generation=1),
+        tasks_of(name, (0, 1, 20)),
     ]
     ids = {stats_of(made.write(instant.name, attempt))[0]["fileId"] for attempt in attempts}
     assert len(ids) == 3
@@ -146,7 +147,7 @@ def test_a_bad_record_is_named_by_its_coordinates_and_its_slice_keeps_no_file(en
     name = topic()
     produce(kafka.address, name, [*records(70), b'{"id":"x"}', *records(10), b"", *records(5)])
     with pytest.raises(BadRecord) as refusal:
-        engine(name).write(instant.name, slices_of(name, (0, 0, 50), (0, 50, 87)))
+        engine(name).write(instant.name, tasks_of(name, (0, 0, 50), (0, 50, 87)))
     assert (refusal.value.topic, refusal.value.partition, refusal.value.offset) == (name, 0, 70)
     assert "'id'" in refusal.value.reason
     # The other slice's file may stay: it has its marker, and the rollback finds it.
@@ -158,7 +159,7 @@ def test_a_tombstone_is_a_bad_record(engine, instant, kafka, topic):
     name = topic()
     produce(kafka.address, name, [*records(3), None])
     with pytest.raises(BadRecord, match=r"offset 3: .*tombstone"):
-        engine(name).write(instant.name, slices_of(name, (0, 0, 4)))
+        engine(name).write(instant.name, tasks_of(name, (0, 0, 4)))
 
 
 def test_a_truncated_log_is_data_loss_with_the_slice_it_concerns(engine, instant, kafka, topic):
@@ -170,7 +171,7 @@ def test_a_truncated_log_is_data_loss_with_the_slice_it_concerns(engine, instant
     admin = AdminClient({"bootstrap.servers": kafka.address})
     admin.delete_records([TopicPartition(name, 1, 60)])[TopicPartition(name, 1, 60)].result(timeout=30)
     with pytest.raises(DataLoss) as loss:
-        engine(name).write(instant.name, slices_of(name, (1, 40, 100)))
+        engine(name).write(instant.name, tasks_of(name, (1, 40, 100)))
     assert (loss.value.topic, loss.value.partition, loss.value.offset) == (name, 1, 40)
 
 
@@ -180,7 +181,7 @@ def test_files_are_written_by_table_partition_under_hudis_paths(engine, instant,
     values = [json.dumps({"id": at % 3, "name": odd[at % len(odd)]}).encode() for at in range(60)]
     produce(kafka.address, name, values)
     made = engine(name, partition__field__name="name,id")
-    paths = {stat["partitionPath"] for stat in stats_of(made.write(instant.name, slices_of(name, (0, 0, 60))))}
+    paths = {stat["partitionPath"] for stat in stats_of(made.write(instant.name, tasks_of(name, (0, 0, 60))))}
     nothing = "__HIVE_DEFAULT_PARTITION__"
     assert paths == {f"name={odd[at % 6] or nothing}/id={at % 3}" for at in range(60)}
     for path in instant.data_files:
@@ -197,7 +198,7 @@ def test_a_value_that_would_leave_its_directory_is_a_bad_record(engine, instant,
     produce(kafka.address, name, [b'{"id":1,"name":"fine"}', json.dumps({"id": 2, "name": value}).encode()])
     made = engine(name, partition__field__name="name", partition__hive__style="false")
     with pytest.raises(BadRecord, match=r"offset 1: partition path"):
-        made.write(instant.name, slices_of(name, (0, 0, 2)))
+        made.write(instant.name, tasks_of(name, (0, 0, 2)))
 
 
 @pytest.mark.thorough
@@ -205,7 +206,7 @@ def test_five_thousand_table_partitions_need_few_open_files_and_little_memory(en
     name = topic()
     produce(kafka.address, name, records(20_000, names=5000))
     made = engine(name, partition__field__name="name", file__open__max="8")
-    stats = stats_of(made.write(instant.name, slices_of(name, (0, 0, 20_000))))
+    stats = stats_of(made.write(instant.name, tasks_of(name, (0, 0, 20_000))))
     assert max(map(peak_megabytes, python_workers())) < 400
     assert len(stats) == 5000
     assert {stat["numWrites"] for stat in stats} == {4}
@@ -223,8 +224,7 @@ def test_rows_keep_their_order_and_none_is_lost_when_files_close_to_make_room(in
     from sink.write.slice_files import Limits, SliceFiles
     from sink.write.storage import open_storage
 
-    slice_ = slices_of("t", (0, 0, 10**6))[0]
-    attempt = Attempt("sink", "table", instant.name, "0-0-0", slice_)
+    attempt = Attempt("sink", "table", instant.name, "0-0-0", tasks_of("t", (0, 0, 10**6))[0])
     limits = Limits(file_max_bytes=1 << 30, open_files_max=3, buffer_bytes=300 * 16)
     files = SliceFiles(open_storage(str(instant.base)), attempt, limits, "zstd", meta_fields=False)
     paths, random = PartitionPaths(("p",), True, False), np.random.default_rng(1)
@@ -247,7 +247,7 @@ def test_files_roll_at_their_size_and_share_the_slice_between_them(engine, insta
     name, random = topic(), Random(3)
     values = [b'{"id":%d,"name":"%s"}' % (at, random.randbytes(60).hex().encode()) for at in range(40_000)]
     produce(kafka.address, name, values)
-    stats = stats_of(engine(name, file__max__bytes="1048576").write(instant.name, slices_of(name, (0, 0, 40_000))))
+    stats = stats_of(engine(name, file__max__bytes="1048576").write(instant.name, tasks_of(name, (0, 0, 40_000))))
     assert len(stats) >= 2
     assert len({stat["fileId"] for stat in stats}) == len(stats)
     assert max(stat["fileSizeInBytes"] for stat in stats) < 4 << 20
@@ -255,18 +255,17 @@ def test_files_roll_at_their_size_and_share_the_slice_between_them(engine, insta
     assert offsets == list(range(40_000))
 
 
-def test_a_slice_that_rolls_gives_the_same_files_whatever_the_batches(engine, instant, kafka, topic):
+@pytest.mark.parametrize("reader", ["librdkafka", "spark"])
+def test_a_slice_that_rolls_gives_the_same_files_whatever_the_batches(engine, instant, kafka, topic, reader):
     from random import Random
 
     name, random = topic(), Random(3)
     values = [b'{"id":%d,"name":"%s"}' % (at, random.randbytes(60).hex().encode()) for at in range(40_000)]
     produce(kafka.address, name, values)
-    made, slices, found = engine(name, file__max__bytes="1048576"), slices_of(name, (0, 0, 40_000)), []
-    for _ in range(3):
-        stats = stats_of(made.write(instant.name, slices))
+    made, found = engine(name, file__max__bytes="1048576", kafka__reader=reader), []
+    for attempt in (1, 4, 9):
+        stats = stats_of(made.write(instant.name, tasks_of(name, (0, 0, 40_000)), attempt=attempt))
         found.append([(stat["fileId"], stat["numWrites"]) for stat in stats])
-        made._batches._sizes.shrink()
-        made._batches._sizes.shrink()
     assert len(found[0]) > 2
     assert found[1:] == found[:1] * 2
 
@@ -274,7 +273,7 @@ def test_a_slice_that_rolls_gives_the_same_files_whatever_the_batches(engine, in
 def test_every_file_has_its_marker(engine, instant, kafka, topic):
     name = topic()
     produce(kafka.address, name, records(30))
-    stats = stats_of(engine(name, partition__field__name="name").write(instant.name, slices_of(name, (0, 0, 30))))
+    stats = stats_of(engine(name, partition__field__name="name").write(instant.name, tasks_of(name, (0, 0, 30))))
     place = instant.base / ".hoodie" / ".temp" / instant.name
     assert [str(path.relative_to(place)) for path in instant.markers] == sorted(
         f"{stat['path']}.marker.CREATE" for stat in stats
@@ -286,7 +285,7 @@ def test_a_task_whose_instant_was_rolled_back_gives_up_and_keeps_nothing(engine,
     produce(kafka.address, name, records(10))
     instant.inflight.unlink()
     with pytest.raises(Exception, match="rolled back"):
-        engine(name).write(instant.name, slices_of(name, (0, 0, 10)))
+        engine(name).write(instant.name, tasks_of(name, (0, 0, 10)))
     assert not instant.data_files
 
 
@@ -295,7 +294,7 @@ def test_a_task_whose_instant_was_completed_gives_up_and_keeps_nothing(engine, i
     produce(kafka.address, name, records(10))
     instant.complete()
     with pytest.raises(Exception, match="already completed"):
-        engine(name).write(instant.name, slices_of(name, (0, 0, 10)))
+        engine(name).write(instant.name, tasks_of(name, (0, 0, 10)))
     assert not instant.data_files
 
 
@@ -308,7 +307,7 @@ def test_a_file_closed_after_the_end_of_its_instant_is_not_reported(instant, gon
     from sink.write.storage import open_storage
 
     storage = open_storage(str(instant.base))
-    attempt = Attempt("sink", "table", instant.name, "0-0-0", slices_of("t", (0, 0, 9))[0])
+    attempt = Attempt("sink", "table", instant.name, "0-0-0", tasks_of("t", (0, 0, 9))[0])
     file = BaseFile(storage, Pulse(storage, instant.name), attempt, "", 0)
     rows = pa.table({"id": [1, 2]})
     file.open(choose_layout(rows, (), ()), "zstd")
@@ -324,37 +323,38 @@ def test_records_of_ten_megabytes_are_written(engine, instant, kafka, topic):
     name = topic(config={"max.message.bytes": "20000000"})
     long = "x" * 10_000_000
     produce(kafka.address, name, [json.dumps({"id": at, "name": long}).encode() for at in range(12)])
-    written = engine(name).write(instant.name, slices_of(name, (0, 0, 12)))
+    written = engine(name).write(instant.name, tasks_of(name, (0, 0, 12)))
     assert written.results[0].records == 12
     names = rows_of(instant.data_files).column("name")
     assert pc.all(pc.equal(pc.binary_length(names), len(long))).as_py()
 
 
 def rows_per_batch(engine: ArrowEngine, slices: list[Slice]) -> int:
-    return int(engine._batches.session(slices).conf.get("spark.sql.execution.arrow.maxRecordsPerBatch"))
+    return int(engine._inputs._sizes.session(slices).conf.get("spark.sql.execution.arrow.maxRecordsPerBatch"))
 
 
-def test_one_partition_with_large_records_bounds_the_batches_of_the_next_write(engine, instant, kafka, topic):
+def test_one_partition_with_large_records_bounds_the_next_batches_of_sparks_reader(engine, instant, kafka, topic):
     name = topic(partitions=4)
     produce(kafka.address, name, [json.dumps({"id": at, "name": "x" * 900_000}).encode() for at in range(30)])
     for partition in (1, 2, 3):
         produce(kafka.address, name, records(2_000), partition)
-    made = engine(name)
-    made.write(instant.name, slices_of(name, (0, 0, 20), *((partition, 0, 1_000) for partition in (1, 2, 3))))
+    made = engine(name, kafka__reader="spark")
+    made.write(instant.name, tasks_of(name, (0, 0, 20), *((partition, 0, 1_000) for partition in (1, 2, 3))))
     again = slices_of(name, (0, 20, 30), *((partition, 1_000, 2_000) for partition in (1, 2, 3)))
     assert rows_per_batch(made, again) * 900_000 <= BATCH_BYTES
     assert rows_per_batch(made, again[1:]) == BATCH_ROWS
 
 
-def test_after_a_failure_for_memory_all_records_are_measured_not_the_first_ones_alone(engine, kafka, topic):
+def test_after_a_failure_for_memory_sparks_reader_measures_all_records_not_the_first_ones_alone(engine, kafka, topic):
     name = topic()
     large = [json.dumps({"id": at, "name": "x" * 900_000}).encode() for at in range(10)]
     produce(kafka.address, name, [*records(FIRST_ROWS), *large])
-    made, slices = engine(name), slices_of(name, (0, 0, FIRST_ROWS + 5), (0, FIRST_ROWS + 5, FIRST_ROWS + 10))
+    made = engine(name, kafka__reader="spark")
+    slices = slices_of(name, (0, 0, FIRST_ROWS + 5), (0, FIRST_ROWS + 5, FIRST_ROWS + 10))
     assert rows_per_batch(made, slices) == BATCH_ROWS
-    made._batches.failed(slices, RuntimeError("No space left on device"))
+    made._inputs.failed(slices, RuntimeError("No space left on device"))
     assert rows_per_batch(made, slices) == BATCH_ROWS
-    made._batches.failed(slices, RuntimeError("java.lang.OutOfMemoryError: Java heap space"))
+    made._inputs.failed(slices, RuntimeError("java.lang.OutOfMemoryError: Java heap space"))
     assert rows_per_batch(made, slices) * 900_000 <= BURST_BYTES // 4
 
 
@@ -362,14 +362,14 @@ def test_without_meta_fields_and_provenance_only_the_values_are_there(engine, in
     name = topic()
     produce(kafka.address, name, records(5))
     made = engine(name, provenance__columns="false", hoodie__populate__meta__fields="false", record__key__fields="id")
-    made.write(instant.name, slices_of(name, (0, 0, 5)))
+    made.write(instant.name, tasks_of(name, (0, 0, 5)))
     assert rows_of(instant.data_files).schema.names == ["id", "name"]
 
 
 def test_few_values_get_a_dictionary_many_do_not_and_all_is_zstd(engine, instant, kafka, topic):
     name = topic()
     produce(kafka.address, name, [b'{"id":%d,"name":"n%d"}' % (at * 7919, at % 3) for at in range(3000)])
-    engine(name).write(instant.name, slices_of(name, (0, 0, 3000)))
+    engine(name).write(instant.name, tasks_of(name, (0, 0, 3000)))
     group = pq.ParquetFile(instant.data_files[0]).metadata.row_group(0)
     columns = {group.column(at).path_in_schema: group.column(at) for at in range(group.num_columns)}
     coded = {name for name, column in columns.items() if any("DICTIONARY" in each for each in column.encodings)}
@@ -405,7 +405,7 @@ def test_a_record_without_a_key_is_a_bad_record(engine, instant, kafka, topic, v
     produce(kafka.address, name, [*records(4), value.encode()])
     field = "name" if '"id":1' in value else "id"
     with pytest.raises(BadRecord, match=f"offset 4: record key column '{field}'"):
-        engine(name, record__key__fields=field).write(instant.name, slices_of(name, (0, 0, 5)))
+        engine(name, record__key__fields=field).write(instant.name, tasks_of(name, (0, 0, 5)))
 
 
 def test_a_cancelled_write_ends_and_what_it_left_has_markers(engine, instant, kafka, topic):
@@ -416,7 +416,7 @@ def test_a_cancelled_write_ends_and_what_it_left_has_markers(engine, instant, ka
 
     def write() -> None:
         try:
-            outcome.append(made.write(instant.name, slices_of(name, (0, 0, 200_000), (1, 0, 200_000))))
+            outcome.append(made.write(instant.name, tasks_of(name, (0, 0, 200_000), (1, 0, 200_000))))
         except Exception as error:  # noqa: BLE001 - whatever it is, it is looked at below
             outcome.append(error)
 
@@ -426,7 +426,7 @@ def test_a_cancelled_write_ends_and_what_it_left_has_markers(engine, instant, ka
         made.cancel(instant.name)
         writing.join(0.2)
     assert isinstance(outcome[0], (Py4JJavaError, PySparkException))
-    assert made._batches._sizes.rows_per_batch([]) == BATCH_ROWS
+    assert made._inputs.memory.limits() == MemoryLimits(tasks=2)
     assert {str(path.relative_to(instant.base)) for path in instant.data_files} <= instant.marked
 
 
@@ -438,5 +438,5 @@ def test_a_table_path_may_have_odd_characters(spark, kafka, topic, tmp_path, pla
     base.mkdir()
     settings = make_settings(base, kafka.address, name, DDL)
     instant = OpenInstant(base / "table")
-    ArrowEngine(spark, settings, parse_ddl(DDL)).write(instant.name, slices_of(name, (0, 0, 3)))
+    ArrowEngine(spark, settings, parse_ddl(DDL)).write(instant.name, tasks_of(name, (0, 0, 3)))
     assert len(rows_of(instant.data_files)) == 3

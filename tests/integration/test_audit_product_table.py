@@ -25,7 +25,7 @@ from sink.table import Table
 from sink.table.lock import TableLocks
 from sink.write.arrow_engine import ArrowEngine
 from tests.handmade import kinds, sentences
-from tests.integration.sinktable import produce
+from tests.integration.sinktable import produce, tasks_for
 from tests.integration.table_kit import allow, connected, settings
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Landing:
             ends[source] = PartitionCheckpoint(end, 0)
         number = before.number + 1
         instant = self.table.begin(number, 1)
-        written = self.engine.write(instant, slices)
+        written = self.engine.write(instant, tasks_for(slices))
         after = replace(before, number=number, base=before.number, ends=ends, results=written.results)
         self.table.complete(instant, written.stats, after, allow)
         self.checkpoint = after

@@ -20,7 +20,7 @@ import trustme
 from confluent_kafka import Producer
 from kazoo.client import KazooClient
 
-from coordination import codec, tree, writes
+from coordination import codec, tree, write_tasks, writes
 from coordination.keeper import Keeper
 from coordination.model import (
     Header,
@@ -34,7 +34,6 @@ from coordination.model import (
     WriteStatus,
 )
 from coordination.phases import enter
-from coordination.planning import slices_of
 from coordination.services import Service, ServicesOffice, ServicesRun
 from coordination.tree import Create, Halt
 from sink import cli
@@ -98,7 +97,7 @@ class Fleet:
             source: replace(state, open=(OpenRange(state.end, end, number, 1000, state.generation),))
             for source, state in view.states.items()
         }
-        plan = Plan({incarnation: slices_of(changed, number)})
+        plan = Plan({incarnation: write_tasks.of_batch(changed, number)})
         now = time.time() - 10
         header = Header(
             number, number, 1, view.epoch, view.ledger.committed, Phase.PLANNED, 60.0, tree.plan_digest(plan),

@@ -15,10 +15,10 @@ from sink.errors.selection import Selection
 from sink.errors.table import SetAsideGone
 from sink.table import Table, TableOutcome
 from sink.table.lock import TableLocks
-from sink.worker import ENGINES
+from sink.write.engines import ENGINES
 from sink.write.shape import table_schema
 from tests.integration.errors_kit import DDL, HEADERS, Record, Sink, produce
-from tests.integration.sinktable import FIRST_TIMESTAMP, OpenInstant, make_settings, slices_of
+from tests.integration.sinktable import FIRST_TIMESTAMP, OpenInstant, make_settings, tasks_of
 from tests.unit.test_sifting import AVRO, DESCRIPTORS, FORMATS
 
 pytestmark = pytest.mark.integration
@@ -94,7 +94,7 @@ def test_bad_values_of_every_plain_format_are_set_aside_as_they_came(spark, kafk
         produce(kafka.address, source, [(None, value) for value in values])
         settings = make_settings(place, kafka.address, source, ddl, **given)
         engine = ENGINES["arrow"](spark, settings, table_schema(settings))
-        written = engine.write(OpenInstant(place / "table").name, slices_of(source, (0, 0, 30)))
+        written = engine.write(OpenInstant(place / "table").name, tasks_of(source, (0, 0, 30)))
         assert (written.results[0].records, written.results[0].errors) == (20, 10), name
         (aside,) = written.errors
         rows = spark.read.parquet(f"{settings.base_path}/{aside.path}").collect()

@@ -25,7 +25,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from pyspark.sql import SparkSession
-from sinktable import OpenInstant, make_settings, rows_of, slices_of
+from sinktable import OpenInstant, make_settings, rows_of, tasks_of
 
 from coordination.errors import BadRecord, Unavailable
 from sink.decode.proto_files import descriptor_set_of_file
@@ -256,7 +256,7 @@ def test_a_table_of_every_type_holds_what_was_written(
     instant = OpenInstant(tmp_path / "table")
     engine = ArrowEngine(spark, settings, table_schema(settings))
     engine.check()
-    written = engine.write(instant.name, slices_of(source, (0, 0, len(ROWS))))
+    written = engine.write(instant.name, tasks_of(source, (0, 0, len(ROWS))))
     assert [result.records for result in written.results] == [len(ROWS)]
     found = rows_of(instant.data_files).sort_by("_kafka_offset")
     # A map has no order: Protobuf's serializer writes it in any. (Strict: a key that is there twice is an error.)
@@ -273,7 +273,7 @@ def test_a_value_without_a_header_is_named_by_its_coordinates(
     settings = make_settings(tmp_path, kafka.address, source, DDL, value__format=name, **how.settings)
     engine = ArrowEngine(spark, settings, table_schema(settings))
     with pytest.raises(BadRecord, match=r"offset 1: .*its first byte is 123"):
-        engine.write(OpenInstant(tmp_path / "table").name, slices_of(source, (0, 0, 3)))
+        engine.write(OpenInstant(tmp_path / "table").name, tasks_of(source, (0, 0, 3)))
 
 
 def test_keys_and_headers_are_columns_where_they_are_asked_for(
@@ -288,7 +288,7 @@ def test_keys_and_headers_are_columns_where_they_are_asked_for(
         headers__column="true",
     )
     instant = OpenInstant(tmp_path / "table")
-    ArrowEngine(spark, settings, table_schema(settings)).write(instant.name, slices_of(source, (0, 0, 2)))
+    ArrowEngine(spark, settings, table_schema(settings)).write(instant.name, tasks_of(source, (0, 0, 2)))
     found = rows_of(instant.data_files).sort_by("_kafka_offset").select(["text", "_kafka_key", "_kafka_headers"])
     assert found.to_pylist() == [
         {
@@ -310,11 +310,11 @@ def test_a_key_that_is_no_text_is_a_bad_record_unless_it_is_kept_as_bytes(
     text = make_settings(tmp_path, kafka.address, source, key__format="string", **given)
     with pytest.raises(BadRecord, match=r"offset 1: its key is not UTF-8"):
         ArrowEngine(spark, text, table_schema(text)).write(
-            OpenInstant(tmp_path / "one").name, slices_of(source, (0, 0, 2))
+            OpenInstant(tmp_path / "one").name, tasks_of(source, (0, 0, 2))
         )
     raw = make_settings(tmp_path, kafka.address, source, key__format="bytes", **given)
     instant = OpenInstant(tmp_path / "table")
-    ArrowEngine(spark, raw, table_schema(raw)).write(instant.name, slices_of(source, (0, 0, 2)))
+    ArrowEngine(spark, raw, table_schema(raw)).write(instant.name, tasks_of(source, (0, 0, 2)))
     found = rows_of(instant.data_files).sort_by("_kafka_offset")
     assert found.column("_kafka_key").to_pylist() == [b"ok", b"\xff"]
     assert found.column("value").to_pylist() == [b"a", b"b"]

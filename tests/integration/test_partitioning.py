@@ -25,7 +25,7 @@ from sink.write.partition_times import PRESETS, PartitionTime
 from sink.write.shape import table_schema
 from sink.write.slice_files import METAFILE
 from tests.integration.landing_kit import Landing
-from tests.integration.sinktable import make_settings, produce, slices_of, stats_of
+from tests.integration.sinktable import make_settings, produce, stats_of, tasks_of
 from tests.integration.table_kit import allow, checkpoint, connected
 from tests.processes import peak_megabytes, python_workers
 
@@ -297,7 +297,7 @@ def test_a_slice_into_five_thousand_partitions_is_committed_with_few_open_files_
     one = landing(partition__field__name="kind", file__open__max="16", **no_statistics)
     instant, started = one.table.begin(1, 1), time.monotonic()
     with Watch(one.settings.base_path) as watch:
-        written = one.engine.write(instant, slices_of(landing.topic, (0, 0, len(values))))
+        written = one.engine.write(instant, tasks_of(landing.topic, (0, 0, len(values))))
     wrote, memory = time.monotonic(), max(map(peak_megabytes, python_workers()))
     # The tasks have written what Hudi knows partitions by: the coordinator would take minutes for it.
     metafiles = list(Path(one.settings.base_path).glob(f"*/{METAFILE}"))

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from hudi import HudiTableBuilder
 from pyspark.sql import SparkSession
-from sinktable import FIRST_TIMESTAMP, make_settings, produce, slices_of
+from sinktable import FIRST_TIMESTAMP, make_settings, produce, tasks_of
 
 from coordination.model import Checkpoint, PartitionCheckpoint, TableView, TopicPartition
 from sink.config import Settings
@@ -104,7 +104,7 @@ class Case:
 
     def commit(self, number: int, topic: str, start: int, end: int) -> None:
         instant = self.table.begin(number, 1)
-        written = self.engine.write(instant, slices_of(topic, (0, start, end)))
+        written = self.engine.write(instant, tasks_of(topic, (0, start, end)))
         assert sum(result.records for result in written.results) == end - start
         ends = {TopicPartition(topic, 0): PartitionCheckpoint(end, 0)}
         name = self.settings.name

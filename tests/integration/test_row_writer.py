@@ -13,14 +13,14 @@ from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
 from coordination.errors import BadRecord, ConfigError
-from coordination.model import Slice
+from coordination.model import WriteTask
 from sink.config import Settings
 from sink.schema import TableSchema, parse_ddl
 from sink.table import Table, TableOutcome
 from sink.table.lock import TableLocks
 from sink.write.arrow_engine import ArrowEngine
 from sink.write.row_engine import RowEngine
-from tests.integration.sinktable import make_settings, produce, slices_of
+from tests.integration.sinktable import make_settings, produce, slices_of, tasks_for, tasks_of
 from tests.integration.table_kit import allow, checkpoint, connected
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
@@ -89,17 +89,17 @@ def landing(spark: SparkSession, kafka, zookeeper, topic, tmp_path: Path) -> Ite
 
 
 @pytest.fixture
-def slices(landing, kafka) -> list[Slice]:
+def tasks(landing, kafka) -> list[WriteTask]:
     for partition in (0, 1):
         produce(kafka.address, landing.topic, [event(number) for number in range(30)], partition)
-    return slices_of(landing.topic, (0, 0, 10), (0, 10, 30), (1, 0, 30))
+    return tasks_of(landing.topic, (0, 0, 10), (0, 10, 30), (1, 0, 30))
 
 
 @pytest.mark.parametrize("more", [{}, {"partition__field__name": "kind"}, {"record__key__fields": "id"}])
-def test_rows_keys_counts_and_digests_are_those_of_the_arrow_engine(landing, slices, more: dict[str, str]) -> None:
+def test_rows_keys_counts_and_digests_are_those_of_the_arrow_engine(landing, tasks, more: dict[str, str]) -> None:
     one, two = landing("rows", **more), landing("arrow", **more)
     by_rows, by_arrow = one.table.begin(1, 1), two.table.begin(1, 1)
-    written, expected = one.rows.write(by_rows, slices), two.arrow.write(by_arrow, slices)
+    written, expected = one.rows.write(by_rows, tasks), two.arrow.write(by_arrow, tasks)
     assert written.results == expected.results
     assert [result.records for result in written.results] == [10, 20, 30]
     one.complete(by_rows, written.stats)
@@ -145,35 +145,35 @@ def test_keys_and_partition_paths_are_those_of_hudis_key_generators(
     if "record__key__fields" not in more:
         records += [{"id": 98, "kind": "", "day": "2024-02-29"}, {"id": 99, "kind": None, "day": None}]
     produce(kafka.address, landing.topic, [json.dumps(record).encode() for record in records], 0)
-    slices = slices_of(landing.topic, (0, 0, len(records)))
+    tasks = tasks_of(landing.topic, (0, 0, len(records)))
     by_rows, by_arrow = one.table.begin(1, 1), two.table.begin(1, 1)
-    one.complete(by_rows, one.rows.write(by_rows, slices).stats)
-    two.complete(by_arrow, two.arrow.write(by_arrow, slices).stats)
+    one.complete(by_rows, one.rows.write(by_rows, tasks).stats)
+    two.complete(by_arrow, two.arrow.write(by_arrow, tasks).stats)
     made = ("_hoodie_record_key", "_hoodie_partition_path", "_kafka_offset")
     assert len(one.read()) == len(records)
     assert one.read(*made) == two.read(*made)
 
 
 @pytest.mark.parametrize("engine", ["rows", "arrow"])
-def test_batches_of_large_records_are_bounded_by_bytes(landing, kafka, engine: str) -> None:
-    one = landing(ddl="id bigint, kind string")
+def test_batches_of_large_records_that_spark_reads_are_bounded_by_bytes(landing, kafka, engine: str) -> None:
+    one = landing(ddl="id bigint, kind string", kafka__reader="spark")
     large = [json.dumps({"id": number, "kind": "x" * 900_000}).encode() for number in range(40)]
     produce(kafka.address, landing.topic, large, 0)
     slices = slices_of(landing.topic, (0, 0, 40))
     writer = getattr(one, engine)
-    one.complete(instant := one.table.begin(1, 1), writer.write(instant, slices).stats)
+    one.complete(instant := one.table.begin(1, 1), writer.write(instant, tasks_for(slices)).stats)
     assert len(one.read("_kafka_offset")) == 40
-    rows = writer._batches.session(slices).conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
+    rows = writer._inputs._sizes.session(slices).conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
     assert int(rows) == 32
 
 
-def test_an_attempt_repeated_gives_the_same_results_and_other_file_ids(landing, slices) -> None:
+def test_an_attempt_repeated_gives_the_same_results_and_other_file_ids(landing, tasks) -> None:
     one = landing()
     first = one.table.begin(1, 1)
-    dead = one.rows.write(first, slices)
+    dead = one.rows.write(first, tasks)
     one.table.roll_back(first)
     second = one.table.begin(2, 1)
-    written = one.rows.write(second, slices)
+    written = one.rows.write(second, tasks)
     assert written.results == dead.results
     ids = {json.loads(stat)["fileId"] for stat in written.stats}
     assert not ids & {json.loads(stat)["fileId"] for stat in dead.stats}
@@ -181,12 +181,12 @@ def test_an_attempt_repeated_gives_the_same_results_and_other_file_ids(landing, 
     assert len(one.read()) == 60
 
 
-def test_a_bad_record_is_named_and_nothing_of_it_is_visible(landing, slices, kafka) -> None:
+def test_a_bad_record_is_named_and_nothing_of_it_is_visible(landing, tasks, kafka) -> None:
     produce(kafka.address, landing.topic, [b"{not json"], 1)
     one = landing()
     instant = one.table.begin(1, 1)
     with pytest.raises(BadRecord) as bad:
-        one.rows.write(instant, [*slices, *slices_of(landing.topic, (1, 30, 31))])
+        one.rows.write(instant, [*tasks, *tasks_of(landing.topic, (1, 30, 31))])
     assert (bad.value.topic, bad.value.partition, bad.value.offset) == (landing.topic, 1, 30)
     one.table.roll_back(instant)
     assert one.read("_kafka_offset") == []
@@ -212,18 +212,18 @@ def test_a_directory_that_hudi_or_a_reader_cannot_take_is_a_bad_record(
     one = landing(ddl="id bigint, kind string, day date", **more)
     instant = one.table.begin(1, 1)
     with pytest.raises(BadRecord, match=r"partitionpath\.urlencode=true") as bad:
-        getattr(one, engine).write(instant, slices_of(landing.topic, (1, 0, 4)))
+        getattr(one, engine).write(instant, tasks_of(landing.topic, (1, 0, 4)))
     assert (bad.value.topic, bad.value.partition, bad.value.offset) == (landing.topic, 1, 2)
     one.table.roll_back(instant)
     assert one.read("_kafka_offset") == []
 
 
-def test_a_record_without_a_key_is_a_bad_record(landing, slices, kafka) -> None:
+def test_a_record_without_a_key_is_a_bad_record(landing, tasks, kafka) -> None:
     produce(kafka.address, landing.topic, [b'{"kind": "buy"}'], 0)
     one = landing(record__key__fields="id")
     instant = one.table.begin(1, 1)
     with pytest.raises(BadRecord, match="record key column 'id' is null") as bad:
-        one.rows.write(instant, slices_of(landing.topic, (0, 20, 31)))
+        one.rows.write(instant, tasks_of(landing.topic, (0, 20, 31)))
     assert bad.value.offset == 30
 
 
@@ -238,8 +238,8 @@ def test_settings_that_hudi_refuses_are_refused_before_a_table_is_made(landing, 
     assert not (tmp_path / "refused" / ".hoodie").exists()
 
 
-def test_a_table_without_meta_columns(landing, slices) -> None:
+def test_a_table_without_meta_columns(landing, tasks) -> None:
     one = landing(hoodie__populate__meta__fields="false")
     instant = one.table.begin(1, 1)
-    one.complete(instant, one.rows.write(instant, slices).stats)
+    one.complete(instant, one.rows.write(instant, tasks).stats)
     assert len(one.read()) == 60

@@ -27,7 +27,7 @@ from sink.write.engine import Written
 from sink.write.shape import table_schema
 from sink.write.upsert_engine import UpsertEngine
 from tests.integration.conftest import METADATA
-from tests.integration.sinktable import make_settings, slices_of
+from tests.integration.sinktable import make_settings, tasks_of
 from tests.integration.table_kit import allow, checkpoint
 
 DDL = "id bigint, at bigint, kind string not null, amount decimal(10,2), tags array<string>"
@@ -136,7 +136,7 @@ class Upserts:
 
     def write(self, instant: str, *ranges: tuple[int, int, int]) -> Written:
         self._columns = self.columns().columns
-        return self.engine.write(instant, slices_of(self.topic, *ranges), self._columns)
+        return self.engine.write(instant, tasks_of(self.topic, *ranges), self._columns)
 
     def complete(self, instant: str, written: Written, table: Table | None = None) -> TableOutcome:
         ends = dict(self.ends)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from sink.session import _DEFAULTS, _REQUIRED
 from sink.table.creation import columns_misfit, create_or_verify, indexes_misfit, misfits
 from sink.table.options import arrow_codec, commit_options, service_options
 from sink.table.usable import unusable
-from sink.worker import ENGINES
+from sink.write.engines import ENGINES
 
 MINIMAL = {
     "zookeeper.connect": "zk",
@@ -32,7 +33,8 @@ PROPERTIES = {
     "hoodie.table.version": "9",
     "hoodie.table.recordkey.fields": "_kafka_topic,_kafka_partition,_kafka_offset",
 }
-NEVER: Any = None
+NEVER: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
+"""A session that may not be asked for anything but its cores."""
 
 
 @pytest.fixture

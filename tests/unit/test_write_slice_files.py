@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from coordination.model import Slice
+from coordination.model import Slice, WriteTask
 from sink.write.base_file import Attempt
 from sink.write.partition_paths import PartitionPaths
 from sink.write.slice_files import Limits, SliceFiles
@@ -36,7 +36,7 @@ def write(base: Path, rows: pa.RecordBatch, batch: int, limits: Limits, fields: 
     timeline = base / ".hoodie" / "timeline"
     timeline.mkdir(parents=True)
     (timeline / f"{INSTANT}.inflight").touch()
-    attempt = Attempt("sink", "table", INSTANT, "0-0-0", Slice("t", 0, 0, ROWS, "id", 0))
+    attempt = Attempt("sink", "table", INSTANT, "0-0-0", WriteTask((Slice("t", 0, 0, ROWS, "id", 0),)))
     files = SliceFiles(open_storage(str(base)), attempt, limits, "zstd", meta_fields=False)
     paths = PartitionPaths(fields, False, False)
     for start in range(0, ROWS, batch):

@@ -10,15 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from coordination.model import Slice
+from coordination.model import Slice, WriteTask
 from sink.decode.formats import ValueFormat
 from sink.schema import parse_ddl
-from sink.write import slice_task
+from sink.write import slice_task, task_input
 from sink.write.partition_paths import PartitionPaths
 from sink.write.record_columns import RowShape
 from sink.write.record_keys import RecordKeys
 from sink.write.slice_files import Limits
-from sink.write.slice_task import WriteTask, run
+from sink.write.slice_task import WriteJob, report_of, run
+from sink.write.task_input import FrameSource
 
 COUNT = 1000
 
@@ -33,6 +34,7 @@ def kafka_batch() -> pa.RecordBatch:
             "offset": pa.array(numbers),
             "timestamp": pa.array(numbers, pa.timestamp("us", "UTC")),
             "digest": pa.array(numbers),
+            "topic": pa.array(["t"] * COUNT),
         }
     )
     sink = pa.BufferOutputStream()
@@ -53,15 +55,17 @@ def test_rows_that_wait_to_be_written_keep_nothing_of_the_batch_in_memory(
 ) -> None:
     held: list[pa.RecordBatch] = []
     ids = SimpleNamespace(partitionId=lambda: 0, stageId=lambda: 0, taskAttemptId=lambda: 0)
-    monkeypatch.setattr(slice_task, "TaskContext", SimpleNamespace(get=lambda: ids))
+    for module in (slice_task, task_input):
+        monkeypatch.setattr(module, "TaskContext", SimpleNamespace(get=lambda: ids))
     files = SimpleNamespace(add=lambda rows, _groups: held.append(rows), close=list, discard=lambda: None)
     monkeypatch.setattr(slice_task, "SliceFiles", lambda *_, **__: files)
-    task = WriteTask(
+    job = WriteJob(
         base_path=str(tmp_path),
         sink="sink",
         table="table",
         instant="20240101000000000",
-        slices=(Slice("t", 0, 0, COUNT, "id", 0),),
+        tasks=(WriteTask((Slice("t", 0, 0, COUNT, "id", 0),)),),
+        source=FrameSource(1 << 20),
         shape=RowShape(
             parse_ddl("id bigint", True), ValueFormat(), RecordKeys((), False), PartitionPaths((), True, False)
         ),
@@ -70,7 +74,8 @@ def test_rows_that_wait_to_be_written_keep_nothing_of_the_batch_in_memory(
         limits=Limits(1 << 30, 8, 1 << 20),
     )
     batch = kafka_batch()
-    assert [report.to_pylist()[0]["records"] for report in run(task, iter([batch]))] == [COUNT]
+    (report,) = run(job, iter([batch]))
+    assert [result.records for result in report_of(report["report"][0].as_py()).results] == [COUNT]
     assert held[0].column("_kafka_offset").to_pylist() == list(range(COUNT))
     low, high = min(start for start, _ in places(batch)), max(end for _, end in places(batch))
     assert not [start for start, end in places(held[0]) if start < high and end > low]
