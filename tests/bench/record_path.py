@@ -33,7 +33,7 @@ from sink.write.storage import open_storage
 from tests.bench.orders import DDL, order
 
 BATCHES, ROWS = 16, 16_384
-ROUNDS = 12
+ROUNDS = 20
 INSTANT = "20260101000000000"
 _DUCKDB = (
     '{"id":"BIGINT","user":"BIGINT","event":"VARCHAR","amount":"DOUBLE","ts":"BIGINT","url":"VARCHAR"}'  # as `DDL`
