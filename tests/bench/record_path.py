@@ -1,4 +1,4 @@
-"""`python -m tests.bench.record_path`: processor time of each step from a batch of JSON values to a closed Parquet file.
+"""`python -m tests.bench.record_path`: processor time of each step from JSON values to a closed Parquet file.
 
 The benchmark's order events as the Arrow engine writes them, one process, one thread, no Kafka, no Spark. Steps take
 turns, and the fastest of their rounds counts, for a shared machine only ever adds to it. Beside the decoder its rivals
@@ -33,7 +33,7 @@ from sink.write.storage import open_storage
 from tests.bench.orders import DDL, order
 
 BATCHES, ROWS = 16, 16_384
-ROUNDS = 12
+ROUNDS = 20
 INSTANT = "20260101000000000"
 _DUCKDB = (
     '{"id":"BIGINT","user":"BIGINT","event":"VARCHAR","amount":"DOUBLE","ts":"BIGINT","url":"VARCHAR"}'  # as `DDL`
