@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from sink.write.kafka_consumer import ConsumerSettings, KeptConsumer
 from sink.write.kafka_reader import ReadLimits, TaskReader
@@ -50,6 +50,18 @@ def send(kafka: str, topic: str, records: Iterable[Sent], partition: int = 0, tr
         producer.commit_transaction(30)
     elif transaction == "abort":
         producer.abort_transaction(30)
+    if transaction:
+        eventually("the marker of the transaction is in the log", lambda: _is_settled(kafka, topic, partition))
+
+
+def _is_settled(kafka: str, topic: str, partition: int) -> bool:
+    """Whether no transaction is open: the coordinator answers before its marker is written."""
+    admin, place = AdminClient({"bootstrap.servers": kafka}), TopicPartition(topic, partition)
+    ends = {
+        admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=level)[place].result(30).offset
+        for level in IsolationLevel
+    }
+    return len(ends) == 1
 
 
 def open_transaction(kafka: str, topic: str, count: int) -> Producer:

@@ -1,0 +1,67 @@
+"""A write whose tasks have too little memory fails; the next one holds less, and lands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from structlog.testing import capture_logs
+
+from sink.write.arrow_engine import ArrowEngine
+from sink.write.memory import MemoryLimits, from_memory
+from sink.write.shape import table_schema
+from tests.integration.reader_kit import MIB, Sent, send
+from tests.integration.sinktable import OpenInstant, make_settings, tasks_of
+from tests.processes import python_workers
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+BOUND = "resource.pyspark.memory"
+"""The MiB of address space that Spark leaves to a task's Python, as `spark.executor.pyspark.memory` sets them."""
+ROOM = 200
+"""MiB beyond those of a Python that has done nothing: half of what a first attempt takes, twice what the third does."""
+COUNT = 300
+VALUE = 400_000
+
+
+@pytest.fixture
+def bound(spark: SparkSession) -> Iterator[Callable[[int], None]]:
+    """Leaves so many MiB to each Python of the jobs that follow."""
+    yield lambda mebibytes: spark.sparkContext.setLocalProperty(BOUND, str(mebibytes))
+    spark.sparkContext.setLocalProperty(BOUND, None)  # type: ignore[arg-type]
+
+
+def address_space(pid: int) -> int:
+    """The most MiB that the process ever had."""
+    return int(Path(f"/proc/{pid}/status").read_text().partition("VmPeak:")[2].split()[0]) >> 10
+
+
+def test_a_write_that_failed_for_memory_lands_with_less_and_one_line_says_so(
+    spark: SparkSession, kafka: Any, topic: Any, tmp_path: Path, bound: Callable[[int], None]
+) -> None:
+    name = topic(2)
+    for partition in (0, 1):
+        send(kafka.address, name, [Sent(b"%6d" % at + b"x" * VALUE) for at in range(COUNT)], partition)
+    settings = make_settings(tmp_path, kafka.address, name, "", value__format="bytes")
+    instant = OpenInstant(tmp_path / "table")
+    engine = ArrowEngine(spark, settings, table_schema(settings))
+    tasks = tasks_of(name, (0, 0, COUNT), (1, 0, COUNT))
+    engine.write(instant.name, tasks_of(name, (0, 0, 1)))
+
+    bound(min(map(address_space, python_workers())) + ROOM)
+    with capture_logs() as lines, pytest.raises((Py4JJavaError, PySparkException)) as failure:
+        engine.write(instant.name, tasks)
+    assert from_memory(failure.value)
+    told = [line for line in lines if line["event"] == "write.less_memory"]
+    assert [(line["queue_mib"], line["batch_mib"], line["tasks_side_by_side"]) for line in told] == [(8, 8, 1)]
+    assert engine._inputs.memory.limits(2) == MemoryLimits(4 * MIB, 4 * MIB, 4 * MIB, 1)
+
+    written = engine.write(instant.name, tasks, attempt=2)
+    assert [result.records for result in written.results] == [COUNT, COUNT]
+    assert engine._inputs.memory.limits() == MemoryLimits(tasks=2)
+    assert {str(path.relative_to(instant.base)) for path in instant.data_files} <= instant.marked
