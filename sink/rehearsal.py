@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import tempfile
 import threading
+import uuid
 from contextlib import nullcontext
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import structlog
 from pyspark.sql import SparkSession
 
@@ -21,8 +24,10 @@ from coordination.model import Checkpoint
 from sink.config import Settings
 from sink.config.redaction import Properties
 from sink.java_errors import said
-from sink.schema import TableSchema
+from sink.schema import META_COLUMNS, TableSchema
 from sink.table import Table, TableOutcome
+from sink.table.options import partition_columns, populate_meta_fields
+from sink.write.base_file import base_file_stat
 
 COMMITS = 4
 """A completion took 1.7, 1.0, 0.8, 0.8, 0.5 and 0.5 CPU seconds of the JVM, one after the other."""
@@ -63,16 +68,19 @@ class Rehearsal:
 def rehearse(spark: SparkSession, settings: Settings, schema: TableSchema) -> None:
     """Create the table, then begin and complete `COMMITS` transactions, and roll one back."""
     with tempfile.TemporaryDirectory(prefix="sink-rehearsal-") as directory:
-        elsewhere = _elsewhere(settings, Path(directory, "table"))
+        base = Path(directory, "table")
+        elsewhere = _elsewhere(settings, base)
         Table(spark, elsewhere, schema, nullcontext).ensure()
         for number in range(1, COMMITS + 1):
-            _commit(Table(spark, elsewhere, schema, nullcontext), settings, number)
+            _commit(Table(spark, elsewhere, schema, nullcontext), base, settings, schema, number)
 
 
-def _commit(table: Table, settings: Settings, number: int) -> None:
+def _commit(table: Table, base: Path, settings: Settings, schema: TableSchema, number: int) -> None:
     """One commit as after a takeover: by a table that has made none. The last one is followed by a rollback."""
     try:
-        done = table.complete(table.begin(number, 1), (), _checkpoint(settings, number), lambda _: None)
+        instant = table.begin(number, 1)
+        stats = [_one_file(base, instant, settings, schema)] if _appends(settings) else ()
+        done = table.complete(instant, stats, _checkpoint(settings, number), lambda _: None)
         if done is not TableOutcome.COMPLETED:
             raise Unavailable(f"the rehearsal's commit ended {done.name}")
         if number == COMMITS:
@@ -80,6 +88,27 @@ def _commit(table: Table, settings: Settings, number: int) -> None:
     finally:
         # Or they go on, and make the directory anew.
         table.stop_heartbeats()
+
+
+def _appends(settings: Settings) -> bool:
+    """Files of other tables are written by Hudi, and named after its index."""
+    return settings.operation == "append"
+
+
+def _one_file(base: Path, instant: str, settings: Settings, schema: TableSchema) -> str:
+    """Its write stat. A row of nothing: without a file a commit does not come to the statistics of columns and
+    partitions, which take most of its time.
+    """
+    path = "rehearsal" if partition_columns(settings) else ""
+    name = f"{uuid.uuid4()}-0_0-0-0_{instant}.parquet"
+    meta = [pa.field(column, pa.string()) for column in META_COLUMNS] if populate_meta_fields(settings) else []
+    fields = [field.with_nullable(True) for field in (*meta, *schema.arrow)]
+    footers: list[pq.FileMetaData] = []
+    (base / path).mkdir(exist_ok=True)
+    with pq.ParquetWriter(base / path / name, pa.schema(fields), metadata_collector=footers) as file:
+        file.write_table(pa.Table.from_arrays([pa.nulls(1, field.type) for field in fields], schema=pa.schema(fields)))
+    size = (base / path / name).stat().st_size
+    return base_file_stat(name.partition("_")[0], path, name, 1, size, footers[0])
 
 
 def _elsewhere(settings: Settings, base: Path) -> Settings:

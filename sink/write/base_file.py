@@ -60,6 +60,22 @@ class Pulse:
                 raise Abandoned(f"instant {self._instant} is already completed; nothing was kept")
 
 
+def base_file_stat(file_id: str, path: str, name: str, records: int, size: int, footer: pq.FileMetaData) -> str:
+    """Hudi's write stat of a new file, as JSON, with the column statistics of its footer."""
+    stat = {
+        "fileId": file_id,
+        "path": f"{path}/{name}" if path else name,
+        "partitionPath": path,
+        "prevCommit": "null",
+        "numWrites": records,
+        "numInserts": records,
+        "totalWriteBytes": size,
+        "fileSizeInBytes": size,
+    }
+    ranges = ranges_of(footer)
+    return json.dumps(stat if ranges is None else {**stat, KEY: ranges})
+
+
 class BaseFile:
     """An open base file. `close` gives its stat; `discard` removes what was written and leaves the marker."""
 
@@ -113,18 +129,7 @@ class BaseFile:
         if not self._storage.exists(self._marker):
             raise Abandoned(f"{self._marker} is gone: the instant is over; {self._place} was not kept")
         size = self._storage.size(self._place)
-        stat = {
-            "fileId": self.id,
-            "path": self._place,
-            "partitionPath": self.path,
-            "prevCommit": "null",
-            "numWrites": self.records,
-            "numInserts": self.records,
-            "totalWriteBytes": size,
-            "fileSizeInBytes": size,
-        }
-        ranges = ranges_of(self._footers[0])
-        return json.dumps(stat if ranges is None else {**stat, KEY: ranges})
+        return base_file_stat(self.id, self.path, self.name, self.records, size, self._footers[0])
 
     def discard(self) -> None:
         """Best effort: what stays has a marker, by which the rollback finds it."""
