@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import pytest
+from pyspark.sql import DataFrame
 
 from coordination.messages import Event, ReadKeeper, Request, WriteTasks
 from coordination.model import Slice, WriteTask
@@ -30,11 +31,18 @@ class Blocking:
 
     def check(self) -> None: ...
 
-    def write(self, instant: str, slices: Sequence[Slice], columns: str = "") -> Written:
-        assert columns == "those"
+    def write(
+        self,
+        instant: str,
+        tasks: Sequence[WriteTask],
+        columns: str = "",
+        records: DataFrame | None = None,
+        attempt: int = 1,
+    ) -> Written:
+        assert (columns, records, attempt) == ("those", None, 3)
         self.writing.set()
         assert self.cancelled.wait(30)
-        raise OSError(f"{len(slices)} slices of {instant} were cancelled")
+        raise OSError(f"{len(tasks)} write tasks of {instant} were cancelled")
 
     def cancel(self, instant: str) -> None:
         assert instant == "i1"
@@ -66,7 +74,7 @@ def test_a_write_ends_when_it_is_cancelled_by_its_request_or_altogether(
 ) -> None:
     engine = Blocking()
     performer = ParticipantPerformer(cast(Any, None), engine, "w1:1", Metrics("orders"))
-    written = pool.submit(performer.perform, Request(7, WriteTasks(1, "i1", (WriteTask(SLICES),), "those")))
+    written = pool.submit(performer.perform, Request(7, WriteTasks(1, "i1", (WriteTask(SLICES),), "those", 3)))
     assert engine.writing.wait(30)
     performer.cancel(request_id)
     assert engine.cancelled.is_set() is ends
