@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import pytest
-from pyspark.sql import DataFrame
 
 from coordination.messages import Event, ReadKeeper, Request, WriteTasks
 from coordination.model import Slice, WriteTask
@@ -31,15 +30,8 @@ class Blocking:
 
     def check(self) -> None: ...
 
-    def write(
-        self,
-        instant: str,
-        tasks: Sequence[WriteTask],
-        columns: str = "",
-        records: DataFrame | None = None,
-        attempt: int = 1,
-    ) -> Written:
-        assert (columns, records, attempt) == ("those", None, 3)
+    def write(self, instant: str, tasks: Sequence[WriteTask], columns: str = "", **_more: object) -> Written:
+        assert columns == "those"
         self.writing.set()
         assert self.cancelled.wait(30)
         raise OSError(f"{len(tasks)} write tasks of {instant} were cancelled")
@@ -74,12 +66,31 @@ def test_a_write_ends_when_it_is_cancelled_by_its_request_or_altogether(
 ) -> None:
     engine = Blocking()
     performer = ParticipantPerformer(cast(Any, None), engine, "w1:1", Metrics("orders"))
-    written = pool.submit(performer.perform, Request(7, WriteTasks(1, "i1", (WriteTask(SLICES),), "those", 3)))
+    written = pool.submit(performer.perform, Request(7, WriteTasks(1, "i1", (WriteTask(SLICES),), "those")))
     assert engine.writing.wait(30)
     performer.cancel(request_id)
     assert engine.cancelled.is_set() is ends
     performer.cancel()
     assert "cancelled" in str(written.result(30))
+
+
+def test_a_machine_is_stepped_as_soon_as_its_actor_starts(
+    pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A takeover waits for it."""
+    monkeypatch.setattr("sink.actor.TICK_SECONDS", 300.0)
+    asked = threading.Event()
+
+    class Performing:
+        def perform(self, _: Request) -> Any:
+            asked.set()
+
+        def cancel(self, request_id: int) -> None: ...
+
+    actor = Actor("new", Asking(), cast(Any, Performing()), pool, lambda _: None, lambda _: None)
+    actor.start()
+    assert asked.wait(30)
+    actor.stop()
 
 
 def test_a_request_that_is_not_done_can_be_seen(pool: ThreadPoolExecutor) -> None:
