@@ -99,11 +99,11 @@ fleet's digest.
 
 ## Kafka's two clients
 
-Workers read records with the Java client inside Spark and ask for offsets with librdkafka. One set of
-`kafka.*` settings serves both: `sasl.jaas.config` and `sasl.username`/`sasl.password` are translated into
-each other, PEM stores (`ssl.truststore.*`, `ssl.keystore.*`) and `ssl.ca.*`, `ssl.certificate.*`, `ssl.key.*`
-as well. What only one client knows is given to that one alone. JKS stores cannot be translated: give PEM
-files too.
+Workers ask for offsets and read records with librdkafka; with `kafka.reader=spark` the Java client inside
+Spark reads the records. One set of `kafka.*` settings serves both: `sasl.jaas.config` and
+`sasl.username`/`sasl.password` are translated into each other, PEM stores (`ssl.truststore.*`,
+`ssl.keystore.*`) and `ssl.ca.*`, `ssl.certificate.*`, `ssl.key.*` as well. What only one client knows is given
+to that one alone. JKS stores cannot be translated: give PEM files too.
 """
 
 

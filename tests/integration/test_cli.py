@@ -122,7 +122,7 @@ class Fleet:
 
     def settle(self) -> None:
         view = self.fresh()
-        self.write(writes.end(view, view.transactions[0], time.time()))
+        self.write(writes.end(view, view.transactions[0], time.time(), divide_after=3))
 
     def halt(self, reason: str = "undecodable record", offset: int | None = 17) -> None:
         source = next(iter(self.log.partitions))
@@ -590,3 +590,23 @@ def test_validate_with_dead_servers_names_both(make_config, sink, monkeypatch):
     assert code == 1
     assert "ZooKeeper at 127.0.0.1:1 did not answer" in out
     assert "127.0.0.1:2" in out
+
+
+def test_validate_refuses_settings_that_the_reader_of_records_refuses(make_config, sink):
+    wrong = {"kafka__fetch__max__wait__ms": "soon"}
+    code, out = sink("validate", "--config", make_config(**wrong))
+    assert code == 1, out
+    assert "fetch.wait.max.ms" in out
+    assert "Or set kafka.reader=spark" in out
+    code, out = sink("validate", "--config", make_config(**wrong, kafka__reader="spark"))
+    assert "Or set kafka.reader=spark" not in out
+
+
+def test_validate_refuses_kerberos_where_librdkafka_has_none(make_config, sink):
+    code, out = sink(
+        "validate",
+        "--config",
+        make_config(kafka__security__protocol="SASL_PLAINTEXT", kafka__sasl__mechanism="GSSAPI"),
+    )
+    assert code == 1, out
+    assert [line for line in out.splitlines() if "GSSAPI" in line and "Or set kafka.reader=spark" in line]
