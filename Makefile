@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --editable
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONUNBUFFERED := 1
-PREPARED = $(BIN)/python -m sink.local.packages && $(BIN)/python -m tests.registry_kit && $(BIN)/python -m tests.class_archive
+PREPARED = $(BIN)/python -m sink.local.packages && $(BIN)/python -m tests.registry_kit
 TESTED = $(BIN)/python -m pytest tests -n 2 --dist loadgroup --tb=short --durations=40
 # setuptools explains at length what an editable installation is.
 $(VENV)/%.stamp: export PYTHONWARNINGS := ignore
@@ -44,7 +44,7 @@ chaos: $(VENV)/test.stamp ## a fleet under load while everything breaks, then an
 takeover: $(VENV)/test.stamp ## how long a table stands still when a worker is killed, over 51 kills (half an hour)
 	$(BIN)/python -m tests.bench.takeover $(ARGS)
 
-bench: $(VENV)/dev.stamp ## rates and freshness beside what one would use instead; writes docs/benchmarks.md (hours)
+bench: $(VENV)/dev.stamp ## rates and freshness beside Kafka Connect, on topics of 4, 128 and 1,024 partitions; writes docs/benchmarks.md (hours; ARGS="--partitions 4,128 --freshness new")
 	$(BIN)/python -m tests.bench $(ARGS)
 
 bench-data: $(VENV)/dev.stamp ## the same for Avro, upserts and 5,000 table partitions; writes docs/benchmarks-data.md (hours)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from typing import Any, TypeVar
 
-from coordination.errors import Corrupt
+from coordination.errors import Corrupt, NewerVersion
 from coordination.model import (
     PROTOCOL,
     Checkpoint,
@@ -40,7 +40,6 @@ from coordination.model import (
 
 FORMAT = PROTOCOL
 """Of every znode. One of an older format is read, and written in this one when it changes."""
-READABLE = range(1, FORMAT + 1)
 CHECKPOINT_FORMAT = 1
 """Of the text in a Hudi commit: readers of the table need not be of the fleet's version."""
 COMPRESS_ABOVE = 64 * 1024
@@ -73,8 +72,14 @@ def from_bytes(data: bytes, place: str, build: Callable[[Any], T], version: int 
     `version` is ZooKeeper's, None where there is none."""
     try:
         document = json.loads(_inflate(data) if data.startswith(_ZLIB_BYTES) else data)
-        if not isinstance(document, dict) or (form := document.get("format")) not in READABLE or type(form) is bool:
-            raise Corrupt(f"{place}: not a format {FORMAT} document; was it written by a newer version?")
+        form = document.get("format") if isinstance(document, dict) else None
+        if type(form) is not int or form < 1:
+            raise Corrupt(f"{place}: not a document of the sink: it has no format")
+        if form > FORMAT:
+            raise NewerVersion(
+                f"{place}: written in format {form} by a newer version of the sink; this one reads formats up to"
+                f" {FORMAT}. Stop this one and install the fleet's version"
+            )
         if version is not None and (said := document.get("dataVersion", 0)) != version:
             raise Corrupt(f"{place}: written as dataVersion {said}, found as {version}: no worker put it there")
         return build(document)

@@ -32,6 +32,10 @@ class Corrupt(SinkError):
     """Stored content that cannot be understood: znode, checkpoint or status. Never treated as absent."""
 
 
+class NewerVersion(Corrupt):
+    """Content that a newer version of the sink wrote, in a format that this one does not read."""
+
+
 class ConfigError(SinkError):
     """Settings that cannot be used; the message names the setting and the remedy."""
 

@@ -120,8 +120,7 @@ class Appetite:
     def limits(self, configured: Limits) -> Limits:
         bounds = [configured.transaction_records] if configured.transaction_records else []
         if self._records is not None:
-            # A slice is never divided.
-            bounds.append(max(self._records, configured.slice_records))
+            bounds.append(self._records)
         if self._flush_bytes is not None:
             bounds.append(max(1, int(min(self._flush_bytes / max(self._per_offset, 1.0), self._ENOUGH))))
         return replace(configured, transaction_records=min(bounds)) if bounds else configured

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from coordination import codec, tree
-from coordination.errors import Corrupt
+from coordination.errors import Corrupt, NewerVersion
 from coordination.model import (
     NO_TRANSACTION,
     Header,
@@ -82,6 +82,8 @@ class Reader(ABC, Generic[T]):
 
         try:
             view = self._build(snapshot, decoded)
+        except NewerVersion:
+            raise
         except Corrupt as error:
             raise Corrupt(f"{error}; {REMEDY}") from error
         self._seen = fresh
@@ -262,7 +264,10 @@ def _decode_member(data: bytes, place: str, _version: int) -> Member:
 
 
 def _decode_info(data: bytes, place: str, version: int) -> KeeperInfo:
-    return codec.from_bytes(data, place, lambda d: KeeperInfo(codec.text(d["uuid"]), codec.text(d["config"])), version)
+    def build(d: Any) -> KeeperInfo:
+        return KeeperInfo(codec.text(d["uuid"]), codec.text(d["config"]), codec.whole(d["format"]))
+
+    return codec.from_bytes(data, place, build, version)
 
 
 def _decode_plan(data: bytes, place: str, version: int) -> tuple[WriteTask, ...]:

@@ -29,6 +29,7 @@ from typing import Any
 from coordination import codec
 from coordination.model import (
     NO_TRANSACTION,
+    PROTOCOL,
     Gap,
     Header,
     Member,
@@ -129,6 +130,8 @@ def is_immutable(path: str) -> bool:
 class KeeperInfo:
     uuid: str
     config: str
+    protocol: int = PROTOCOL
+    """The version that wrote it: what an older worker meets first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coordination import transactions, tree
-from coordination.model import Gap, Header, PartitionState, Phase, Plan, TopicPartition
+from coordination.model import PROTOCOL, Gap, Header, PartitionState, Phase, Plan, TopicPartition
 from coordination.tree import Create, Delete, Halt, KeeperView, Ledger, Op, Transaction
 
 States = Mapping[TopicPartition, PartitionState]
@@ -23,11 +23,10 @@ class Draft:
 
 
 def stamp_config(view: KeeperView, digest: str) -> Draft | None:
-    """Put this fleet's configuration on record; None where it stands there already."""
+    """Put this fleet's configuration and version on record; None where they stand there already."""
     assert view.info is not None
-    if view.info.config == digest:
-        return None
-    return Draft("stamp configuration", ((tree.info_op(view, replace(view.info, config=digest)),),))
+    info = replace(view.info, config=digest, protocol=PROTOCOL)
+    return None if info == view.info else Draft("stamp configuration", ((tree.info_op(view, info),),))
 
 
 def halt(halt: Halt) -> Draft:
@@ -97,7 +96,7 @@ def end(view: KeeperView, transaction: Transaction, wall: float, divide_after: i
     ledger = transactions.ended(view.ledger, header, header.phase.value, transactions.results(transaction), wall)
     if header.phase is Phase.ABORTED and transactions.ran_out_of_memory(transaction):
         tries = max(ledger.attempts.get(header.batch, 0), divide_after)
-        ledger = replace(ledger, attempts={**ledger.attempts, header.batch: tries})
+        ledger = _pruned(replace(ledger, attempts={**ledger.attempts, header.batch: tries}), view.states)
     changed = transactions.settled(view.states, header)
     last = [Delete(tree.header_path(header.number), transaction.version)]
     return ordered(view, "settle", tree.batched(tree.shard_ops(view, changed), last), ledger)

@@ -102,6 +102,8 @@ class Actor:
             self._on_resign(f"a defect: {error!r}")
 
     def _step_until_ended(self) -> None:
+        # A new coordinator has something to do before anything happens.
+        self.post(Tick(time.monotonic(), time.time()))
         while not self._ended.is_set():
             self.beat = time.monotonic()
             try:

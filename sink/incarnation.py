@@ -19,9 +19,10 @@ import structlog
 from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState
 
+from coordination import versions
 from coordination.coordinator import Coordinator
 from coordination.election import Candidacy
-from coordination.errors import ConfigError, Corrupt, Unavailable
+from coordination.errors import ConfigError, Corrupt, NewerVersion, Unavailable
 from coordination.keeper import Keeper
 from coordination.messages import Drain, KeeperChanged, ShareSeen
 from coordination.model import Member, WorkerState
@@ -37,7 +38,7 @@ from sink.columns import Columns
 from sink.config import Settings
 from sink.config.values import flag
 from sink.errors.table import ErrorsTable
-from sink.kafka import Log
+from sink.kafka import LogReader
 from sink.observer import Observer
 from sink.performers import CoordinatorPerformer, ParticipantPerformer
 from sink.services import Services
@@ -60,7 +61,7 @@ class Resources:
     table: Table
     errors: ErrorsTable
     engine: Engine
-    log: Log
+    log: LogReader
     coordinating: Executor
     participating: Executor
     observer: Observer
@@ -206,8 +207,13 @@ class Incarnation:
             LOG.warning("worker.left_unannounced", reason=str(error))
 
     def _check_fleet(self) -> None:
-        """Refuse to run beside workers that have another configuration under the same sink name."""
-        members = self._with.keeper.read().members
+        """Refuse to run beside workers of another version, or with another configuration under the same sink name."""
+        try:
+            members = self._with.keeper.read().members
+        except NewerVersion as error:
+            raise ConfigError(f"sink {self._with.settings.name!r}: {error}") from error
+        if (refusal := versions.refusal(members)) is not None:
+            raise ConfigError(f"sink {self._with.settings.name!r}: {refusal}")
         others = sorted(member.worker for member in members if member.config != self._member.config)
         if others:
             raise ConfigError(

@@ -63,6 +63,12 @@ class KafkaSettings(Protocol):
         """For librdkafka, `bootstrap.servers` among them."""
 
 
+class LogReader(Protocol):
+    """Gives views: in this process (`Log`) or in one of its own (`sink.kafka_process.LogProcess`)."""
+
+    def view(self, topics: Sequence[str]) -> LogView: ...
+
+
 class UnknownTopic(SinkError):
     """The cluster has no topic of that name."""
 
@@ -72,6 +78,11 @@ class UnknownTopic(SinkError):
             f"no such topic at {bootstrap}: {', '.join(topics)}{hint}; create it or correct kafka.topic.names"
         )
         self.topics, self.near = tuple(topics), tuple(near)
+        self._arguments = self.topics, bootstrap, self.near
+
+    def __reduce__(self) -> tuple[type[UnknownTopic], tuple[Sequence[str], str, Sequence[str]]]:
+        """Pickled by its own arguments instead of its text."""
+        return UnknownTopic, self._arguments
 
 
 class AccessDenied(SinkError):

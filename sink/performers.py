@@ -39,9 +39,10 @@ from sink.columns import Columns
 from sink.errors.table import ErrorsTable, SetAsideGone
 from sink.failpoints import Failpoints
 from sink.java_errors import JAVA_ERRORS, said
-from sink.kafka import Log
+from sink.kafka import LogReader
 from sink.metrics import Metrics
 from sink.table import Table, TableOutcome
+from sink.write.column_ranges import within_bounds
 from sink.write.engine import Engine
 from sink.write.memory import from_memory
 
@@ -54,7 +55,7 @@ class CoordinatorPerformer:
         keeper: Keeper,
         table: Table,
         errors: ErrorsTable,
-        log: Log,
+        log: LogReader,
         columns: Columns,
         lock_path: str,
         metrics: Metrics,
@@ -246,7 +247,7 @@ class ParticipantPerformer:
                 operation.number,
                 self._incarnation,
                 written.results,
-                written.stats,
+                within_bounds(written.stats),
                 seconds=seconds,
                 size=written.size,
                 errors=written.errors,

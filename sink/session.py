@@ -18,11 +18,12 @@ import tempfile
 import threading
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from pyarrow import RecordBatch
+import structlog
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -30,9 +31,19 @@ from pyspark.sql import SparkSession
 from coordination.errors import ConfigError, Unavailable
 from sink.config import Settings
 from sink.java_errors import JAVA_ERRORS, message
+from sink.local.class_archive import archive_option
 from sink.local.java import find_java
 from sink.local.packages import pyspark_jars, spark_jars
 
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+if sys.version_info >= (3, 11):
+    from typing import Self
+else:
+    from typing_extensions import Self
+
+LOG = structlog.get_logger("sink.worker")
 SHIPPED = ("sink", "coordination")
 WARM_UP = "warm-up"
 _TRANSACTIONS = "transactions"
@@ -70,6 +81,8 @@ _IN_UTC = "-Duser.timezone=UTC"
 """Hudi names instants by the JVM's local time: hosts in different zones would disagree, and each autumn an hour comes
 twice."""
 
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 _LOG4J_FILE = """\
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
@@ -97,7 +110,8 @@ def start_session(settings: Settings, app: str, spark_log: Path | None = None) -
     with tempfile.TemporaryDirectory(prefix="sink-session-") as directory:
         log4j = Path(directory, "log4j2.properties")
         log4j.write_text(_log4j(spark_log))
-        _add_java_options(conf, first=_IN_UTC, last=_NO_ATTACHING)
+        archive = archive_option() if _is_alone(conf) else ""
+        _add_java_options(conf, first=f"{archive} {_IN_UTC}", last=_NO_ATTACHING)
         _add_java_options(conf, last=f"-Dlog4j2.configurationFile={log4j.as_uri()}")
         # The file is read once, when the JVM starts: it may go when the context is up.
         context = _context(conf, settings.spark.is_secret, spark_log)
@@ -105,6 +119,32 @@ def start_session(settings: Settings, app: str, spark_log: Path | None = None) -
         # Executors fetch it whenever one of them starts: it has to stay for as long as the context does.
         context.addPyFile(str(_packed(Path(context._temp_dir))))
     return SparkSession(context)
+
+
+class StartingSession:
+    """Starts a session in a thread of its own when `with` is entered; stops one that still runs when `with` is left."""
+
+    def __init__(self, settings: Settings, app: str, spark_log: Path | None = None) -> None:
+        self._started: Future[SparkSession] = Future()
+        self._thread = threading.Thread(target=self._start, args=(settings, app, spark_log), name="spark", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._started.exception() is None and self._started.result().sparkContext._jsc is not None:
+            self._started.result().stop()
+
+    def session(self) -> SparkSession:
+        """The session, once it is up. Raises what `start_session` raises."""
+        return self._started.result()
+
+    def _start(self, settings: Settings, app: str, spark_log: Path | None) -> None:
+        try:
+            self._started.set_result(start_session(settings, app, spark_log))
+        except BaseException as error:  # noqa: BLE001 (it is raised again where the session is asked for)
+            self._started.set_exception(error)
 
 
 def warm_up(spark: SparkSession) -> None:
@@ -181,6 +221,7 @@ def _context(conf: SparkConf, secret: Callable[[str], bool], spark_log: Path | N
     with _output(spark_log) as output, _environment(appended), _own_interrupt():
         try:
             gateway = launch_gateway(shown, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+            LOG.debug("worker.reached", phase="jvm")
             context = SparkContext(conf=conf, gateway=gateway)
             gateway.jvm.org.apache.spark.util.Utils.classForName(_LOADED_FIRST, True, False)
             return context
@@ -213,6 +254,8 @@ def _environment(appended: Sequence[Path]) -> Iterator[None]:
     ours = {
         "JAVA_HOME": str(find_java().home),
         "SPARK_HOME": str(pyspark_jars().parent),
+        # A JVM that only puts the command line of the other one together.
+        "SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", _SHORT_LIVED),
         "SPARK_DIST_CLASSPATH": os.pathsep.join(map(str, appended)),
     }
     names = (*ours, "PYSPARK_SUBMIT_ARGS")

@@ -47,7 +47,7 @@ def registry_directory() -> Path:
     place, brought, part = home / name, home / f".{name}.download", home / f".{name}.unpacked"
     if not place.is_dir():
         home.mkdir(parents=True, exist_ok=True)
-        with packages.locked(home / f".{name}.lock"):
+        with packages.locked(home / f".{name}.lock", "fetching the same wheels"):
             if not place.is_dir():
                 if not brought.is_dir():
                     packages.download("registry", DOCUMENT, brought)

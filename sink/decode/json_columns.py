@@ -29,7 +29,7 @@ _SECONDS_AT = 16
 """Where the colon before the seconds stands in `yyyy-MM-ddTHH:mm:ss`."""
 
 
-class _NotExact(Exception):
+class NotExact(Exception):
     """The fast parser may differ from the reference here: the reference decides."""
 
 
@@ -51,7 +51,7 @@ class FastParser:
         for position, form in enumerate(self._forms):
             try:
                 rows = self._convert(_read(text, form), len(values))
-            except (pa.ArrowInvalid, _NotExact):
+            except (pa.ArrowInvalid, NotExact):
                 continue
             if position:
                 self._forms.reverse()
@@ -60,15 +60,12 @@ class FastParser:
 
     def _convert(self, table: pa.Table, expected: int) -> pa.RecordBatch:
         if table.num_rows != expected:
-            raise _NotExact
-        columns = []
+            raise NotExact
+        read = []
         for field in self._schema.values.fields:
             chunks = table.column(field.name).chunks
-            column = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
-            if not field.nullable and column.null_count:
-                raise _NotExact
-            columns.append(_exact(column, field.dataType))
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema.fields)
+            read.append(chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks))
+        return exact_rows(self._schema, read)
 
 
 def _joined(values: pa.BinaryArray) -> pa.Buffer | None:
@@ -107,20 +104,30 @@ def _holds(kind: T.DataType, wanted: type[T.DataType]) -> bool:
 
 
 def _read_schema(struct: T.StructType, timestamps: pa.DataType) -> pa.Schema:
-    return pa.schema([(field.name, _read_type(field.dataType, timestamps)) for field in struct.fields])
+    return pa.schema([(field.name, read_type(field.dataType, timestamps)) for field in struct.fields])
 
 
-def _read_type(kind: T.DataType, timestamps: pa.DataType) -> pa.DataType:
+def read_type(kind: T.DataType, timestamps: pa.DataType) -> pa.DataType:
     """What Arrow is to read: its own types where it reads exactly, text where the column is converted
     later.
     """
     if isinstance(kind, T.ArrayType):
-        return pa.list_(pa.field("element", _read_type(kind.elementType, timestamps)))
+        return pa.list_(pa.field("element", read_type(kind.elementType, timestamps)))
     if isinstance(kind, T.StructType):
-        return pa.struct([(field.name, _read_type(field.dataType, timestamps)) for field in kind.fields])
+        return pa.struct([(field.name, read_type(field.dataType, timestamps)) for field in kind.fields])
     if isinstance(kind, (T.BinaryType, T.DateType)):
         return pa.string()
     return timestamps if isinstance(kind, T.TimestampType) else arrow_type(kind)
+
+
+def exact_rows(schema: TableSchema, read: list[pa.Array]) -> pa.RecordBatch:
+    """Columns as Arrow read them, in the table's types; raises where the reference might answer otherwise."""
+    columns = []
+    for field, column in zip(schema.values.fields, read, strict=True):
+        if not field.nullable and column.null_count:
+            raise NotExact
+        columns.append(_exact(column, field.dataType))
+    return pa.RecordBatch.from_arrays(columns, schema=schema.fields)
 
 
 def _exact(column: pa.Array, kind: T.DataType) -> pa.Array:
@@ -129,14 +136,14 @@ def _exact(column: pa.Array, kind: T.DataType) -> pa.Array:
         return _exact_struct(column, kind)
     if isinstance(kind, T.ArrayType):
         if not kind.containsNull and column.flatten().null_count:
-            raise _NotExact
+            raise NotExact
         elements = _exact(column.values, kind.elementType)
         field = pa.field("element", elements.type, kind.containsNull)
         return pa.ListArray.from_arrays(column.offsets, elements, type=pa.list_(field), mask=_nulls(column))
     if isinstance(kind, (T.FloatType, T.DoubleType)):
         # Arrow's JSON knows spellings of infinity that JSON and Jackson do not.
         if pc.all(pc.is_finite(column)).as_py() is False:
-            raise _NotExact
+            raise NotExact
         return column
     if isinstance(kind, (T.ByteType, T.ShortType)):
         return column.cast(pa.int32())
@@ -158,7 +165,7 @@ def _exact_struct(column: pa.StructArray, kind: T.StructType) -> pa.Array:
     for position, field in enumerate(kind.fields):
         child = column.field(position)
         if not field.nullable and pc.any(pc.and_(column.is_valid(), child.is_null())).as_py():
-            raise _NotExact
+            raise NotExact
         child = _exact(child, field.dataType)
         children.append(child)
         fields.append(pa.field(field.name, child.type, field.nullable))
@@ -173,7 +180,7 @@ def _from_base64(column: pa.StringArray) -> pa.Array:
     try:
         decoded = [None if text is None else base64.b64decode(text, validate=True) for text in column.to_pylist()]
     except (binascii.Error, ValueError):
-        raise _NotExact from None
+        raise NotExact from None
     return pa.array(decoded, pa.binary())
 
 
@@ -188,7 +195,7 @@ def _timestamps(column: pa.Array) -> pa.Array:
     starts, ends, text = _extents(present)
     # Without seconds Arrow takes a zone where Spark takes none.
     if (ends - starts <= _SECONDS_AT).any() or (text[starts + _SECONDS_AT] != _COLON).any():
-        raise _NotExact
+        raise NotExact
     if (text[ends - 1] == _UTC).all():
         return column.cast(micros)
     try:
@@ -199,7 +206,7 @@ def _timestamps(column: pa.Array) -> pa.Array:
     zoned = ends[text[ends - 1] != _UTC]
     hours = (text[zoned - 5] - _ZERO) * 10 + text[zoned - 4] - _ZERO
     if (text[zoned - 3] != _COLON).any() or not np.isin(text[zoned - 6], _SIGNS).all() or (hours >= 18).any():
-        raise _NotExact
+        raise NotExact
     return moments
 
 

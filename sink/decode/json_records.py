@@ -1,18 +1,21 @@
 """Batches of JSON values decoded to columns of the schema.
 
-Guarantee: what becomes of a value depends on that value alone, neither on where batches end nor on which
-path ran. A batch that the fast parser cannot answer for is cut until the values concerned stand alone,
-and there the reference decides. What the reference refuses but the fast parser takes alone (infinities
-and very deep nesting inside unknown members) is taken. Bad records are returned, never dropped.
+Guarantee: what becomes of a value depends on that value alone, neither on where batches end nor on which path ran.
+Values of a common layout are taken first (`json_layouts`). Of the rest, a batch that the fast parser cannot answer for
+is cut until the values concerned stand alone, and there the reference decides. What the reference refuses but the fast
+parser takes alone (infinities and very deep nesting inside unknown members) is taken. Bad records are returned, never
+dropped.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from sink.decode.json_columns import FastParser
+from sink.decode.json_layouts import LayoutParser, Taken
 from sink.decode.json_values import Undecodable, record_decoder
 from sink.decode.records import BadValue, Decoded
 from sink.schema import TableSchema
@@ -27,10 +30,26 @@ class JsonDecoder:
 
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
+        self._layouts = LayoutParser(schema)
         self._fast = FastParser(schema)
         self._slow = record_decoder(schema.values)
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
+        taken = self._layouts.parse(values)
+        if not taken:
+            return self._parsed(values)
+        if len(taken) == 1 and len(taken[0].positions) == len(values):
+            return Decoded(taken[0].rows, ())
+        left = np.ones(len(values), np.bool_)
+        for part in taken:
+            left[part.positions] = False
+        rest = np.flatnonzero(left)
+        decoded = self._parsed(values.take(pa.array(rest)))
+        bad = tuple(BadValue(int(rest[each.index]), each.reason) for each in decoded.bad)
+        good = np.delete(rest, [each.index for each in decoded.bad])
+        return Decoded(_in_order([*taken, Taken(good, decoded.rows)]), bad)
+
+    def _parsed(self, values: pa.BinaryArray) -> Decoded:
         rows = self._fast.parse(values)
         if rows is not None:
             return Decoded(rows, ())
@@ -67,6 +86,11 @@ class JsonDecoder:
                 parts.extend((_rows(pending, self._schema.fields), rows))
                 pending = []
         parts.append(_rows(pending, self._schema.fields))
+
+
+def _in_order(parts: list[Taken]) -> pa.RecordBatch:
+    order = np.argsort(np.concatenate([part.positions for part in parts]))
+    return pa.concat_batches([part.rows for part in parts]).take(pa.array(order))
 
 
 def _rows(records: list[dict[str, Any]], fields: pa.Schema) -> pa.RecordBatch:

@@ -45,7 +45,7 @@ from sink.operations.reset_writer import lock, workers
 from sink.table import Table, TableOutcome
 from sink.table.changes import ordering_fields
 from sink.table.lock import TableLocks
-from sink.worker import engine_of
+from sink.write.engines import engine_of
 from sink.write.hudi_engine import Decode, decoding_of_rows
 from sink.write.record_columns import sift
 from sink.write.shape import row_shape, table_schema

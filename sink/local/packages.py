@@ -18,6 +18,7 @@ import importlib.util
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -82,7 +83,7 @@ def fetch(name: str, coordinates: Sequence[str], without: Sequence[str] = ()) ->
     if not place.is_dir():
         try:
             jars.mkdir(parents=True, exist_ok=True)
-            with locked(jars / f".{place.name}.lock"):
+            with locked(jars / f".{place.name}.lock", "downloading the same jars"):
                 if not place.is_dir():
                     download(name, document, place)
         except OSError as error:
@@ -161,21 +162,19 @@ def _artifact(jar: Path) -> str:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Holds a file lock; it goes with the process, however that ends."""
+def locked(path: Path, what: str) -> Iterator[None]:
+    """Holds a file lock; it goes with the process, however that ends. `what` names the work of its holder."""
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(
-                "waiting for another process that is downloading the same jars", file=sys.stderr, flush=True
-            )
+            print(f"waiting for another process that is {what}", file=sys.stderr, flush=True)
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def main() -> int:
-    """`python -m sink.local.packages`: fetch everything that a later command would fetch."""
+    """`python -m sink.local.packages`: fetch all that a later command would fetch, and make the class archive."""
     parser = argparse.ArgumentParser(prog="python -m sink.local.packages", description=main.__doc__)
     parser.add_argument(
         "--java",
@@ -192,6 +191,8 @@ def main() -> int:
         else:
             for name, jars in (("spark", spark_jars()), ("kafka", kafka_jars())):
                 print(f"{name}: {len(jars)} jars in {jars[0].parent}")
+            # A process of its own, for it starts a JVM. Whatever becomes of it, only starts are slower.
+            subprocess.run([sys.executable, "-m", "sink.class_archiving"], check=False)
     except SinkError as error:
         print(error, file=sys.stderr)
         return 1

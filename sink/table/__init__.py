@@ -121,7 +121,6 @@ class Table:
         stats' files were written.
         """
         with self._reading():
-            parsed = self._hudi.write_stats(stats)
             self._hudi.save_partition_metafiles(instant, sorted({json.loads(stat)["partitionPath"] for stat in stats}))
         extra = {CHECKPOINT_KEY + self._settings.name: encode_checkpoint(checkpoint), **(more or {})}
         updated = changed_groups(stats) if self._changes_rows else frozenset()
@@ -138,6 +137,8 @@ class Table:
                 self._hudi.beat(instant)
                 self._hudi.take_over(instant)
             avro = self._columns_with(columns)
+            with self._reading():
+                parsed = self._hudi.write_stats(stats, avro)
             guard(view)
             try:
                 self._hudi.commit_stats(instant, parsed, extra, avro)

@@ -42,11 +42,20 @@ def log_stats(hudi: Hudi, texts: Sequence[str]) -> Any:
     """Java's write stats of log files, in a list, with what they carry."""
     parsed = [json.loads(text) for text in texts]
     carried = [stat.pop(_KEY, ()) for stat in parsed]
-    stats = hudi.stats_list([json.dumps(stat) for stat in parsed], "HoodieDeltaWriteStat")
+    stats = java_stats(hudi, [json.dumps(stat) for stat in parsed], "HoodieDeltaWriteStat")
     for stat, columns in zip(stats, carried, strict=True):
         if columns:
             stat.putRecordsStats(_decoded(hudi, columns))
     return stats
+
+
+def java_stats(hudi: Hudi, texts: Sequence[str], name: str) -> Any:
+    """Java objects of that class in a list, in one call."""
+    factory, classes = hudi.mapper.getTypeFactory(), hudi.jvm.java.lang.Class
+    loader = hudi.jvm.Thread.currentThread().getContextClassLoader()
+    kind = classes.forName(f"org.apache.hudi.common.model.{name}", True, loader)
+    kinds = factory.constructCollectionType(classes.forName("java.util.ArrayList"), kind)
+    return hudi.mapper.readValue(f"[{','.join(texts)}]", kinds)
 
 
 def _with(text: str, columns: list[str]) -> str:

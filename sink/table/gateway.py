@@ -15,9 +15,11 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from sink.java_errors import JAVA_ERRORS
+from sink.table.base_file_stats import base_file_stats
 from sink.table.column_stats import carrying, is_log, log_stats
 
 TABLE_VERSION = 9
@@ -27,6 +29,13 @@ COMPACTION = "compaction"
 DELTA_COMMIT = "deltacommit"
 METADATA = "hoodie.metadata.enable"
 BENT = ("hoodie.clean.failed.writes.policy",)
+_TASKS = (
+    "hoodie.metadata.index.column.stats.parallelism",
+    "hoodie.metadata.index.partition.stats.parallelism",
+    "hoodie.finalize.write.parallelism",
+    "hoodie.markers.delete.parallelism",
+)
+"""Hudi's default is a task for each file, up to 200. It costs more than what is done for the file."""
 _FILE_NAME = re.compile(r"[^/,{}\[\]\s'=]+\.parquet")
 
 
@@ -46,8 +55,12 @@ class Hudi:
         return Hudi(self._spark, self.base_path, avro_schema or self._avro, options)
 
     @property
+    def context(self) -> SparkContext:
+        return self._spark.sparkContext
+
+    @property
     def jvm(self) -> Any:
-        return self._spark.sparkContext._jvm
+        return self.context._jvm
 
     @cached_property
     def java(self) -> Any:
@@ -64,7 +77,8 @@ class Hudi:
 
     @cached_property
     def config(self) -> Any:
-        name, options = self.options["hoodie.table.name"], self.java_map(self.options)
+        tasks = dict.fromkeys(_TASKS, str(self.context.defaultParallelism))
+        name, options = self.options["hoodie.table.name"], self.java_map({**tasks, **self.options})
         config = self.java.DataSourceUtils.createHoodieConfig(self._avro, self.base_path, name, options)
         # The builder bends some settings to fit others: the policy NEVER becomes LAZY where writers are many.
         for key in (key for key in BENT if key in self.options):
@@ -95,12 +109,16 @@ class Hudi:
         """Of a table that has one, by whomever, readers see what is in it, and nothing else: from now on it gets what
         is committed here though the options ask for none.
         """
-        if self.options[METADATA] == "true" or not self.meta_client().getTableConfig().isMetadataTableAvailable():
+        if self.has_metadata_table or not self.meta_client().getTableConfig().isMetadataTableAvailable():
             return
         self.close()
         self._begun = ""
         self.options = {**self.options, METADATA: "true"}
         self.__dict__.pop("config", None)
+
+    @property
+    def has_metadata_table(self) -> bool:
+        return self.options[METADATA] == "true"
 
     def meta_client(self) -> Any:
         builder = self.java.common.table.HoodieTableMetaClient.builder()
@@ -198,23 +216,12 @@ class Hudi:
             self.heartbeats.stop(instant)
             raise
 
-    def write_stats(self, stats: Sequence[str]) -> Any:
-        """One call, however many files, and a few for each log file."""
-        found = self.stats_list([stat for stat in stats if not is_log(stat)], "HoodieWriteStat")
+    def write_stats(self, stats: Sequence[str], avro: str = "") -> Any:
+        """For a commit with that schema, else this object's. A few calls in all, and a few for each log file."""
+        found = base_file_stats(self, [stat for stat in stats if not is_log(stat)], avro or self._avro)
         if logs := [stat for stat in stats if is_log(stat)]:
             found.addAll(log_stats(self, logs))
         return found
-
-    def stats_list(self, stats: Sequence[str], name: str) -> Any:
-        """Of Java objects of that class."""
-        factory = self.mapper.getTypeFactory()
-        kind = self.jvm.java.lang.Class.forName(
-            f"org.apache.hudi.common.model.{name}",
-            True,
-            self.jvm.Thread.currentThread().getContextClassLoader(),
-        )
-        kinds = factory.constructCollectionType(self.jvm.java.lang.Class.forName("java.util.ArrayList"), kind)
-        return self.mapper.readValue(f"[{','.join(stats)}]", kinds)
 
     def commit_stats(self, instant: str, stats: Any, extra: Mapping[str, str], avro: str = "") -> None:
         """`avro`: what the commit says the table's schema is, by default that of this object."""

@@ -9,22 +9,19 @@ Abandoned.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from coordination.errors import SinkError
 from coordination.model import WriteTask
+from sink.write.column_ranges import KEY, ranges_of
 from sink.write.file_ids import file_id
+from sink.write.parquet_layout import PAGES, Layout
 from sink.write.storage import Storage
 
 TIMELINE = ".hoodie/timeline"
-_SAMPLE = 4096
-_FEW = 0.05
-"""A text or integer column with fewer distinct values than this share of a sample gets a dictionary."""
 # Without the Spark version Spark refuses dates before 1582 and times before 1900: it cannot know which
 # calendar wrote them. Arrow writes the proleptic one, as Spark has since 3.0.
 _FOOTER = {"org.apache.spark.version": "3.5.7"}
@@ -45,39 +42,6 @@ class Attempt:
     task: WriteTask
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How columns are laid down: with a dictionary, with deltas, or plainly."""
-
-    schema: pa.Schema
-    dictionary: tuple[str, ...]
-    encodings: Mapping[str, str]
-
-
-def choose_layout(rows: pa.Table, delta: Sequence[str], prefixed: Sequence[str]) -> Layout:
-    """`delta` columns rise from row to row; `prefixed` ones are texts that begin alike. Both need no
-    dictionary.
-    """
-    sample = rows.slice(0, _SAMPLE)
-    chosen = []
-    for field in rows.schema:
-        if field.name in delta or field.name in prefixed:
-            continue
-        if pa.types.is_dictionary(field.type):
-            chosen.append(field.name)
-            continue
-        countable = pa.types.is_string(field.type) or pa.types.is_integer(field.type)
-        few = max(1, sample.num_rows * _FEW)
-        if countable and pc.count_distinct(sample.column(field.name)).as_py() <= few:
-            chosen.append(field.name)
-    encodings = dict.fromkeys(delta, "DELTA_BINARY_PACKED") | dict.fromkeys(prefixed, "DELTA_BYTE_ARRAY")
-    return Layout(
-        rows.schema,
-        tuple(chosen),
-        {name: kind for name, kind in encodings.items() if name in rows.schema.names},
-    )
-
-
 class Pulse:
     """Whether the instant is still open, as far as the timeline shows it."""
 
@@ -96,6 +60,22 @@ class Pulse:
                 raise Abandoned(f"instant {self._instant} is already completed; nothing was kept")
 
 
+def base_file_stat(file_id: str, path: str, name: str, records: int, size: int, footer: pq.FileMetaData) -> str:
+    """Hudi's write stat of a new file, as JSON, with the column statistics of its footer."""
+    stat = {
+        "fileId": file_id,
+        "path": f"{path}/{name}" if path else name,
+        "partitionPath": path,
+        "prevCommit": "null",
+        "numWrites": records,
+        "numInserts": records,
+        "totalWriteBytes": size,
+        "fileSizeInBytes": size,
+    }
+    ranges = ranges_of(footer)
+    return json.dumps(stat if ranges is None else {**stat, KEY: ranges})
+
+
 class BaseFile:
     """An open base file. `close` gives its stat; `discard` removes what was written and leaves the marker."""
 
@@ -110,6 +90,8 @@ class BaseFile:
         self._marker = f".hoodie/.temp/{attempt.instant}/{self._place}.marker.CREATE"
         self._stream: pa.NativeFile | None = None
         self._parquet: pq.ParquetWriter | None = None
+        self._footers: list[pq.FileMetaData] = []
+        """Of the file that was written, when it is closed."""
 
     @property
     def is_open(self) -> bool:
@@ -125,6 +107,8 @@ class BaseFile:
             use_dictionary=list(layout.dictionary),
             column_encoding=dict(layout.encodings),
             store_schema=False,
+            metadata_collector=self._footers,
+            **PAGES,
         )
 
     def write(self, rows: pa.Table) -> int:
@@ -145,18 +129,7 @@ class BaseFile:
         if not self._storage.exists(self._marker):
             raise Abandoned(f"{self._marker} is gone: the instant is over; {self._place} was not kept")
         size = self._storage.size(self._place)
-        return json.dumps(
-            {
-                "fileId": self.id,
-                "path": self._place,
-                "partitionPath": self.path,
-                "prevCommit": "null",
-                "numWrites": self.records,
-                "numInserts": self.records,
-                "totalWriteBytes": size,
-                "fileSizeInBytes": size,
-            }
-        )
+        return base_file_stat(self.id, self.path, self.name, self.records, size, self._footers[0])
 
     def discard(self) -> None:
         """Best effort: what stays has a marker, by which the rollback finds it."""

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T
 
+from sink.write.joined_texts import joined
+
 KEY_TYPES: tuple[type[T.DataType], ...] = (
     T.StringType,
     T.ByteType,
@@ -40,7 +42,7 @@ class RecordKeys:
         """`partitions` and `offsets` as text, the first one for all rows where they are of one partition."""
         if not self.fields:
             before, between = pa.scalar(f"_kafka_topic:{topic},_kafka_partition:"), pa.scalar(",_kafka_offset:")
-            return pc.binary_join_element_wise(before, partitions, between, offsets, pa.scalar(""))
+            return joined(before, partitions, between, offsets)
         texts = [pc.cast(rows.column(name), pa.string()) for name in self.fields]
         if not self.named:
             return texts[0]

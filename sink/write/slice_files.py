@@ -20,7 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from sink.schema import META_COLUMNS
-from sink.write.base_file import Attempt, BaseFile, Layout, Pulse, choose_layout
+from sink.write.base_file import Attempt, BaseFile, Pulse
+from sink.write.parquet_layout import Layout, choose_layout
 from sink.write.partition_paths import Groups
 from sink.write.storage import Storage
 from sink.write.units import Unit, Units

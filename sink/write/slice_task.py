@@ -19,6 +19,7 @@ from pyspark import TaskContext
 from coordination.errors import BadRecord
 from coordination.model import WriteTask
 from sink.write.base_file import Attempt
+from sink.write.joined_texts import joined
 from sink.write.read_batches import ReadBatch
 from sink.write.record_columns import Rows, RowShape
 from sink.write.slice_files import Limits, SliceFiles
@@ -114,9 +115,7 @@ class _TaskWriter:
         offsets = pc.cast(records.column("offset"), pa.string())
         key = self._job.shape.keys.column(rows, batch.topic, partitions, offsets)
         source = f"{batch.topic}-" if self._topics_in_file > 1 else ""
-        number = pc.binary_join_element_wise(
-            pa.scalar(f"{self._job.instant}_{source}"), partitions, pa.scalar("_"), offsets, pa.scalar("")
-        )
+        number = joined(pa.scalar(f"{self._job.instant}_{source}"), partitions, pa.scalar("_"), offsets)
         fields = [
             pa.field("_hoodie_commit_seqno", number.type),
             pa.field("_hoodie_record_key", key.type),

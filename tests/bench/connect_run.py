@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -65,9 +66,10 @@ def run(lab: Lab, peer: str, number: int) -> Run:
         child.kill()
     assigned = _assigned(child.log)
     steady = _steady(snapshots, lab.load.lead)
+    shutil.rmtree(place / "warehouse")
     last = snapshots[-1]
     details = {"end_to_end_seconds": last.at - assigned, "end_to_end_records": float(last.total)}
-    return measured(peer, number, steady, (own, broker), details=details)
+    return measured(lab, peer, number, steady, (own, broker), details=details)
 
 
 def _command(lab: Lab, place: Path, name: str) -> list[str]:

@@ -26,8 +26,8 @@ from tests.bench import sink_run, spark_runs
 from tests.bench.data_pairs import PAIRS, Pair
 from tests.bench.data_report import render
 from tests.bench.lab import Lab
-from tests.bench.orders import fill
-from tests.bench.results import Results, Run, joined
+from tests.bench.orders import PARTITIONS, fill
+from tests.bench.results import Results, Run, Shape, joined
 from tests.bench.running import CORES, DOCS, begin, kept, say, with_run
 from tests.bench.sink_run import Variant
 from tests.bench.workloads import AVRO, SCHEMA_ID
@@ -81,7 +81,9 @@ def _runs(
         assert given == SCHEMA_ID
         for number in range(1, options.rounds + 1):
             for pair in pairs:
-                lab = Lab(directory, zookeeper, kafka, pair.workload.name, pair.load, CORES, options.heap)
+                shape = Shape(PARTITIONS, pair.load.lead)
+                heap = options.heap
+                lab = Lab(directory, zookeeper, kafka, pair.workload.name, shape, pair.load, CORES, heap, heap)
                 filled = fill(kafka.address, lab.topic, pair.load.total, pair.workload.record)
                 if filled.records:
                     say(f"{lab.topic}: {filled.records} records ({filled.bytes} bytes), in {filled.seconds:.0f} s")

@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 
 from tests.bench.data_pairs import PAIRS, Pair
 from tests.bench.figures import by_peer, cpu_per_million, peak, rate
-from tests.bench.report import machine_lines, rounds_said, spread_text, table
+from tests.bench.report import machine_lines, rounds_said
 from tests.bench.results import Results, Run
 from tests.bench.sampler import Role
+from tests.bench.tables import spread_text, table
 
 METHOD = """\
 - The sink with one worker, and plain Spark: a stream of Structured Streaming into Hudi with the sink's settings for the
   table (codec, index, ordering, table type; no cleaning, no compaction), unless the pair says otherwise. Both have two
   cores and the same heap, and take turns, never two at a time; the broker's work comes out of the same cores.
+- **All topics have 4 partitions**, and every figure is one for such a topic.
 - **The clock** does not count the start of a process. The sink: from the opening of the first counted transaction to
   the `COMMITTED` of the last. Spark, after a warm-up of a million records into another table: from the start of the
   query, or of its first counted trigger, to the end of its last.
@@ -32,7 +34,7 @@ def render(results: Results) -> str:
     heads = ["pair", "", "records/s", "CPU s per million", "JVM, MB"]
     failed = "".join(f"- Failed: {each}\n" for each in results.failed) + "\n" * bool(results.failed)
     return f"""\
-# Benchmarks: Avro, upserts, many partitions
+# Benchmarks: Avro, upserts, many table partitions
 
 Written by `python -m tests.bench.data`: do not edit. Begun {results.began}.
 Every run, as data: [benchmarks-data.json](benchmarks-data.json). The sink beside other things that one would use for

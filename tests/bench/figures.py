@@ -1,4 +1,4 @@
-"""Medians, ranges and ratios out of results, and how they stand against what was to be reached. Pure."""
+"""Medians, ranges and ratios out of results. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from tests.bench.results import Results, Run
+from tests.bench.results import Results, Run, Shape
 from tests.bench.sampler import Role
 
 INTERVAL_SECONDS = 60.0
@@ -26,21 +26,12 @@ class Spread:
         return cls(statistics.median(found), min(found), max(found))
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """`measured` is None when what it needs was not run. `wanted` is a bound from below, or from above."""
+@dataclass(frozen=True, slots=True, order=True)
+class Case:
+    """A peer before a topic."""
 
-    what: str
-    wanted: float
-    at_least: bool
-    unit: str
-    measured: float | None
-
-    @property
-    def reached(self) -> bool:
-        if self.measured is None:
-            return False
-        return self.measured >= self.wanted if self.at_least else self.measured <= self.wanted
+    peer: str
+    shape: Shape
 
 
 def by_peer(results: Results) -> Mapping[str, list[Run]]:
@@ -48,6 +39,20 @@ def by_peer(results: Results) -> Mapping[str, list[Run]]:
     for run in results.runs:
         found.setdefault(run.peer, []).append(run)
     return found
+
+
+def by_case(results: Results) -> Mapping[Case, list[Run]]:
+    """In order of partitions and warm-up."""
+    found: dict[Case, list[Run]] = {}
+    for run in sorted(results.runs, key=lambda run: run.shape):
+        found.setdefault(Case(run.peer, run.shape), []).append(run)
+    return found
+
+
+def shapes(results: Results, *peers: str) -> list[Shape]:
+    """Those that every one of these peers was run with; without peers, all."""
+    found = by_case(results)
+    return sorted({case.shape for case in found if all(Case(peer, case.shape) in found for peer in peers)})
 
 
 def rate(runs: Iterable[Run]) -> Spread:
@@ -87,6 +92,7 @@ class Gain:
     """What two transactions in flight gain where one takes `seconds`, as the ratio of rates from end to end, cold.
     `outside`: of the seconds those outside the write phase."""
 
+    shape: Shape
     seconds: float
     outside: float
     one: Spread
@@ -99,35 +105,12 @@ class Gain:
 
 def gains(results: Results) -> Iterator[Gain]:
     """Smaller transactions first."""
-    runs = by_peer(results)
-    for one, two in (("d-half", "d-half-two"), ("d", "d-two")):
-        if one in runs and two in runs:
-            seconds = phase_seconds(phases for run in runs[one] for phases in run.phases)
-            yield Gain(sum(seconds.values()), outside_write(seconds), cold_rate(runs[one]), cold_rate(runs[two]))
-
-
-def targets(results: Results) -> Iterator[Target]:
-    runs = by_peer(results)
-
-    def ratio(one: str, other: str) -> float | None:
-        return rate(runs[one]).median / rate(runs[other]).median if one in runs and other in runs else None
-
-    yield Target("(d) Arrow writer against (a)", 1.4, True, "times", ratio("d", "a"))
-    yield Target("(d) Arrow writer against (b)", 3.0, True, "times", ratio("d", "b"))
-    yield Target("(d) Arrow writer against (b-bulk)", 3.0, True, "times", ratio("d", "b-bulk"))
-    yield Target("(d) Arrow writer against (f)", 1.0, True, "times", ratio("d", "f"))
-    yield Target("(d) without meta fields against (f)", 1.0, True, "times", ratio("d-nometa", "f"))
-    cold = cold_rate(runs["d-two"]).median / cold_rate(runs["f"]).median if "d-two" in runs and "f" in runs else None
-    yield Target("(d) with two transactions in flight against (f), end to end", 1.15, True, "times", cold)
-    yield Target("(e) against (d)", 0.9, True, "times", ratio("e", "d"))
-    phases = phase_seconds(phases for run in runs.get("d", []) for phases in run.phases)
-    outside = 100 * outside_write(phases) / INTERVAL_SECONDS if phases else None
-    yield Target("(d) outside the write phase, of a 60 s interval", 3.0, False, "%", outside)
-    python = peak((run for each in ("d", "e") for run in runs.get(each, [])), Role.PYTHON) / 2**20 or None
-    yield Target("(d), (e) a worker's own Python", 250.0, False, "MB", python)
-    for fresh in results.freshness:
-        yield Target(f"freshness p50 after {fresh.commits} commits", 2.5, False, "s", fresh.p50)
-        yield Target(f"freshness p99 after {fresh.commits} commits", 5.0, False, "s", fresh.p99)
+    runs = by_case(results)
+    for peer, other in (("d-half", "d-half-two"), ("d", "d-two")):
+        for shape in shapes(results, peer, other):
+            one, two = runs[Case(peer, shape)], runs[Case(other, shape)]
+            seconds = phase_seconds(phases for run in one for phases in run.phases)
+            yield Gain(shape, sum(seconds.values()), outside_write(seconds), cold_rate(one), cold_rate(two))
 
 
 def cold_rate(runs: Iterable[Run]) -> Spread:

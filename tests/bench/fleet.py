@@ -25,7 +25,7 @@ from tests.bench.lab import PATIENCE, Lab
 from tests.bench.orders import DDL
 
 ROOT = "/bench"
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.25
 GATE = "ReadLog.before"
 _ENDED = "ENDED"
 
@@ -48,7 +48,7 @@ class Fleet:
             "target.base.path": str(self.table),
             "target.table.name": "orders",
             "schema.ddl": DDL,
-            "spark.driver.memory": lab.heap,
+            "spark.driver.memory": lab.sink_heap,
             "log.dir": str(self.place),
             **settings,
         }
@@ -116,9 +116,14 @@ class Fleet:
             ended.set()
             thread.join()
 
+    @property
+    def ended(self) -> list[Summary]:
+        """Transactions seen to end, oldest first, aborted ones too."""
+        return [self._ended[number] for number in sorted(self._ended)]
+
     def committed(self) -> list[Summary]:
         """Transactions seen to end, oldest first. Raises if one was aborted: no figure is right then."""
-        summaries = [self._ended[number] for number in sorted(self._ended)]
+        summaries = self.ended
         for each in summaries:
             if each.outcome != Phase.COMMITTED.value:
                 raise Unavailable(f"transaction {each.number} ended as {each.outcome}: {each.reason}")

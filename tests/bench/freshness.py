@@ -3,8 +3,8 @@ visible.
 
 A record is visible when the commit whose checkpoint covers its offset is complete on the table's
 timeline: the completed instant's file, by its modification time. Both clocks are this machine's. Measured
-on a new table, and again on the same table after it has many small commits behind it, made as fast as the
-sink makes them. Raises `Unavailable`.
+on a new table once it has `FEW_COMMITS`, and again on the same table after it has many small commits behind it,
+made as fast as the sink makes them. Raises `Unavailable`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import statistics
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -23,13 +24,14 @@ from coordination.tree import KeeperView
 from sink.audit.timeline import active_names, open_table, read_timeline
 from tests.bench.fleet import Fleet, phases
 from tests.bench.lab import Lab
-from tests.bench.orders import PARTITIONS, create_topic, ends
+from tests.bench.orders import create_topic, ends
 from tests.bench.results import Freshness
 from tests.bench.trickle import Sent, Trickle
 
 RATE = 1000
 SECONDS = 60.0
-WARM_SECONDS = 20.0
+FEW_COMMITS = 10
+"""Made at the measured rate before anything is measured, by every worker."""
 MANY_COMMITS = 2000
 AGEING_RATE = 100.0
 AGEING_PATIENCE = 3 * 3600.0
@@ -68,30 +70,30 @@ class Watch:
                 self.seen[match[1]] = path.stat().st_mtime
 
 
-def measure(lab: Lab, commits: int, say: Callable[[str], None]) -> Iterator[Freshness]:
-    """On a new table, and again when it has `commits` (0: only the first)."""
-    topic = f"trickle-{lab.topic}"
+def measure(lab: Lab, partitions: int, commits: int, say: Callable[[str], None]) -> Iterator[Freshness]:
+    """Of a topic with so many partitions, on a new table, and again when it has `commits` (0: only the first)."""
+    topic = f"trickle-{partitions}"
     if not ends(lab.kafka.address, topic):
-        create_topic(lab.kafka.address, topic)
-    trickle = Trickle(lab.kafka.address, topic, RATE)
-    with Fleet(
-        lab, "freshness", topic, {"auto.offset.reset": "latest", "spark.master": f"local[{lab.cores}]"}
-    ) as fleet:
-        yield _measure(lab, fleet, topic, trickle)
+        create_topic(lab.kafka.address, topic, partitions)
+    settings = {"auto.offset.reset": "latest", "spark.master": f"local[{lab.cores}]"}
+    with Fleet(lab, f"freshness-{partitions}", topic, settings) as fleet:
+        yield _measure(lab, fleet, topic, partitions)
         if commits:
-            _age(lab, fleet, topic, commits, say)
-            yield _measure(lab, fleet, topic, trickle)
+            _age(lab, fleet, topic, partitions, commits, say)
+            yield _measure(lab, fleet, topic, partitions)
 
 
-def _measure(lab: Lab, fleet: Fleet, topic: str, trickle: Trickle) -> Freshness:
+def _measure(lab: Lab, fleet: Fleet, topic: str, partitions: int) -> Freshness:
     worker = fleet.launch("worker", {"transaction.interval.ms": 1000})
     fleet.wait(lambda view: bool(view.members), "the worker", CATCH_UP_SECONDS)
     with Watch(fleet.table) as watch:
-        trickle.run(WARM_SECONDS)
+        with _producing(lab, topic, partitions, RATE):
+            few = fleet.last + FEW_COMMITS
+            fleet.wait(partial(_has_ended, few), f"{few} commits", CATCH_UP_SECONDS)
         fleet.wait_landed(ends(lab.kafka.address, topic), CATCH_UP_SECONDS)
         before = fleet.last
         with fleet.collecting():
-            sent = trickle.run(SECONDS)
+            sent = Trickle(lab.kafka.address, topic, RATE, partitions).run(SECONDS)
         fleet.wait_landed(ends(lab.kafka.address, topic), CATCH_UP_SECONDS)
     latencies = sorted(_latencies(fleet, topic, watch.seen, sent))
     worker.stop()
@@ -106,29 +108,33 @@ def _measure(lab: Lab, fleet: Fleet, topic: str, trickle: Trickle) -> Freshness:
         most=latencies[-1],
         transactions=len(counted),
         phases=phases(counted),
+        partitions=partitions,
     )
 
 
-def _age(lab: Lab, fleet: Fleet, topic: str, commits: int, say: Callable[[str], None]) -> None:
+def _age(lab: Lab, fleet: Fleet, topic: str, partitions: int, commits: int, say: Callable[[str], None]) -> None:
     worker = fleet.launch("worker", {"transaction.interval.ms": 10})
-    ended = threading.Event()
-    producing = threading.Thread(
-        target=Trickle(lab.kafka.address, topic, AGEING_RATE).run_until,
-        args=(ended,),
-        name="ageing",
-        daemon=True,
-    )
-    producing.start()
-    try:
+    with _producing(lab, topic, partitions, AGEING_RATE):
         while fleet.last < commits:
             goal = min(commits, fleet.last + SAY_EVERY)
             fleet.wait(partial(_has_ended, goal), f"{goal} commits", AGEING_PATIENCE)
             say(f"{fleet.last} of {commits} commits")
-    finally:
-        ended.set()
-        producing.join()
     fleet.wait_landed(ends(lab.kafka.address, topic), CATCH_UP_SECONDS)
     worker.stop()
+
+
+@contextmanager
+def _producing(lab: Lab, topic: str, partitions: int, rate: float) -> Iterator[None]:
+    """A trickle beside what the caller does."""
+    ended = threading.Event()
+    run = Trickle(lab.kafka.address, topic, rate, partitions).run_until
+    thread = threading.Thread(target=run, args=(ended,), name="producing", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _has_ended(goal: int, view: KeeperView) -> bool:
@@ -142,14 +148,16 @@ def _latencies(fleet: Fleet, topic: str, seen: Mapping[str, float], sent: Sequen
     commits = [each for each in timeline.commits if fleet.name in each.checkpoints and each.instant in seen]
     times = [seen[each.instant] for each in commits]
     found = []
-    for partition in range(PARTITIONS):
+    by_partition: dict[int, list[Sent]] = {}
+    for record in sent:
+        by_partition.setdefault(record.partition, []).append(record)
+    for partition, records in by_partition.items():
         covered = [_end(each.checkpoints[fleet.name].ends, TopicPartition(topic, partition)) for each in commits]
-        for record in sent:
-            if record.partition == partition:
-                index = bisect_right(covered, record.offset)
-                if index == len(covered):
-                    raise Unavailable(f"{topic}-{partition} offset {record.offset} is in no commit that was seen")
-                found.append(times[index] - record.at)
+        for record in records:
+            index = bisect_right(covered, record.offset)
+            if index == len(covered):
+                raise Unavailable(f"{topic}-{partition} offset {record.offset} is in no commit that was seen")
+            found.append(times[index] - record.at)
     return found
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sink.local.kafka import KafkaServer
 from sink.local.zookeeper import ZooKeeperServer
-from tests.bench.results import Run
+from tests.bench.results import Run, Shape
 from tests.bench.sampler import Sampler
 
 PATIENCE = 1800.0
@@ -35,17 +35,22 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Lab:
+    """`topic` has the partitions of `shape`, all equally long. `sink_heap` is that of the sink's JVMs, `heap` that of
+    others."""
+
     directory: Path
     zookeeper: ZooKeeperServer
     kafka: KafkaServer
     topic: str
+    shape: Shape
     load: Load
     cores: int
     heap: str
+    sink_heap: str
 
     def place(self, name: str) -> Path:
-        """An empty directory for one run."""
-        place = self.directory / "runs" / name
+        """An empty directory for one run before this topic."""
+        place = self.directory / "runs" / f"{name}-{self.shape.partitions}-{self.shape.warm_up}"
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
         return place
@@ -61,6 +66,7 @@ class Window:
 
 
 def measured(
+    lab: Lab,
     peer: str,
     number: int,
     window: Window,
@@ -80,4 +86,7 @@ def measured(
         peak={role.value: size for role, size in own.peak.items()},
         phases=phases,
         details=details or {},
+        partitions=lab.shape.partitions,
+        warm_up=lab.shape.warm_up,
+        together=own.together,
     )

@@ -12,16 +12,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from coordination.errors import Unavailable
 
 PARTITIONS = 4
 DDL = "id BIGINT, user BIGINT, event STRING, amount DOUBLE, ts BIGINT, url STRING"
-_EVENTS = ("click", "view", "buy")
+EVENTS = ("click", "view", "buy")
 _SEED = 1
 _PATIENCE = 120.0
+_LEADER_PATIENCE = 60.0
 _PRODUCER = {
     "linger.ms": 50,
     "queue.buffering.max.messages": 1_000_000,
@@ -48,7 +50,7 @@ def event(number: int, chance: random.Random) -> dict[str, Any]:
     return {
         "id": number,
         "user": user,
-        "event": _EVENTS[chance.randrange(3)],
+        "event": EVENTS[chance.randrange(3)],
         "amount": round(chance.random() * 1000, 2),
         "ts": 1_700_000_000_000 + number,
         "url": f"https://example.com/item/{user}?ref={number % 97}",
@@ -72,18 +74,34 @@ def create_topic(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> No
 
 
 def ends(bootstrap: str, topic: str) -> dict[int, int]:
-    """The end of each partition; empty when there is no such topic."""
+    """The end of each partition; empty when there is no such topic. Waits until every partition has a leader, which
+    takes a broker that has just been started a while."""
     client = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench"})
     try:
         found = client.list_topics(timeout=30).topics.get(topic)
         partitions = sorted(found.partitions) if found and not found.error else []
-        return {p: client.get_watermark_offsets(TopicPartition(topic, p), 30)[1] for p in partitions}
+        return {p: _end(client, TopicPartition(topic, p)) for p in partitions}
+    except KafkaException as error:
+        raise Unavailable(f"topic {topic}: the ends of its partitions are not known: {error}") from error
     finally:
         client.close()
 
 
-def fill(bootstrap: str, topic: str, records: int, record: Record = order) -> Filled:
-    """Makes and fills the topic, unless it is there with as many records. `record` gives key and value by number."""
+@retry(
+    retry=retry_if_exception_type(KafkaException),
+    wait=wait_fixed(0.2),
+    stop=stop_after_delay(_LEADER_PATIENCE),
+    reraise=True,
+)
+def _end(client: Consumer, partition: TopicPartition) -> int:
+    return client.get_watermark_offsets(partition, 30)[1]
+
+
+def fill(bootstrap: str, topic: str, records: int, record: Record) -> Filled:
+    """Makes and fills a topic of `PARTITIONS`, unless it is there with as many records.
+
+    `record` gives key and value by number, one at a time; `tests.bench.topics` is much faster, for orders alone.
+    """
     there = ends(bootstrap, topic)
     if there:
         if sum(there.values()) != records:

@@ -16,11 +16,24 @@ from typing import Any
 import psutil
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Shape:
+    """Partitions of a topic, and the records that come before the counted ones."""
+
+    partitions: int
+    warm_up: int
+
+    def __str__(self) -> str:
+        return f"{self.partitions:,} partitions, {self.warm_up / 1e6:g} million to warm up"
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """One run of one peer. Seconds, bytes, records; `cpu` and `peak` by role, `broker_cpu` in the same window.
 
-    `phases` are seconds of each counted transaction by phase; `details` what only this peer has.
+    `phases` are seconds of each counted transaction by phase; `details` what only this peer has. `partitions` are the
+    topic's, and `warm_up` the records that came before the counted ones, as were asked for. `together`: the highest sum
+    of all resident bytes at one moment. Results from before these were noted had four partitions.
     """
 
     peer: str
@@ -32,6 +45,18 @@ class Run:
     peak: Mapping[str, int]
     phases: tuple[Mapping[str, float], ...] = ()
     details: Mapping[str, float] = field(default_factory=dict)
+    partitions: int = 4
+    warm_up: int = 0
+    together: int = 0
+    files: float = 0.0
+    """Data files of a counted commit, median; 0 where they were not counted, as with `write_tasks`."""
+    write_tasks: float = 0.0
+    """Spark tasks that wrote them."""
+    table_partitions: int = 1
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.partitions, self.warm_up)
 
     @property
     def rate(self) -> float:
@@ -46,7 +71,8 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """Seconds from produce to visible, at a trickle. `commits` is how many the table had at the start."""
+    """Seconds from produce to visible, at a trickle. `commits` is how many the table had at the start, `partitions` how
+    many the topic has."""
 
     commits: int
     records: int
@@ -56,6 +82,41 @@ class Freshness:
     most: float
     transactions: int
     phases: tuple[Mapping[str, float], ...] = ()
+    partitions: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """One worker with a small heap before many partitions that have records of all sizes. Bytes, seconds, records."""
+
+    partitions: int
+    table_partitions: int
+    heap: str
+    records: int
+    large: int
+    """How many of them have `large_bytes`; the others about 140."""
+    large_bytes: int
+    landed: int
+    """Records in committed transactions."""
+    seconds: float
+    """From the plan of the first committed transaction to the last COMMITTED; all that was waited if not all landed."""
+    committed: int
+    """Transactions."""
+    aborted: int
+    out_of_memory: int
+    """Lines of the logs of the worker and its JVM that tell of it."""
+    jvm: int
+    """Highest resident bytes, as the next two."""
+    pythons: int
+    together: int
+    proportional: int
+    """As `together`, with shared pages counted once (PSS)."""
+    trouble: str = ""
+    """Why it was given up, or the last reason of an abort."""
+
+    @property
+    def whole(self) -> bool:
+        return self.landed == self.records
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +139,7 @@ class Results:
     conditions: Mapping[str, str]
     runs: tuple[Run, ...] = ()
     freshness: tuple[Freshness, ...] = ()
+    backlogs: tuple[Backlog, ...] = ()
     failed: tuple[str, ...] = ()
     """Runs that came to nothing, and why."""
     note: str = ""
@@ -91,11 +153,20 @@ class Results:
     def load(cls, path: Path) -> Results:
         found: dict[str, Any] = json.loads(path.read_text())
         machine = found.pop("machine")
-        runs = tuple(Run(**{**run, "phases": tuple(run["phases"])}) for run in found.pop("runs"))
+        lead = {"warm_up": int(found["conditions"].get("lead", 0))}
+        runs = tuple(Run(**{**lead, **run, "phases": tuple(run["phases"])}) for run in found.pop("runs"))
         fresh = tuple(Freshness(**{**each, "phases": tuple(each["phases"])}) for each in found.pop("freshness"))
+        backlogs = tuple(Backlog(**each) for each in found.pop("backlogs", ()))
         pinned = tuple(machine.pop("pinned"))
         failed = tuple(found.pop("failed"))
-        return cls(**found, machine=Machine(**machine, pinned=pinned), runs=runs, freshness=fresh, failed=failed)
+        return cls(
+            **found,
+            machine=Machine(**machine, pinned=pinned),
+            runs=runs,
+            freshness=fresh,
+            backlogs=backlogs,
+            failed=failed,
+        )
 
 
 def joined(parts: Sequence[Results]) -> Results:
@@ -105,6 +176,7 @@ def joined(parts: Sequence[Results]) -> Results:
         command="; ".join(part.command for part in parts),
         runs=tuple(run for part in parts for run in part.runs),
         freshness=tuple(each for part in parts for each in part.freshness),
+        backlogs=tuple(each for part in parts for each in part.backlogs),
         failed=tuple(each for part in parts for each in part.failed),
     )
 

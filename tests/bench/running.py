@@ -17,6 +17,8 @@ from sink.local.java import find_java
 from tests.bench.results import Results, Run, this_machine
 
 CORES = 2
+BROKER_HEAP = "2g"
+"""Of the one that keeps several topics of a thousand partitions."""
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 RESULTS = ROOT / "tests" / "bench" / "results"

@@ -32,27 +32,35 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One process at one moment: CPU seconds since it started, resident bytes."""
+    """One process at one moment: CPU seconds since it started, resident bytes, and those with a page that several
+    processes share counted in parts (PSS; 0 where nobody asked for it)."""
 
     role: Role
     parent: int
     cpu: float
     resident: int
+    proportional: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a window cost, by role: CPU seconds, and the highest resident bytes."""
+    """What a window cost, by role: CPU seconds, and the highest resident bytes.
+
+    `together`: the highest sum of the resident bytes of all processes at one moment; `proportional`: the same of PSS.
+    """
 
     cpu: dict[Role, float]
     peak: dict[Role, int]
+    together: int = 0
+    proportional: int = 0
 
 
 class Sampler:
-    """Watches one or more sessions between `with` and its end."""
+    """Watches one or more sessions between `with` and its end. `proportional`: PSS too, which costs the kernel more."""
 
-    def __init__(self, leaders: Iterable[int]) -> None:
+    def __init__(self, leaders: Iterable[int], proportional: bool = False) -> None:
         self._leaders = frozenset(leaders)
+        self._proportional = proportional
         self._samples: list[tuple[float, dict[int, Reading]]] = []
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="sampler", daemon=True)
@@ -68,15 +76,20 @@ class Sampler:
     def usage(self, start: float, end: float) -> Usage:
         """Of the window between two wall-clock seconds."""
         peak: dict[Role, int] = {}
+        together = proportional = 0
         for moment, readings in self._samples:
             if start <= moment <= end:
-                for role in Role:
-                    sizes = _sizes(readings, role)
+                counted = {role: _counted(readings, role) for role in Role}
+                for role, found in counted.items():
+                    sizes = [each.resident for each in found]
                     # The bound for a worker's own Python is one for each worker.
                     size = max(sizes, default=0) if role is Role.PYTHON else sum(sizes)
                     peak[role] = max(peak.get(role, 0), size)
+                every = [each for found in counted.values() for each in found]
+                together = max(together, sum(each.resident for each in every))
+                proportional = max(proportional, sum(each.proportional for each in every))
         cpu = {role: self._cpu_at(end, role) - self._cpu_at(start, role) for role in peak}
-        return Usage(cpu, {role: size for role, size in peak.items() if size})
+        return Usage(cpu, {role: size for role, size in peak.items() if size}, together, proportional)
 
     def _cpu_at(self, moment: float, role: Role) -> float:
         """CPU seconds of all processes ever seen up to then, between two samples by interpolation."""
@@ -98,21 +111,23 @@ class Sampler:
         for pid in psutil.pids():
             try:
                 if os.getsid(pid) in self._leaders:
-                    found[pid] = _reading(psutil.Process(pid), pid in self._leaders)
+                    found[pid] = _reading(psutil.Process(pid), pid in self._leaders, self._proportional)
             except (psutil.NoSuchProcess, ProcessLookupError, PermissionError):
                 continue
         return found
 
 
-def _sizes(readings: Mapping[int, Reading], role: Role) -> list[int]:
-    """Resident bytes, each once: what a JVM starts has the JVM's own memory, until it is another program."""
+def _counted(readings: Mapping[int, Reading], role: Role) -> list[Reading]:
+    """Those whose memory counts: what a JVM starts has the JVM's own memory, until it is another program."""
     jvms = {pid for pid, reading in readings.items() if reading.role is role is Role.JVM}
-    return [each.resident for each in readings.values() if each.role is role and each.parent not in jvms]
+    return [each for each in readings.values() if each.role is role and each.parent not in jvms]
 
 
-def _reading(process: psutil.Process, leads: bool) -> Reading:
+def _reading(process: psutil.Process, leads: bool, proportional: bool) -> Reading:
     with process.oneshot():
         times = process.cpu_times()
         python = process.name().startswith("python")
         role = Role.JVM if not python else Role.PYTHON if leads else Role.SPARK_PYTHON
-        return Reading(role, process.ppid(), times.user + times.system, process.memory_info().rss)
+        resident = process.memory_info().rss
+        pss = process.memory_full_info().pss if proportional else 0
+        return Reading(role, process.ppid(), times.user + times.system, resident, pss)

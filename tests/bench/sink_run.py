@@ -7,15 +7,19 @@ their warm-up; where two are in flight they are counted, cold as they are, for n
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import statistics
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from pathlib import Path
 
 from coordination.errors import Unavailable
 from coordination.model import Phase
+from sink.audit.timeline import active_names, open_table, read_timeline
 from tests.bench.fleet import Fleet, phases
 from tests.bench.lab import Lab, Window, measured
-from tests.bench.orders import PARTITIONS
 from tests.bench.results import Run
 from tests.bench.sampler import Sampler
 
@@ -23,20 +27,33 @@ WITHOUT_META = {"hoodie.populate.meta.fields": "false"}
 ROW_WRITER = {"write.engine": "hudi"}
 TWO_IN_FLIGHT = {"transactions.in.flight": 2}
 JOIN_SECONDS = 600.0
+_WRITE_TOKEN = re.compile(r"_(\d+-\d+-\d+)_\d+\.")
+"""In the name of a data file: the Spark task that wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """`workers` processes of `cores` cores each. `parts`: into how many a transaction is divided."""
+    """`workers` processes of `cores` cores each. `parts`: into how many a transaction is divided. The records fill so
+    many partitions of the table."""
 
     workers: int
     cores: int
     parts: int = 1
     settings: Mapping[str, object] = field(default_factory=dict)
+    table_partitions: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What commits consist of, medians."""
+
+    files: float
+    tasks: float
 
 
 def run(lab: Lab, peer: str, number: int, variant: Variant) -> Run:
-    each = lab.load.transaction // PARTITIONS // variant.parts
+    partitions = lab.shape.partitions
+    each = lab.load.transaction // partitions // variant.parts
     settings = {
         "flush.size": each,
         "slice.records": each,
@@ -51,12 +68,12 @@ def run(lab: Lab, peer: str, number: int, variant: Variant) -> Run:
         with Sampler(worker.pid for worker in workers) as own, Sampler([lab.kafka.pid]) as broker:
             fleet.wait(lambda view: len(view.members) >= variant.workers, "the workers", JOIN_SECONDS)
             fleet.let_go()
-            fleet.wait_landed(dict.fromkeys(range(PARTITIONS), lab.load.total // PARTITIONS))
+            fleet.wait_landed(dict.fromkeys(range(partitions), lab.load.total // partitions))
         summaries = fleet.committed()
     moved = sum(summary.records for summary in summaries)
     if moved != lab.load.total:
         raise Unavailable(f"peer {peer} moved {moved} records, not {lab.load.total}")
-    skipped = 0 if variant.settings == TWO_IN_FLIGHT else lab.load.lead // lab.load.transaction
+    skipped = 0 if variant.settings == TWO_IN_FLIGHT else leading([each.records for each in summaries], lab.load.lead)
     counted = summaries[skipped:]
     window = Window(
         counted[0].times[Phase.PLANNED.value],
@@ -64,6 +81,22 @@ def run(lab: Lab, peer: str, number: int, variant: Variant) -> Run:
         sum(summary.records for summary in counted),
     )
     cold = summaries[-1].times[Phase.COMMITTED.value] - summaries[0].times[Phase.PLANNED.value]
+    written = written_in(fleet.table, {str(summary.instant) for summary in counted})
     shutil.rmtree(fleet.table)
     details = {"end_to_end_seconds": cold, "end_to_end_records": float(moved)}
-    return measured(peer, number, window, (own, broker), phases(summaries)[max(skipped, 1) :], details)
+    run = measured(lab, peer, number, window, (own, broker), phases(summaries)[max(skipped, 1) :], details)
+    return replace(run, files=written.files, write_tasks=written.tasks, table_partitions=variant.table_partitions)
+
+
+def leading(records: Sequence[int], lead: int) -> int:
+    """How many transactions it takes until the lead of the topic has been moved."""
+    return sum(1 for before in accumulate(records, initial=0) if before < lead)
+
+
+def written_in(path: Path, instants: Collection[str]) -> Written:
+    """Files of these commits and tasks that wrote them. Tasks of two workers can have one name, and count once then."""
+    table = open_table(str(path))
+    commits = [each for each in read_timeline(table, active_names(table)).commits if each.instant in instants]
+    names = [[Path(file.path).name for file in each.files] for each in commits]
+    tasks = [len({match[1] for name in each if (match := _WRITE_TOKEN.search(name))}) for each in names]
+    return Written(statistics.median(map(len, names)), statistics.median(tasks))

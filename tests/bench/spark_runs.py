@@ -49,7 +49,7 @@ def run(lab: Lab, peer: str, number: int, plan: Plan, keys: int = 0) -> Run:
     shutil.rmtree(place / "counted")
     counted = _counted(found["batches"], lab.load.lead if keys else 0)
     window = Window(counted[0]["started"], counted[-1]["ended"], sum(each["records"] for each in counted))
-    return measured(peer, number, window, (own, broker))
+    return measured(lab, peer, number, window, (own, broker))
 
 
 def _counted(batches: list[dict[str, Any]], lead: int) -> list[dict[str, Any]]:

@@ -33,9 +33,10 @@ class Sent:
 class Trickle:
     """One thread at a time."""
 
-    def __init__(self, bootstrap: str, topic: str, rate: float) -> None:
+    def __init__(self, bootstrap: str, topic: str, rate: float, partitions: int = PARTITIONS) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
         self._topic = topic
+        self._partitions = partitions
         self._rate = rate
         self._next = 0
         self._chance = random.Random(0)
@@ -70,7 +71,7 @@ class Trickle:
             if error is None and partition is not None and offset is not None:
                 self._sent.append(Sent(partition, offset, now))
 
-        self._producer.produce(self._topic, value, key, self._next % PARTITIONS, on_delivery=note)
+        self._producer.produce(self._topic, value, key, self._next % self._partitions, on_delivery=note)
         self._next += 1
 
     def _acknowledged(self) -> list[Sent]:

@@ -17,9 +17,9 @@ from sink.table import Table, TableOutcome
 from sink.table.lock import TableLocks
 from sink.table.services import sweep
 from sink.table.timeline import Timeline
-from sink.worker import engine_of
 from sink.write.bad_records import ASIDE
 from sink.write.engine import Written
+from sink.write.engines import engine_of
 from sink.write.shape import table_schema
 from tests.integration.sinktable import FIRST_TIMESTAMP, tasks_of
 from tests.integration.table_kit import allow

@@ -302,7 +302,8 @@ def test_a_task_whose_instant_was_completed_gives_up_and_keeps_nothing(engine, i
 def test_a_file_closed_after_the_end_of_its_instant_is_not_reported(instant, gone):
     import pyarrow as pa
 
-    from sink.write.base_file import Abandoned, Attempt, BaseFile, Pulse, choose_layout
+    from sink.write.base_file import Abandoned, Attempt, BaseFile, Pulse
+    from sink.write.parquet_layout import choose_layout
     from sink.write.storage import open_storage
 
     storage = open_storage(str(instant.base))

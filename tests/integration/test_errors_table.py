@@ -15,7 +15,7 @@ from sink.errors.selection import Selection
 from sink.errors.table import SetAsideGone
 from sink.table import Table, TableOutcome
 from sink.table.lock import TableLocks
-from sink.worker import ENGINES
+from sink.write.engines import ENGINES
 from sink.write.shape import table_schema
 from tests.integration.errors_kit import DDL, HEADERS, Record, Sink, produce
 from tests.integration.sinktable import FIRST_TIMESTAMP, OpenInstant, make_settings, tasks_of

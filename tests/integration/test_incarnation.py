@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 
 from coordination.errors import ConfigError, Unavailable
 from coordination.keeper import Keeper
-from coordination.model import Member
+from coordination.model import PROTOCOL, Member
 from sink.incarnation import Incarnation, Resources, new_member
 from sink.observer import Observer
 from tests.chaos.proxy import Mode, Proxy
@@ -61,6 +61,22 @@ def test_of_two_that_join_at_once_with_different_settings_the_later_leaves(
     with pytest.raises(ConfigError, match="rival already run under this name with another configuration"):
         life.start()
     assert [member.incarnation for member in keeper.read().members] == ["rival:1"]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "refusal"),
+    [
+        (PROTOCOL - 1, r"older version are alive: w0 on far \(version 0\.9\).*Stop all of them first"),
+        (PROTOCOL + 1, "by a newer version of the sink.*install the fleet's version"),
+    ],
+)
+def test_a_worker_refuses_to_join_one_of_another_version(resources: Resources, protocol: int, refusal: str) -> None:
+    resources.keeper.bootstrap(resources.settings.config_digest)
+    digest = resources.settings.config_digest
+    resources.keeper.join(Member("w0:1", "far", 1, "0.9", config=digest, protocol=protocol))
+    with pytest.raises(ConfigError, match=refusal):
+        Incarnation(resources, new_member(resources.settings, "host", 1, "1")).start()
+    assert resources.client.get_children("/sink/orders/workers") == ["w0:1"]
 
 
 def test_who_cannot_look_at_the_fleet_does_not_stay_in_it(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -12,6 +13,7 @@ from pyspark.sql import SparkSession
 from sink import rehearsal
 from sink.rehearsal import rehearse
 from sink.schema import parse_ddl
+from sink.table import Table, TableOutcome
 from tests.integration.conftest import RECORDS, MakeFleet
 from tests.integration.table_kit import DDL, settings
 from tests.waiting import eventually
@@ -43,6 +45,27 @@ def test_a_rehearsal_leaves_nothing_and_tells_nobody(
         monkeypatch.setattr(rehearsal, "_EXERCISED", "hoodie.")
         rehearse(spark, given, schema)
         called.accept()[0].close()
+
+
+@pytest.mark.parametrize("partitioned", [True, False])
+def test_a_rehearsal_comes_to_the_statistics_of_columns(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partitioned: bool
+) -> None:
+    indexes: list[set[str]] = []
+
+    def complete(table: Table, *arguments: Any) -> TableOutcome:
+        outcome = Table.complete(table, *arguments)
+        index = spark.read.format("hudi").load(f"{table._hudi.base_path}/.hoodie/metadata")
+        kinds = index.filter("ColumnStatsMetadata is not null").selectExpr("cast(type as string)").distinct()
+        indexes.append({row[0] for row in kinds.collect()})
+        return outcome
+
+    monkeypatch.setattr(rehearsal, "Table", type("Watched", (Table,), {"complete": complete}))
+    partition = {"partition__field__name": "kind"} if partitioned else {}
+    index = {"hoodie__metadata__enable": "true", "hoodie__metadata__index__column__stats__enable": "true"}
+    given = settings(tmp_path / "table", "127.0.0.1:9", **index, **partition)
+    rehearse(spark, given, parse_ddl(DDL, given.provenance))
+    assert indexes == [{"3", "6"} if partitioned else {"3"}]
 
 
 @pytest.mark.thorough

@@ -14,6 +14,9 @@ from pyspark.sql import SparkSession
 
 from coordination.errors import ConfigError
 from sink.java_errors import JAVA_ERRORS
+from sink.local import class_archive
+from sink.local.class_archive import archive_option, archive_path
+from sink.local.java import find_java
 from sink.session import _conf, start_session
 from tests.integration.table_kit import settings
 
@@ -57,6 +60,43 @@ def test_tasks_are_forked_from_a_python_that_has_imported_the_writer(spark: Spar
 
     (row,) = spark.range(1).mapInArrow(forked_from, "module string").collect()
     assert row["module"] == "sink.write.daemon"
+
+
+def test_an_archive_of_classes_that_does_not_fit_costs_no_start(tmp_path: Path) -> None:
+    archive = tmp_path / "classes.jsa"
+    for content in (b"", b"no archive", bytes(1 << 20)):
+        archive.write_bytes(content)
+        options = ["-XX:SharedArchiveFile=" + str(archive), "-version"]
+        assert subprocess.run([find_java().binary, *options], capture_output=True).returncode == 0
+
+
+def test_an_archive_is_used_by_the_jvm_if_there_is_one_for_its_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(class_archive, "cache_home", lambda: tmp_path)
+    assert archive_option() == ""
+    archive = archive_path()
+    assert archive is not None
+    archive.parent.mkdir()
+    archive.touch()
+    assert archive_option() == f"-XX:SharedArchiveFile={archive}"
+
+
+def test_a_session_that_was_started_for_nothing_is_stopped(tmp_path: Path) -> None:
+    program = f"""
+from pathlib import Path
+from pyspark import SparkContext
+from sink.session import StartingSession
+from tests.integration.table_kit import settings
+place = Path({str(tmp_path)!r})
+try:
+    with StartingSession(settings(place / "table", "127.0.0.1:9"), "none", place / "spark.log"):
+        raise ValueError("refused")
+except ValueError as error:
+    print(error, SparkContext._gateway is not None, SparkContext._active_spark_context)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ended.stdout.splitlines()[-1:] == ["refused True None"], ended.stderr
 
 
 def test_whatever_java_throws_is_caught_as_a_java_error(spark: SparkSession) -> None:

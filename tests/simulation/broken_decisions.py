@@ -19,7 +19,7 @@ from coordination import (
     writes,
 )
 from coordination.messages import Complete, Done
-from coordination.model import LogView, PartitionState, Phase, TopicPartition
+from coordination.model import LogView, PartitionState, Phase, TopicPartition, WriteTask
 from coordination.offsets import LostPrefix, OffsetReset
 from coordination.tolerance import ErrorLimits
 from tests.simulation.effects import Effects
@@ -63,9 +63,10 @@ def retry_cut_finer(patch: Patch) -> None:
             (replace(piece, end=piece.start + piece.size // 2), replace(piece, start=piece.start + piece.size // 2))
             if piece.size > 1
             else (piece,)
-            for piece in step.slices
+            for task in step.tasks
+            for piece in task.slices
         )
-        return replace(step, slices=tuple(half for two in halves for half in two))
+        return replace(step, tasks=tuple(WriteTask((half,)) for two in halves for half in two))
 
     patch(planner, "_re_form", re_form)
 
@@ -185,24 +186,23 @@ def plans(change: Callable[[dict[str, Any]], None]) -> Callable[[Patch], None]:
         usual = planning.assigned
 
         def assigned(*arguments: Any) -> Any:
-            slices = dict(usual(*arguments).slices)
-            change(slices)
-            return replace(usual(*arguments), slices=slices)
+            tasks = dict(usual(*arguments).tasks)
+            change(tasks)
+            return replace(usual(*arguments), tasks=tasks)
 
         patch(planning, "assigned", assigned)
 
     return apply
 
 
-def slice_for_nobody(slices: dict[str, Any]) -> None:
-    incarnation = max(slices)
-    if len(slices[incarnation]) > 1:
-        slices[incarnation] = slices[incarnation][:-1]
+def task_for_nobody(tasks: dict[str, Any]) -> None:
+    if tasks and len(tasks[max(tasks)]) > 1:
+        tasks[max(tasks)] = tasks[max(tasks)][:-1]
 
 
-def slice_for_two(slices: dict[str, Any]) -> None:
-    first, last = min(slices), max(slices)
-    slices[first] = tuple(sorted({*slices[first], slices[last][0]}))
+def task_for_two(tasks: dict[str, Any]) -> None:
+    if len(tasks) > 1:
+        tasks[min(tasks)] = (*tasks[min(tasks)], tasks[max(tasks)][0])
 
 
 def aborted_ranges_become_after(patch: Patch) -> None:
@@ -307,8 +307,8 @@ def never_divided(patch: Patch) -> None:
 def retry_by_the_same_writer(patch: Patch) -> None:
     usual = planning.assigned
 
-    def assigned(slices: Any, members: Any, writers: Any, left_out: Any, attempt: int, single: Any) -> Any:
-        return usual(slices, members, writers, (), 1, single)
+    def assigned(tasks: Any, members: Any, writers: Any, left_out: Any, attempt: int, single: Any) -> Any:
+        return usual(tasks, members, writers, (), 1, single)
 
     patch(planning, "assigned", assigned)
 

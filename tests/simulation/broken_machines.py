@@ -194,8 +194,8 @@ def failed_slices_reported_as_written(patch: Patch) -> None:
         said = usual(self, operation, outcome)
         if said.failure is None:
             return said
-        results = tuple(SliceResult(piece, piece.size, 0) for piece in operation.slices)
-        return WriteStatus(said.number, said.incarnation, results, tuple(stat_of(r.slice) for r in results))
+        results = tuple(SliceResult(piece, piece.size, 0) for task in operation.tasks for piece in task.slices)
+        return WriteStatus(said.number, said.incarnation, results, tuple(map(stat_of, operation.tasks)))
 
     patch(Participant, "_status", status)
 
@@ -311,7 +311,7 @@ def held_ids_not_asked_for(patch: Patch) -> None:
 
     def remember(self: Term, number: int) -> Any:
         memory = usual(self, number)
-        memory.unheld = True
+        memory.files_checked = True
         return memory
 
     patch(Term, "remember", remember)

@@ -146,6 +146,7 @@ class Invariants:
         self.prepared |= {t.header.instant for t in view.transactions if t.header.phase is Phase.PREPARED}
         self.undecided |= self.prepared
         self._cut.clear()
+        self.tasks.forget()
         self._inherited = {(source, kept) for source, state in view.states.items() for kept in state.open}
         self._backup = dict(view.states)
         self.seen.begins_as_recorded(view.states)
@@ -175,6 +176,7 @@ class Invariants:
             if t.header.phase is Phase.ABORTED and t.header.instant:
                 self._has_aborted(t.header.instant, number)
         for number in set(old) - set(new):
+            self.tasks.ended(old[number])
             self._ended(old[number])
 
     def _halted_before(self, t: Transaction, seen: KeeperView) -> bool:

@@ -16,6 +16,7 @@ from coordination.offsets import OffsetReset
 from tests.simulation import broken_decisions as decisions
 from tests.simulation import broken_machines as machines
 from tests.simulation import broken_resets as resets
+from tests.simulation import broken_tasks as tasks
 from tests.simulation.broken_decisions import Patch
 from tests.simulation.faults import Profile
 
@@ -73,6 +74,7 @@ SLOW = {"write_seconds": 10.0, "write_timeout": 4.0, "workers": 1, "slice_record
 TOO_MUCH = {"capacity": 150, "flush_size": 1000, "workers": 1}
 LONG = {"busy": 200.0, "crashes": 0.0, "expiries": 0.0, "capacity": 0, "partitions": 2}
 ADDED = {"reset": OffsetReset.LATEST, "new_partitions": 0.5}
+LEGACY = {"legacy": True}
 GAPS = {"data_loss": 0.2, "policy": offsets.DataLossPolicy.SKIP}
 EVOLVING = {"evolutions": 1.0}
 OPERATED = {"operated": 0.1, "recreations": 0.05, "tampering": 0.0, "table_restores": 0.0}
@@ -120,8 +122,21 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("forget a change that is told of during a reading", machines.without(upkeep.read_keeper_again), 100),
     Mutant("read only the newest commit", decisions.only_the_newest_commit_read, faults={"foreign_commits": 1.0}),
     Mutant("reset every partition when one lost its prefix", decisions.all_reset_when_one_lost_its_prefix, faults=GAPS),
-    Mutant("plan a slice for nobody", decisions.plans(decisions.slice_for_nobody)),
-    Mutant("plan a slice for two", decisions.plans(decisions.slice_for_two)),
+    Mutant("plan a write task for nobody", decisions.plans(decisions.task_for_nobody)),
+    Mutant("plan a write task for two", decisions.plans(decisions.task_for_two)),
+    Mutant("group slices by the assignment", tasks.grouped_by_the_assignment),
+    Mutant("group slices by live settings", tasks.grouped_by_live_settings),
+    Mutant("group slices from a partial reading", tasks.grouped_from_a_partial_reading, faults=DEATHS),
+    Mutant("group a legacy range", tasks.legacy_grouped, faults=LEGACY),
+    Mutant("as many write tasks as slices", tasks.as_many_tasks_as_slices),
+    Mutant("a slice in two write tasks", tasks.slice_in_two_tasks),
+    Mutant("a slice in no write task", tasks.slice_in_no_task),
+    Mutant("take a slice that is reported twice", tasks.reported_twice),
+    Mutant("file ids of the first slice alone", tasks.file_id_from_the_first_slice, faults=TOO_MUCH),
+    Mutant("commit files that no write task writes", tasks.files_of_no_task),
+    Mutant("divide and keep the size of write tasks", tasks.division_that_keeps_the_size, faults=TOO_MUCH),
+    Mutant("try again as it was what ran out of memory", tasks.tried_again_as_it_was, faults=TOO_MUCH),
+    Mutant("hold no offsets against the table", tasks.offsets_unchecked_altogether, 200, faults=HANDS),
     Mutant("report failed slices as written", machines.failed_slices_reported_as_written, faults={"slices_fail": 0.5}),
     Mutant("AFTER for what was aborted", decisions.aborted_ranges_become_after, faults=DEATHS),
     Mutant("drop the later ranges with the first", decisions.later_ranges_dropped_with_the_first, faults=TWO),
@@ -191,6 +206,13 @@ SURVIVORS: tuple[Mutant, ...] = (
         faults={**WIPES, **GAPS},
         covered_by="the recorded generation, which every gap and every reset raises; the check is against one that was"
         " put back by hand, and against a second sink of the same name",
+    ),
+    Mutant(
+        "hold no offsets against the table under the lock",
+        tasks.offsets_unchecked_under_the_lock,
+        faults={**WIPES, **GAPS},
+        covered_by="what is recorded is held against the table before PREPARED and before the commit, and the base"
+        " under the lock; the check is against a plan that was cut anew from a reading that both took for whole",
     ),
     Mutant(
         "give slices to who drains",

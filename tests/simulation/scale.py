@@ -1,6 +1,7 @@
 """What a transaction costs ZooKeeper and the coordinator, from few workers and partitions to many.
 
-`python -m tests.simulation.scale` prints a row for each size; `--docs` also writes `docs/scale.md` and its plot.
+`python -m tests.simulation.scale` prints a row for each size; `--docs` also writes `docs/scale.md` and its plot. The
+section about real topics comes out of the benchmark's results.
 The real machines run against ZooKeeper in memory, without faults: every partition has new records, each worker
 reports its slices with write stats as long as real ones. The second transaction is counted: the first also records
 the partitions. Every worker reads its share whenever it is told of a change, with the real `Keeper`; write statuses
@@ -40,6 +41,8 @@ from coordination.messages import (
 from coordination.model import Member, Phase, SliceResult, TopicPartition, WriteStatus
 from coordination.slicing import Limits
 from coordination.term import CoordinatorConfig
+from tests.bench.results import Results
+from tests.bench.scale_section import with_section
 from tests.simulation.log import SimLog
 from tests.simulation.meter import Meter, MeteredKeeper, MeteredReader
 from tests.simulation.table import NoWatcher, SimTable
@@ -213,7 +216,8 @@ def main() -> int:
         found.append(cost)
         print(*asdict(cost).values(), sep="\t", flush=True)
     if options.docs:
-        (DOCS / "scale.md").write_text(_page(found))
+        page = with_section(_page(found), Results.load(DOCS / "benchmarks.json"))
+        (DOCS / "scale.md").write_text(page)
         _draw(found, DOCS / "scale.png")
     return 0
 

@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from coordination.model import Member, OpenRange, PartitionState, Slice, TopicPartition, WorkerState, WriteTask
+from coordination.model import (
+    FailureKind,
+    Member,
+    OpenRange,
+    PartitionState,
+    Phase,
+    Slice,
+    TopicPartition,
+    WorkerState,
+    WriteTask,
+)
 from coordination.tree import Transaction
+from sink.write import file_ids
 from tests.simulation.faults import Profile
-from tests.simulation.table import file_id, task_of
+from tests.simulation.table import SINK, TABLE, task_of
 from tests.simulation.violation import Violation
 
 BYTES = 100
@@ -23,6 +34,8 @@ class TaskInvariants:
         self._cores = 1
         """The most that the fleet had at any time: a plan may be made of an older reading."""
         self._contents: dict[str, WriteTask] = {}
+        self._too_large: dict[int, Counter[WriteTask]] = {}
+        """Write tasks of batches that ran out of memory."""
 
     def seen(self, members: Iterable[Member]) -> None:
         cores = [member.cores for member in members if member.state is WorkerState.ACTIVE] or [1]
@@ -37,7 +50,13 @@ class TaskInvariants:
             raise Violation(
                 "write tasks are those on record", f"{t.header.number}: {tasks}, not {recorded(states, t.header.batch)}"
             )
+        for task in tasks:
+            written = file_ids.file_id(TABLE, SINK, task, "", 0)
+            if self._contents.setdefault(written, task) != task:
+                raise Violation("a file id names one content", f"{written}: {task}, {self._contents[written]}")
         offsets = sum(task.size for task in tasks)
+        if offsets > 1 and self._too_large.get(t.header.batch) == Counter(tasks):
+            raise Violation("what was too large for the memory is not tried again as it was", f"{t.header}")
         bound = max(self._cores, offsets * BYTES // self._profile.task_bytes)
         is_new = t.header.batch == t.header.number and t.header.attempt == 1
         if is_new and len(tasks) > bound:
@@ -54,6 +73,15 @@ class TaskInvariants:
         ):
             raise Violation("PREPARED only with every write task's file", f"{t.header.number}")
 
+    def ended(self, t: Transaction) -> None:
+        failures = (status.failure for status in t.statuses.values())
+        if t.header.phase is Phase.ABORTED and any(f and f.kind is FailureKind.OUT_OF_MEMORY for f in failures):
+            self._too_large[t.header.batch] = Counter(t.plan.all_tasks)
+
+    def forget(self) -> None:
+        """The tree is another one: numbers of batches may be used again."""
+        self._too_large.clear()
+
     def divided(self, source: TopicPartition, gone: OpenRange, now: Iterable[OpenRange]) -> None:
         most = max(1, (gone.task_records or gone.step) // 2)
         for part in now:
@@ -64,9 +92,6 @@ class TaskInvariants:
     def committed(self, instant: str, stats: Iterable[str], known: Iterable[Transaction]) -> None:
         """An instant is completed for the first time."""
         tasks = [task_of(stat) for stat in stats]
-        for stat, task in zip(stats, tasks, strict=True):
-            if self._contents.setdefault(file_id(stat), task) != task:
-                raise Violation("a file id names one content", f"{instant}: {task}, {self._contents[file_id(stat)]}")
         t = next((t for t in known if t.header.instant == instant), None)
         if t is not None and Counter(tasks) != Counter(t.plan.all_tasks):
             raise Violation("a commit's files are those of its write tasks", f"{instant}: {tasks}")

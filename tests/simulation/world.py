@@ -18,7 +18,7 @@ from typing import Any
 from coordination import tree as znodes
 from coordination.errors import Corrupt
 from coordination.messages import Done, Note, Request, Write
-from coordination.model import TopicPartition
+from coordination.model import OpenRange, PartitionState, TopicPartition
 from coordination.offsets import DataLossPolicy
 from coordination.tree import KeeperView
 from tests.simulation.faults import Profile, draw
@@ -209,6 +209,8 @@ class World:
         for topic in self.topics:
             for partition in range(profile.partitions):
                 self.log.add(TopicPartition(topic, partition))
+        if profile.legacy:
+            self._record_as_the_version_before()
         for n in range(profile.workers):
             worker = "w0" if profile.twins and n == 1 else f"w{n}"
             self.processes.append(Process(self, worker, f"p{n}"))
@@ -244,6 +246,20 @@ class World:
             (profile.evolutions, self._evolve),
         ):
             self._every(rate, what)
+
+    def _record_as_the_version_before(self) -> None:
+        """A batch that was planned by a version without write tasks of several slices, and is to be tried again."""
+        self.count("legacy ranges")
+        self.keeper.bootstrap(CONFIG)
+        states: dict[TopicPartition, PartitionState] = {}
+        step = self.profile.slice_records
+        for source, partition in self.log.partitions.items():
+            self.log.grow(self.rng, source, self.rng.randint(1, 3 * step), self.profile.hole)
+            planned = OpenRange(0, partition.end, 1, step, 0)
+            states[source] = PartitionState(self.log.ids[source.topic], 0, 0, 0, (planned,))
+        view = self.keeper.view(self.keeper.latest)
+        ledger = znodes.Ledger(last=1, attempts={1: 1})
+        self.keeper.write([*znodes.shard_ops(view, states), znodes.ledger_op(view, ledger)])
 
     def _every(self, rate: float, what: Callable[[], None]) -> None:
         if not rate:

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import pytest
+from pyspark.sql import DataFrame
 
 from coordination.messages import Event, ReadKeeper, Request, WriteTasks
 from coordination.model import Slice, WriteTask
@@ -30,7 +31,14 @@ class Blocking:
 
     def check(self) -> None: ...
 
-    def write(self, instant: str, tasks: Sequence[WriteTask], columns: str = "", **_more: object) -> Written:
+    def write(
+        self,
+        instant: str,
+        tasks: Sequence[WriteTask],
+        columns: str = "",
+        records: DataFrame | None = None,
+        attempt: int = 1,
+    ) -> Written:
         assert columns == "those"
         self.writing.set()
         assert self.cancelled.wait(30)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordination import codec, tree
-from coordination.errors import Corrupt
+from coordination.errors import Corrupt, NewerVersion
 from coordination.model import (
     Checkpoint,
     Failure,
@@ -248,7 +248,7 @@ def test_a_checkpoint_with_any_value_at_any_depth_replaced_is_read_or_corrupt() 
 
 def test_content_of_a_newer_format_is_refused() -> None:
     data = codec.to_bytes({"states": {}}).replace(b'"format":2', b'"format":3')
-    with pytest.raises(Corrupt, match="newer version"):
+    with pytest.raises(NewerVersion, match="written in format 3 by a newer version"):
         codec.decode_states(data, "partitions/t/000000")
 
 

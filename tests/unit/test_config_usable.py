@@ -17,7 +17,7 @@ from sink.session import _DEFAULTS, _REQUIRED
 from sink.table.creation import columns_misfit, create_or_verify, indexes_misfit, misfits
 from sink.table.options import arrow_codec, commit_options, service_options
 from sink.table.usable import unusable
-from sink.worker import ENGINES
+from sink.write.engines import ENGINES
 
 MINIMAL = {
     "zookeeper.connect": "zk",

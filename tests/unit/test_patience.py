@@ -39,10 +39,21 @@ def test_batches_grow_with_care_up_to_the_size_that_was_too_large_and_fast_from_
     assert len(sizes) < 50
 
 
-def test_a_batch_takes_at_least_a_slice_which_is_never_divided() -> None:
+def test_where_less_than_a_slice_was_too_large_a_batch_takes_less_than_a_slice() -> None:
     appetite = Appetite()
     appetite.divided(6)
-    assert appetite.limits(CONFIGURED).transaction_records == 10
+    assert appetite.limits(CONFIGURED).transaction_records == 3
+
+
+def test_what_an_offset_weighs_is_known_once_a_transaction_was_read_and_follows_the_last_ones() -> None:
+    appetite = Appetite()
+    assert appetite.bytes_per_offset is None
+    appetite.committed(size=0, offsets=0)
+    assert appetite.bytes_per_offset is None
+    appetite.committed(size=100_000, offsets=1_000)
+    assert appetite.bytes_per_offset == 100
+    appetite.committed(size=300_000, offsets=1_000)
+    assert appetite.bytes_per_offset == 200
 
 
 def test_a_bound_in_bytes_follows_what_offsets_weigh() -> None:

@@ -1,0 +1,252 @@
+"""Many JSON values of few layouts decoded at once with numpy, without parsing each: the fastest path.
+
+Guarantee: a value that is taken has the row that `json_values` gives it; the others are left to the other paths. The
+proof is in `json_matches`, for strings; a bare text has to be a number as JSON spells it, `true`, `false` or `null`.
+Raises nothing on purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as T
+
+from sink.decode.json_columns import NotExact, exact_rows, read_type
+from sink.decode.json_layout import Layout, Members, Span, layout_of
+from sink.decode.json_matches import BatchText, Bytes, Flags, Matched, Positions, Scratch, flags
+from sink.schema import TableSchema
+
+_WORTH = 64
+"""Values that no known layout has: for fewer of them none is learned."""
+_KEPT = 8
+"""Layouts that a decoder remembers."""
+_NEW = 4
+"""Layouts that may be learned from one batch."""
+_PAUSE = 31
+"""Batches that are left to the other paths after one of which most values had no layout in common."""
+_MINUS, _ZERO, _POINT = b"-0."
+_LOWER_E, _TO_LOWER = ord("e"), 0x20
+_WORDS = pa.array(["true", "false", "null"])
+_FRACTIONAL = r"-?(0|[1-9][0-9]{0,19})(\.[0-9]{1,20})?"
+_FITTING: dict[type[T.DataType], str] = {
+    T.ByteType: "-?(0|[1-9][0-9]?)",
+    T.ShortType: "-?(0|[1-9][0-9]{0,3})",
+    T.IntegerType: "-?(0|[1-9][0-9]{0,8})",
+    T.LongType: "-?(0|[1-9][0-9]{0,17})",
+    T.TimestampType: "-?(0|[1-9][0-9]{0,11})",
+    T.FloatType: _FRACTIONAL,
+    T.DoubleType: rf"{_FRACTIONAL}([eE][+-]?[0-9]{{1,2}})?",
+    T.BooleanType: "true|false",
+}
+"""Bare texts that certainly fit a column; asked only when some of a batch do not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Rows by the positions of their values, which rise."""
+
+    positions: Positions
+    rows: pa.RecordBatch
+
+
+class LayoutParser:
+    """For one schema; remembers the layouts that it has met, the most frequent first."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        self._schema = schema
+        self._layouts: list[Layout] = []
+        self._scratch = Scratch()
+        self._pause = 0
+
+    def parse(self, values: pa.BinaryArray) -> list[Taken]:
+        """The rows of the values that it takes, which may be none."""
+        if self._pause:
+            self._pause -= 1
+            return []
+        text = BatchText.of(self._scratch, values)
+        if text is None:
+            return []
+        taken: list[Taken] = []
+        counted: dict[Layout, int] = {}
+        left = text.plain
+        for layout in self._candidates(text, left):
+            found = self._take(text, layout, left)
+            if found is not None:
+                counted[layout] = len(found.positions)
+                taken.append(found)
+                left[found.positions] = False
+            if not left.any():
+                break
+        known = sorted(self._layouts, key=lambda layout: -counted.get(layout, 0))
+        self._layouts = known[:_KEPT]
+        if sum(counted.values()) * 2 < len(values):
+            self._pause = _PAUSE
+        return taken
+
+    def _candidates(self, text: BatchText, left: Flags) -> Iterator[Layout]:
+        """The layouts that are known, then those of records that none of them has."""
+        yield from tuple(self._layouts)
+        for _ in range(_NEW):
+            if np.count_nonzero(left) < _WORTH:
+                return
+            layout = layout_of(text.value(int(np.argmax(left))))
+            if layout is None or layout in self._layouts:
+                return
+            self._layouts.append(layout)
+            yield layout
+
+    def _take(self, text: BatchText, layout: Layout, left: Flags) -> Taken | None:
+        matched = text.matches(layout, left)
+        if matched is None:
+            return None
+        columns = _Columns(text, layout, matched)
+        try:
+            return Taken(matched.positions, columns.rows(self._schema))
+        except (pa.ArrowInvalid, NotExact):
+            good = columns.fitting(self._schema.values)
+        if good.all() or not good.any():
+            return None
+        matched = matched.only(good)
+        try:
+            return Taken(matched.positions, _Columns(text, layout, matched).rows(self._schema))
+        except (pa.ArrowInvalid, NotExact):
+            return None
+
+
+class _Columns:
+    """The columns of values of one layout, as `FastParser` would read them."""
+
+    def __init__(self, text: BatchText, layout: Layout, matched: Matched) -> None:
+        self._text = text
+        self._layout = layout
+        self._matched = matched
+        self._count = len(matched.positions)
+        # A column of what is wanted and what lies between has every second value taken.
+        self._odd = pa.array(np.arange(0, 2 * self._count, 2))
+
+    def rows(self, schema: TableSchema) -> pa.RecordBatch:
+        read = self._object(schema.values, self._layout.members)
+        return exact_rows(schema, read)
+
+    def fitting(self, struct: T.StructType) -> Flags:
+        """The values of which every bare text certainly fits its column."""
+        good = np.ones(self._count, np.bool_)
+        for span, kind in _bare(self._layout.members, struct):
+            wanted = f"{_FRACTIONAL}|true|false" if kind is None else _FITTING.get(type(kind), "null")
+            good &= flags(pc.match_substring_regex(self._texts(span), rf"\A({wanted}|null)\z"))
+        return good
+
+    def _object(self, struct: T.StructType, members: Members) -> list[pa.Array]:
+        for name in members.keys() - set(struct.names):
+            self._check(members[name])
+        return [self._member(column.dataType, members.get(column.name)) for column in struct.fields]
+
+    def _check(self, member: Span | Members) -> None:
+        """A member that no column wants has to be JSON all the same."""
+        if not isinstance(member, Span):
+            for inner in member.values():
+                self._check(inner)
+        elif not member.quoted:
+            texts = self._texts(member)
+            words = flags(pc.is_in(texts, _WORDS))
+            if not words.all():
+                self._require_json_numbers(member, texts, ~words, whole=False)
+                texts.filter(pa.array(~words)).cast(pa.float64())
+
+    def _member(self, kind: T.DataType, member: Span | Members | None) -> pa.Array:
+        form = read_type(kind, pa.string())
+        if member is None:
+            return pa.nulls(self._count, form)
+        if not isinstance(member, Span):
+            if not isinstance(kind, T.StructType):
+                raise NotExact
+            return pa.StructArray.from_arrays(self._object(kind, member), fields=list(form))
+        texts = self._texts(member)
+        if member.quoted:
+            if not isinstance(kind, (T.StringType, T.BinaryType, T.DateType, T.TimestampType)):
+                raise NotExact
+            return texts
+        if isinstance(kind, T.BooleanType):
+            return _booleans(texts)
+        if isinstance(kind, (T.IntegralType, T.FractionalType, T.TimestampType)):
+            return self._numbers(member, texts, pa.int64() if isinstance(kind, T.TimestampType) else form)
+        if not pc.all(pc.equal(texts, "null")).as_py():
+            raise NotExact
+        return pa.nulls(self._count, form)
+
+    def _numbers(self, span: Span, texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
+        nulls = pc.equal(texts, "null")
+        whole = pa.types.is_integer(kind)
+        if not pc.any(nulls).as_py():
+            self._require_json_numbers(span, texts, None, whole)
+            return texts.cast(kind)
+        self._require_json_numbers(span, texts, ~flags(nulls), whole)
+        return pc.if_else(nulls, None, texts).cast(kind)
+
+    def _require_json_numbers(self, span: Span, texts: pa.StringArray, which: Flags | None, whole: bool) -> None:
+        """Arrow reads more than JSON has: zeros in front, `.5`, `5.`, hexadecimal digits, names of infinity. What Arrow
+        refuses by itself may pass here."""
+        data, starts, ends = self._text.data, self._matched.starts[span.number], self._matched.ends[span.number]
+        if which is not None:
+            starts, ends = starts[which], ends[which]
+        first = data[starts]
+        if not _digits(first).all():
+            starts = starts + (first == _MINUS)
+            first = data[starts]
+            if not _digits(first).all():
+                raise NotExact
+        zero = (first == _ZERO) & (ends - starts > 1)
+        if zero.any() and (whole or not _point_or_exponent(data[starts[zero] + 1]).all()):
+            raise NotExact
+        if whole:
+            return
+        if not _digits(data[ends - 1]).all():
+            raise NotExact
+        # Of these texts, with nothing between them, none ends in a point.
+        joined = np.frombuffer(texts.buffers()[2], np.uint8)
+        exponents = joined | _TO_LOWER == _LOWER_E
+        if exponents.any() and (exponents[1:] & (joined[:-1] == _POINT)).any():
+            raise NotExact
+
+    def _texts(self, span: Span) -> pa.StringArray:
+        offsets = np.empty(2 * self._count + 1, np.int32)
+        offsets[:-1:2] = self._matched.starts[span.number]
+        offsets[1::2] = self._matched.ends[span.number]
+        offsets[-1] = offsets[-2]
+        buffers = [None, pa.py_buffer(offsets), self._text.buffer]
+        return pa.Array.from_buffers(pa.string(), 2 * self._count, buffers).take(self._odd)
+
+
+def _bare(members: Members, struct: T.StructType | None) -> Iterator[tuple[Span, T.DataType | None]]:
+    """Spans that are no strings, each with the type of its column if it has one."""
+    kinds = {column.name: column.dataType for column in struct.fields} if struct is not None else {}
+    for name, member in members.items():
+        kind = kinds.get(name)
+        if not isinstance(member, Span):
+            yield from _bare(member, kind if isinstance(kind, T.StructType) else None)
+        elif not member.quoted:
+            yield member, kind
+
+
+def _booleans(texts: pa.StringArray) -> pa.BooleanArray:
+    nulls = pc.equal(texts, "null")
+    if pc.any(nulls).as_py():
+        texts = pc.if_else(nulls, None, texts)
+    true = pc.equal(texts, "true")
+    if not pc.all(pc.or_(true, pc.equal(texts, "false"))).as_py():
+        raise NotExact
+    return true
+
+
+def _point_or_exponent(signs: Bytes) -> Flags:
+    found: Flags = (signs == _POINT) | (signs | _TO_LOWER == _LOWER_E)
+    return found
+
+
+def _digits(signs: Bytes) -> Flags:
+    found: Flags = signs - np.uint8(_ZERO) <= 9
+    return found

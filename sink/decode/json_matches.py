@@ -1,0 +1,186 @@
+"""The values of a batch that have a layout, found by comparing bytes, and where the members' values stand in them.
+
+Guarantee: a value that matches is the layout's texts in their order with a span between every two of them. It has no
+backslash, no control character and as many quotes as the layout, so that a span has no quote: the span of a string is
+all of the string, without escapes. All spans are UTF-8; a bare one is not empty. Raises nothing on purpose.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sink.decode.json_layout import LONGEST, Layout
+
+Positions = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
+
+_FEWEST = 256
+"""Values of a batch: for fewer, numpy's calls cost more than they spare."""
+_MOST_BYTES = 16 << 20
+_MOST_QUOTES = 1 << 21
+"""Of a batch. Eight bytes for each are kept."""
+_BLOCK = 1 << 16
+_WORD = 8
+_QUOTE, _BACKSLASH, _BLANK = b'"\\ '
+_ASCII = 0x7F
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """Values of one layout: for each span where it begins and ends in the bytes of all."""
+
+    positions: Positions
+    starts: tuple[Positions, ...]
+    ends: tuple[Positions, ...]
+
+    def only(self, wanted: Flags) -> Matched:
+        starts, ends = (tuple(place[wanted] for place in places) for places in (self.starts, self.ends))
+        return Matched(self.positions[wanted], starts, ends)
+
+
+class Scratch:
+    """Memory that is kept from batch to batch: to have it mapped and cleared anew would cost as much as its use."""
+
+    def __init__(self) -> None:
+        self._bytes = np.zeros(0, np.uint8)
+        self._places = np.zeros(0, np.int64)
+        self._flags = np.zeros(_BLOCK, np.bool_)
+
+    def padded(self, data: Bytes) -> Bytes:
+        """The bytes, and zeros behind them: texts are read from any place, of which some lie before the first."""
+        size = len(data) + LONGEST + _WORD
+        if len(self._bytes) < size:
+            self._bytes = np.zeros(size * 5 // 4, np.uint8)
+        found = self._bytes[:size]
+        found[: len(data)] = data
+        found[len(data) :] = 0
+        return found
+
+    def places(self, data: Bytes, sign: int) -> Positions | None:
+        """Where the byte stands; None when that is in too many places."""
+        count = 0
+        for begin in range(0, len(data), _BLOCK):
+            block = data[begin : begin + _BLOCK]
+            found = np.flatnonzero(np.equal(block, sign, out=self._flags[: len(block)]))
+            if count + len(found) > _MOST_QUOTES:
+                return None
+            if count + len(found) > len(self._places):
+                self._places = np.concatenate([self._places[:count], np.empty(count + len(found), np.int64)])
+            np.add(found, begin, out=self._places[count : count + len(found)])
+            count += len(found)
+        return self._places[:count]
+
+    def has(self, data: Bytes, sign: int) -> bool:
+        blocks = (data[begin : begin + _BLOCK] for begin in range(0, len(data), _BLOCK))
+        return any(np.equal(block, sign, out=self._flags[: len(block)]).any() for block in blocks)
+
+
+class BatchText:
+    """The bytes of a batch of values, and where its quotes are. Valid until the scratch is used again."""
+
+    def __init__(self, values: pa.BinaryArray, starts: Positions, ends: Positions, data: Bytes, quotes: Positions):
+        self.data = data
+        self.buffer = pa.py_buffer(data)
+        self.plain = np.ones(len(values), np.bool_) if not values.null_count else flags(values.is_valid())
+        self._starts, self._ends = starts, ends
+        self._words = np.ndarray((len(data) - _WORD + 1,), "<u8", data, strides=(1,))
+        self._quotes = quotes
+        self._counted: tuple[Positions, Positions] | None = None
+
+    @classmethod
+    def of(cls, scratch: Scratch, values: pa.BinaryArray) -> BatchText | None:
+        """None for a batch that is too small, too large, or not all UTF-8."""
+        if len(values) < _FEWEST or values.buffers()[2] is None:
+            return None
+        offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
+        first, last = int(offsets[0]), int(offsets[-1])
+        if last - first > _MOST_BYTES:
+            return None
+        data = np.frombuffer(values.buffers()[2], np.uint8, last)[first:]
+        try:
+            if data.max(initial=0) > _ASCII:
+                values.cast(pa.string())
+        except pa.ArrowInvalid:
+            return None
+        quotes = scratch.places(data, _QUOTE)
+        if quotes is None:
+            return None
+        places = offsets.astype(np.int64) - first
+        text = cls(values, places[:-1], places[1:], scratch.padded(data), quotes)
+        if data.min(initial=_BLANK) < _BLANK:
+            text._exclude(data < _BLANK)
+        if scratch.has(data, _BACKSLASH):
+            text._exclude(data == _BACKSLASH)
+        return text
+
+    def value(self, position: int) -> bytes:
+        return self.data[self._starts[position] : self._ends[position]].tobytes()
+
+    def matches(self, layout: Layout, among: Flags) -> Matched | None:
+        """The values that have the layout, of those that `among` says."""
+        first, counts = self._quotes_of_each(layout.quotes)
+        rows = np.flatnonzero(among & (counts == layout.quotes))
+        if not len(rows):
+            return None
+        matched = self._compared(layout, rows, first[rows])
+        return matched if len(matched.positions) else None
+
+    def _compared(self, layout: Layout, rows: Positions, first: Positions) -> Matched:
+        starts: list[Positions] = []
+        ends: list[Positions] = []
+        good = np.ones(len(rows), np.bool_)
+        last, before = len(layout.texts) - 1, 0
+        for number, text in enumerate(layout.texts):
+            if not number:
+                at = self._starts[rows]
+            elif number == last:
+                at = self._ends[rows] - len(text)
+            else:
+                # Between two values there is a name, and so a quote, by which the text is found.
+                at = self._quotes[first + before] - text.index(b'"')
+            if number:
+                ends.append(at)
+                # Texts of a value stand in order, and a bare one is not empty.
+                good &= starts[-1] + (not layout.texts[number - 1].endswith(b'"')) <= at
+            good &= self._has(text, at)
+            starts.append(at + len(text))
+            before += text.count(b'"')
+        matched = Matched(rows, tuple(starts[:-1]), tuple(ends))
+        return matched if good.all() else matched.only(good)
+
+    def _has(self, text: bytes, at: Positions) -> Flags:
+        """Whether the text stands there. A place before the first byte is read from the zeros behind the last."""
+        good = np.ones(len(at), np.bool_)
+        for begin in range(0, len(text), _WORD):
+            piece = text[begin : begin + _WORD]
+            found = self._words[at + begin]
+            if len(piece) < _WORD:
+                found &= np.uint64((1 << 8 * len(piece)) - 1)
+            good &= found == np.uint64(int.from_bytes(piece, "little"))
+        return good
+
+    def _quotes_of_each(self, usual: int) -> tuple[Positions, Positions]:
+        """Of each value the number of its first quote among all, and how many it has."""
+        if self._counted is None and len(self._quotes) == usual * len(self._starts):
+            each = self._quotes.reshape(-1, usual)
+            if (each[:, 0] >= self._starts).all() and (each[:, -1] < self._ends).all():
+                self._counted = np.arange(len(each)) * usual, np.full(len(each), usual)
+        if self._counted is None:
+            first = np.searchsorted(self._quotes, self._starts)
+            self._counted = first, np.searchsorted(self._quotes, self._ends) - first
+        return self._counted
+
+    def _exclude(self, unfit: Flags) -> None:
+        """Values with a byte that is flagged are not plain."""
+        concerned = np.searchsorted(self._ends, np.flatnonzero(unfit), side="right")
+        self.plain[concerned] = False
+
+
+def flags(array: pa.BooleanArray) -> Flags:
+    found: Flags = array.fill_null(False).to_numpy(zero_copy_only=False)
+    return found

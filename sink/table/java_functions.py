@@ -1,0 +1,59 @@
+"""Java's own methods as Java's functional interfaces, so that a stream of any length costs a few round trips.
+
+Guarantee: no JVM code of our own; each function is a public method of a class that is there already, by name and
+types of its parameters. Raises what py4j raises (`JAVA_ERRORS`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark import SparkContext
+
+
+class JavaFunctions:
+    def __init__(self, context: SparkContext) -> None:
+        self._gateway: Any = context._gateway
+        jvm: Any = context._jvm
+        self._jvm = jvm
+        self._invoke = jvm.java.lang.invoke
+        self._lookup = self._invoke.MethodHandles.publicLookup()
+
+    def kind(self, name: str) -> Any:
+        """A class, as Spark's class loader sees it: Hudi may be in a jar that was added."""
+        loader = self._jvm.Thread.currentThread().getContextClassLoader()
+        return self._jvm.java.lang.Class.forName(name, True, loader)
+
+    def method(self, owner: Any, name: str, *parameters: Any) -> Any:
+        """A handle of a public method; of one that is not static the object is the first parameter."""
+        kinds = self._gateway.new_array(self._jvm.java.lang.Class, len(parameters))
+        for index, parameter in enumerate(parameters):
+            kinds[index] = parameter
+        return self._lookup.unreflect(owner.getMethod(name, kinds))
+
+    def chain(self, first: Any, *more: Any) -> Any:
+        """Each handle is given what the one before returned."""
+        for handle in more:
+            taken = first.type().returnType()
+            given = handle.type().changeParameterType(0, taken)
+            first = self._invoke.MethodHandles.filterReturnValue(first, handle.asType(given))
+        return first
+
+    def with_derived(self, action: Any, derive: Any) -> Any:
+        """A handle of one parameter: `action(it, derive(it))`."""
+        kind, taken = action.type(), derive.type().returnType()
+        swapped = kind.changeParameterType(0, taken).changeParameterType(1, kind.parameterType(0))
+        order = self._gateway.new_array(self._jvm.int, 2)
+        order[0], order[1] = 1, 0
+        typed = action.asType(kind.changeParameterType(1, taken))
+        reordered = self._invoke.MethodHandles.permuteArguments(typed, swapped, order)
+        return self._invoke.MethodHandles.foldArguments(reordered, derive)
+
+    def function(self, handle: Any) -> Any:
+        return self._as("java.util.function.Function", handle)
+
+    def consumer(self, handle: Any) -> Any:
+        return self._as("java.util.function.Consumer", handle)
+
+    def _as(self, interface: str, handle: Any) -> Any:
+        return self._invoke.MethodHandleProxies.asInterfaceInstance(self.kind(interface), handle)

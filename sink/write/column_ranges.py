@@ -1,0 +1,193 @@
+"""Column statistics of a Parquet file, as Hudi reads them from its footer, from what the writer has in memory.
+
+Guarantee: where ranges are given, they are those that Hudi 1.2 computes from the footer of the same file, column by
+column; a contract test compares them. None are given where that is not certain (a type that Hudi refuses, a text that
+is not UTF-8, values too long to carry): Hudi then reads the footer itself. Nothing is read back, no row is looked at.
+Imports nothing that an executor need not have.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import pyarrow.parquet as pq
+
+KEY = "columnRanges"
+"""In the JSON of a base file's write stat."""
+COLUMNS_MOST = 64
+"""Hudi indexes the first 32 columns by default. Of a wider file the first ones travel, and it is marked as cut."""
+_BYTES_MOST = 16_384
+"""Of one file, as JSON: texts in statistics may have 4,096 bytes each, and a status goes through ZooKeeper."""
+STATUS_BYTES_MOST = 16 << 20
+"""Of all files of a write status, before it is compressed to a fifth. It is enough for 5,000 files of 30 columns."""
+_ZEROS: Mapping[str, bool | int | float] = {"BOOLEAN": False, "INT32": 0, "INT64": 0, "FLOAT": 0.0, "DOUBLE": 0.0}
+"""Parquet's Java library has no absent minimum for these: of nulls alone it says zero."""
+_PLAIN = {
+    "BOOLEAN": "BOOLEAN",
+    "INT32": "INT",
+    "INT64": "LONG",
+    "FLOAT": "FLOAT",
+    "DOUBLE": "DOUBLE",
+    "BYTE_ARRAY": "BYTES",
+}
+_UNITS = {"milliseconds": "MILLIS", "microseconds": "MICROS", "nanoseconds": "NANOS"}
+
+
+class _Unknown(Exception):
+    """Hudi might say otherwise of this column, or refuse the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRange:
+    """`kind` is the name of Hudi's `ValueType`, for a decimal followed by `(precision,scale)`. Values are numbers,
+    booleans, texts and bytes as Parquet has them; a decimal is its unscaled number.
+    """
+
+    column: str
+    kind: str
+    least: Any
+    greatest: Any
+    nulls: int
+    values: int
+    size: int
+    uncompressed: int
+
+    @property
+    def value_type(self) -> str:
+        return self.kind.partition("(")[0]
+
+    @property
+    def precision_and_scale(self) -> str | None:
+        return self.kind.rstrip(")").partition("(")[2] or None
+
+
+@dataclass(frozen=True, slots=True)
+class FileRanges:
+    ranges: tuple[ColumnRange, ...]
+    cut: bool
+    """Whether the file has more columns than these."""
+
+
+def ranges_of(metadata: pq.FileMetaData) -> dict[str, Any] | None:
+    """For the JSON of the write stat; None where Hudi has to look for itself."""
+    names = [metadata.schema.column(index).path for index in range(min(metadata.num_columns, COLUMNS_MOST))]
+    try:
+        rows = [_row(_range(metadata, index, name)) for index, name in enumerate(names)]
+    except _Unknown:
+        return None
+    found = {"cut": metadata.num_columns > len(names), "ranges": rows}
+    return found if len(json.dumps(found)) <= _BYTES_MOST else None
+
+
+def within_bounds(stats: Sequence[str]) -> tuple[str, ...]:
+    """The write stats of a status, the first of them with their ranges, as far as the bound allows."""
+    total, kept = 0, []
+    for stat in stats:
+        total += len(stat)
+        if total > STATUS_BYTES_MOST and f'"{KEY}"' in stat:
+            stat = json.dumps({name: value for name, value in json.loads(stat).items() if name != KEY})
+        kept.append(stat)
+    return tuple(kept)
+
+
+def decode_ranges(document: Mapping[str, Any]) -> FileRanges:
+    return FileRanges(tuple(_read(*row) for row in document["ranges"]), bool(document["cut"]))
+
+
+def _range(metadata: pq.FileMetaData, index: int, name: str) -> ColumnRange:
+    """Over all row groups, merged as Hudi merges them: in the order of Java's values."""
+    described = metadata.schema.column(index)
+    kind = _kind(described.logical_type.to_json(), described.physical_type)
+    key = _ORDER.get(kind, _natural)
+    least, greatest, nulls, values, size, uncompressed = None, None, 0, 0, 0, 0
+    for number in range(metadata.num_row_groups):
+        chunk = metadata.row_group(number).column(index)
+        statistics = chunk.statistics
+        if statistics is None or not statistics.has_null_count:
+            raise _Unknown(name)
+        low, high = _ends(statistics, kind, described.physical_type)
+        if low is not None:
+            least = low if least is None or key(low) < key(least) else least
+            greatest = high if greatest is None or key(high) > key(greatest) else greatest
+        nulls += statistics.null_count
+        values += chunk.num_values
+        size += chunk.total_compressed_size
+        uncompressed += chunk.total_uncompressed_size
+    return ColumnRange(name, kind, least, greatest, nulls, values, size, uncompressed)
+
+
+@lru_cache
+def _kind(described: str, physical: str) -> str:
+    logical = json.loads(described)
+    match logical["Type"]:
+        case "None" if physical in _PLAIN:
+            return _PLAIN[physical]
+        case "String":
+            return "STRING"
+        case "Date":
+            return "DATE"
+        case "Decimal":
+            return f"DECIMAL({logical['precision']},{logical['scale']})"
+        case "Timestamp" if logical["timeUnit"] in _UNITS:
+            return f"{'' if logical['isAdjustedToUTC'] else 'LOCAL_'}TIMESTAMP_{_UNITS[logical['timeUnit']]}"
+    raise _Unknown(described)
+
+
+def _ends(statistics: Any, kind: str, physical: str) -> tuple[Any, Any]:
+    if not statistics.has_min_max:
+        zero = _ZEROS.get(physical)
+        if zero is not None and kind.startswith("DECIMAL"):
+            return 0, 0
+        return zero, zero
+    return _value(statistics.min_raw, kind), _value(statistics.max_raw, kind)
+
+
+def _value(raw: Any, kind: str) -> Any:
+    if kind == "STRING":
+        try:
+            return bytes(raw).decode()
+        except UnicodeDecodeError:
+            raise _Unknown(kind) from None
+    if kind.startswith("DECIMAL") and isinstance(raw, bytes):
+        return int.from_bytes(raw, "big", signed=True)
+    return raw
+
+
+def _natural(value: Any) -> Any:
+    return value
+
+
+_ORDER: Mapping[str, Callable[[Any], Any]] = {
+    # Java compares texts by their UTF-16 units and bytes as signed numbers; to it -0.0 is less than 0.0.
+    "STRING": lambda text: text.encode("utf-16-be"),
+    "BYTES": lambda value: bytes(byte ^ 0x80 for byte in value),
+    "FLOAT": lambda value: (value, math.copysign(1, value)),
+    "DOUBLE": lambda value: (value, math.copysign(1, value)),
+}
+
+
+def _row(column: ColumnRange) -> list[Any]:
+    ends = [_written(value) for value in (column.least, column.greatest)]
+    return [column.column, column.kind, *ends, column.nulls, column.values, column.size, column.uncompressed]
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    # JSON has no infinity.
+    return repr(value) if isinstance(value, float) else value
+
+
+def _read(column: str, kind: str, least: Any, greatest: Any, *counts: int) -> ColumnRange:
+    convert: Callable[[Any], Any] = _READ.get(kind, _natural)
+    low, high = (None if value is None else convert(value) for value in (least, greatest))
+    return ColumnRange(column, kind, low, high, *counts)
+
+
+_READ: Mapping[str, Callable[[Any], Any]] = {"BYTES": base64.b64decode, "FLOAT": float, "DOUBLE": float}

@@ -1,0 +1,94 @@
+"""What one command measures, as data: which peer reads which topic with how much to warm up, in which order. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from coordination.errors import ConfigError
+from tests.bench.lab import Load
+from tests.bench.results import Shape
+from tests.bench.topics import Topic
+
+MILLION = 1_000_000
+COMMIT_PARTITIONS = 128
+"""Kafka partitions of the runs that look at the commit phase."""
+TABLE_PARTITIONS = 8
+
+
+class Where(Enum):
+    """The shapes that a peer is run with."""
+
+    EVERYWHERE = "every number of partitions, every warm-up"
+    NARROW = "the first number of partitions, every warm-up"
+    SPREAD = f"{COMMIT_PARTITIONS} partitions, the first warm-up, records of {TABLE_PARTITIONS} regions"
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """What varies: partitions of the topic, records to warm up with. `records` are counted after the largest warm-up;
+    after a smaller one there are more, for all read the same topic."""
+
+    partitions: tuple[int, ...]
+    warm_ups: tuple[int, ...]
+    records: int
+
+    def __post_init__(self) -> None:
+        smallest, total = min(self.warm_ups), self.records + max(self.warm_ups)
+        if min(self.partitions) < 1 or smallest < max(self.partitions):
+            raise ConfigError(f"--partitions: {self.partitions}: each needs a record in the warm-up of {smallest}")
+        for each in self.warm_ups:
+            if each % smallest or total % each:
+                raise ConfigError(
+                    f"--warm-up: {each:,} is no multiple of {smallest:,}, or {total:,} records (--records and the"
+                    f" largest warm-up) are no multiple of it: transactions have to be equal"
+                )
+
+    def load(self, shape: Shape) -> Load:
+        """The sink moves in a transaction what it warms up with. Rounded down to a whole number for each partition."""
+        smallest = min(self.warm_ups)
+        unit = smallest // shape.partitions * shape.partitions
+        lead = shape.warm_up // smallest * unit
+        return Load((self.records + max(self.warm_ups)) // smallest * unit - lead, lead, lead)
+
+    def shapes(self, where: Where) -> list[Shape]:
+        if where is Where.SPREAD:
+            return [Shape(COMMIT_PARTITIONS, self.warm_ups[0])] if COMMIT_PARTITIONS in self.partitions else []
+        partitions = self.partitions if where is Where.EVERYWHERE else self.partitions[:1]
+        return [Shape(each, warm_up) for each in partitions for warm_up in self.warm_ups]
+
+    def topic(self, shape: Shape, where: Where) -> Topic:
+        total = self.load(shape).total
+        regions = TABLE_PARTITIONS if where is Where.SPREAD else 0
+        kind = "regional" if regions else "orders"
+        return Topic(f"{kind}-{total}-{shape.partitions}", shape.partitions, total // shape.partitions, regions)
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """`4,128,1024`. Raises `ConfigError`."""
+    return tuple(_number(each, 1) for each in text.split(","))
+
+
+def millions(text: str) -> tuple[int, ...]:
+    """`2,4` and `0.5`, in millions. Raises `ConfigError`."""
+    return tuple(_number(each, MILLION) for each in text.split(","))
+
+
+def _number(text: str, unit: int) -> int:
+    try:
+        found = float(text) * unit
+    except ValueError:
+        found = 0.0
+    if found < 1 or found != round(found):
+        raise ConfigError(f"{text!r} is no number that can be used: numbers above 0, separated by commas")
+    return round(found)
+
+
+def in_turn(axes: Axes, places: Sequence[Where]) -> Iterator[tuple[int, Shape]]:
+    """Indices of `places` with their shapes, so that peers which are compared follow each other."""
+    every = [shape for where in Where for shape in axes.shapes(where)]
+    for shape in dict.fromkeys(every):
+        for index, where in enumerate(places):
+            if shape in axes.shapes(where):
+                yield index, shape

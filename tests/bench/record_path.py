@@ -1,0 +1,131 @@
+"""`python -m tests.bench.record_path`: processor time of each step from JSON values to a closed Parquet file.
+
+The benchmark's order events as the Arrow engine writes them, one process, one thread, no Kafka, no Spark. Steps take
+turns, and the fastest of their rounds counts, for a shared machine only ever adds to it. Beside the decoder its rivals
+decode the same batches.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coordination.model import Slice, WriteTask
+from sink.decode.formats import ValueFormat
+from sink.decode.json_columns import FastParser
+from sink.schema import TableSchema, parse_ddl
+from sink.write.base_file import Attempt
+from sink.write.joined_texts import joined
+from sink.write.partition_paths import PartitionPaths
+from sink.write.record_columns import Rows, RowShape
+from sink.write.record_keys import RecordKeys
+from sink.write.slice_files import Limits, SliceFiles
+from sink.write.storage import open_storage
+from tests.bench.orders import DDL, order
+
+BATCHES, ROWS = 16, 16_384
+ROUNDS = 20
+INSTANT = "20260101000000000"
+_DUCKDB = (
+    '{"id":"BIGINT","user":"BIGINT","event":"VARCHAR","amount":"DOUBLE","ts":"BIGINT","url":"VARCHAR"}'  # as `DDL`
+)
+
+
+class Steps:
+    def __init__(self) -> None:
+        pa.set_cpu_count(1)
+        pa.set_io_thread_count(1)
+        self.schema: TableSchema = parse_ddl(DDL)
+        self.shape = RowShape(self.schema, ValueFormat("json"), RecordKeys((), False), PartitionPaths((), False, False))
+        self.batches = _batches()
+        self.fastest: dict[str, float] = {}
+        self.file_bytes = 0
+        self._duckdb = duckdb.connect()
+        self._duckdb.execute("SET threads = 1")
+
+    def run(self) -> None:
+        decoder, rows = self.shape.format.decoder(self.schema), Rows(self.shape)
+        documents = FastParser(self.schema)
+        values = [batch.column("value") for batch in self.batches]
+        self._clock("decode: json", lambda: [decoder.decode(each) for each in values])
+        self._clock("decode: pyarrow.json alone", lambda: [documents.parse(each) for each in values])
+        self._clock("decode: DuckDB json_transform", lambda: [self._transform(each) for each in values])
+        sifted = self._clock(
+            "decode, with Kafka's columns", lambda: [rows.sift(batch, "orders") for batch in self.batches]
+        )
+        keyed = self._clock(
+            "record keys and sequence numbers",
+            lambda: [self._keyed(each.rows, batch) for each, batch in zip(sifted, self.batches, strict=True)],
+        )
+        with tempfile.TemporaryDirectory() as place:
+            groups = [each.groups for each in sifted]
+            self._clock("files: units, meta columns, Parquet", lambda: self._files(Path(place), keyed, groups))
+
+    def _clock(self, name: str, call: Callable[[], Any]) -> Any:
+        began = time.process_time()
+        made = call()
+        self.fastest[name] = min(self.fastest.get(name, began), time.process_time() - began)
+        return made
+
+    def _transform(self, values: pa.BinaryArray) -> Any:
+        texts = pa.table({"value": values.cast(pa.string())})  # noqa: F841 - DuckDB finds it by its name
+        found = self._duckdb.sql(f"SELECT r.* FROM (SELECT json_transform(value, '{_DUCKDB}') AS r FROM texts)")
+        return found.to_arrow_table()
+
+    def _keyed(self, rows: pa.RecordBatch, batch: pa.RecordBatch) -> pa.RecordBatch:
+        partition, offsets = pa.scalar("0"), pc.cast(batch.column("offset"), pa.string())
+        key = self.shape.keys.column(rows, "orders", partition, offsets)
+        number = joined(pa.scalar(f"{INSTANT}_"), partition, pa.scalar("_"), offsets)
+        names = ["_hoodie_commit_seqno", "_hoodie_record_key", *rows.schema.names]
+        return pa.RecordBatch.from_arrays([number, key, *rows.columns], names=names)
+
+    def _files(self, place: Path, keyed: list[pa.RecordBatch], groups: list[Any]) -> None:
+        timeline = place / ".hoodie" / "timeline"
+        timeline.mkdir(parents=True, exist_ok=True)
+        (timeline / f"{INSTANT}.inflight").touch()
+        task = WriteTask((Slice("orders", 0, 0, BATCHES * ROWS, "id", 0),))
+        attempt = Attempt("sink", "table", INSTANT, "0-0-0", task)
+        files = SliceFiles(open_storage(str(place)), attempt, Limits(128 << 20, 64, 64 << 20), "zstd", meta_fields=True)
+        for rows, group in zip(keyed, groups, strict=True):
+            files.add(rows, group)
+        files.close()
+        self.file_bytes = sum(file.stat().st_size for file in place.glob("*.parquet"))
+
+
+def _batches() -> list[pa.RecordBatch]:
+    chance = random.Random(1)
+    made = []
+    for first in range(0, BATCHES * ROWS, ROWS):
+        offsets = np.arange(first, first + ROWS)
+        columns = {
+            "value": pa.array([order(4 * number, chance)[1] for number in offsets.tolist()], pa.binary()),
+            "partition": pa.array(np.zeros(ROWS, np.int32)),
+            "offset": pa.array(offsets),
+            "timestamp": pa.array(1_700_000_000_000 + offsets // 20, pa.timestamp("ms", "UTC")),
+        }
+        made.append(pa.RecordBatch.from_pydict(columns))
+    return made
+
+
+def main() -> None:
+    steps = Steps()
+    for _ in range(ROUNDS):
+        steps.run()
+    records = BATCHES * ROWS
+    print("| step | µs a record |\n|---|---|")
+    for name, seconds in steps.fastest.items():
+        print(f"| {name} | {seconds / records * 1e6:.3f} |")
+    print(f"\n{steps.file_bytes / records:.2f} bytes a record in the file")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,241 @@
+"""Column statistics that the Arrow writer carries are those that Hudi reads from the files' footers."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import shutil
+from collections.abc import Sequence
+from contextlib import nullcontext
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from table_kit import SINK, allow, checkpoint, settings
+
+from coordination.model import Slice
+from sink.config import Settings
+from sink.schema import META_COLUMNS, TableSchema, parse_ddl
+from sink.table import Table, TableOutcome
+from sink.table.base_file_stats import base_file_stats
+from sink.table.gateway import Hudi
+from sink.table.options import commit_options
+from sink.write.base_file import Attempt, BaseFile, Pulse, choose_layout
+from sink.write.column_ranges import KEY
+from sink.write.storage import open_storage
+
+pytestmark = pytest.mark.integration
+
+DDL = """id bigint, part string, few int, flag boolean, ratio float, amount double, price decimal(18,4),
+    big decimal(38,10), small decimal(5,2), day date, at timestamp, word string, raw binary, nobody string,
+    never int, nothing double, inner struct<x: int, y: string>, tags array<string>, counts map<string, bigint>"""
+NESTED = "inner.x,inner.y,tags.list.element,counts.key_value.key"
+UTC = datetime.UTC
+WITH_INDEX = {"hoodie__metadata__enable": "true", "hoodie__metadata__index__column__stats__enable": "true"}
+
+Row = dict[str, Any]
+
+
+def row(number: int, **more: Any) -> Row:
+    return {
+        "id": number,
+        "part": "p",
+        "few": number % 7 - 3,
+        "flag": number % 2 == 0,
+        "ratio": number / 3,
+        "amount": number * -1.5,
+        "price": Decimal(number).scaleb(-4) - 1,
+        "big": Decimal(-number) * 10**20,
+        "small": Decimal("-1.25"),
+        "day": datetime.date(1969, 12, 31) + datetime.timedelta(number),
+        "at": datetime.datetime(1969, 12, 31, 23, 59, 59, 999999, UTC) + datetime.timedelta(microseconds=number),
+        "word": f"word {number:05}",
+        "raw": bytes([number % 256, 7]),
+        "nobody": None,
+        "never": None,
+        "nothing": None,
+        "inner": {"x": number, "y": "y"} if number % 3 else None,
+        "tags": ["a", f"tag {number}"] if number % 2 else [],
+        "counts": [("key", number)],
+        **more,
+    }
+
+
+ODD: Sequence[Sequence[Row]] = [
+    [row(1, amount=float("nan")), row(2, amount=float("nan"))],
+    [row(3, amount=0.0, ratio=-0.0), row(4, amount=-0.0, ratio=0.0)],
+    [row(5, amount=float("inf"), ratio=float("-inf")), row(6, amount=float("nan"))],
+    # Above the first plane Java's order of texts is not that of their bytes.
+    [row(7, word="\U0001f600"), row(8, word="\ufffd")],
+    [row(9, word="\uffee", raw=b"\x7f"), row(10, word="", raw=b"\x80\xff")],
+    [row(11, word="x" * 5000), row(12, word="ä" * 300, raw=b"")],
+    [row(13, few=None, day=None, at=None, flag=None, price=None, word=None, raw=None, ratio=None)],
+    [row(14, few=2**31 - 1, id=-(2**63), big=Decimal(10**28 - 1), small=Decimal("999.99"))],
+]
+"""Row groups."""
+
+
+class Written:
+    """A table with files of the Arrow writer under an instant that is not complete yet."""
+
+    def __init__(self, spark: SparkSession, base: Path, **more: str) -> None:
+        given = {"schema.ddl": " ".join(DDL.split()), "partition.field.name": "part", "record.key.fields": "id"}
+        self.settings = settings(base, "127.0.0.1:9", **{**given, **WITH_INDEX, **more})
+        self.schema = parse_ddl(DDL, self.settings.provenance)
+        self.table = Table(spark, self.settings, self.schema, nullcontext)
+        self.table.ensure()
+        self.hudi = hudi_of(spark, self.settings, self.schema)
+        self.instant = self.table.begin(1, 1)
+        self.stats: list[str] = []
+
+    def write(self, path: str, *groups: Sequence[Row]) -> dict[str, Any]:
+        """One file, with each group of rows as a row group."""
+        number = len(self.stats)
+        storage = open_storage(self.settings.base_path)
+        attempt = Attempt(SINK, SINK, self.instant, f"{number}-0-0", Slice("t", number, 0, 9, "topic-id", 0))
+        file = BaseFile(storage, Pulse(storage, self.instant), attempt, path, 0)
+        tables = [self._rows(group, path, file) for group in groups]
+        file.open(choose_layout(tables[0], (), ()), "zstd")
+        for rows in tables:
+            file.write(rows)
+        self.stats.append(file.close())
+        return json.loads(self.stats[-1])
+
+    def complete(self, carried: bool = True) -> None:
+        stats = self.stats if carried else [json.dumps(without_ranges(stat)) for stat in self.stats]
+        done = self.table.complete(self.instant, stats, checkpoint(1), allow)
+        self.table.stop_heartbeats()
+        assert done is TableOutcome.COMPLETED
+
+    def _rows(self, rows: Sequence[Row], path: str, file: BaseFile) -> pa.Table:
+        meta = {
+            "_hoodie_commit_time": self.instant,
+            "_hoodie_partition_path": path,
+            "_hoodie_file_name": file.name,
+        }
+        provenance = {"_kafka_topic": "t", "_kafka_partition": 0, "_kafka_offset": 1, "_kafka_timestamp": None}
+        columns = [
+            pa.array([meta.get(name, f"{name} {each['id']}") for each in rows], pa.string()) for name in META_COLUMNS
+        ]
+        for field in self.schema.arrow:
+            columns.append(pa.array([{**provenance, **each}[field.name] for each in rows], field.type))
+        return pa.table(columns, names=[*META_COLUMNS, *self.schema.arrow.names])
+
+
+def hudi_of(spark: SparkSession, given: Settings, schema: TableSchema) -> Hudi:
+    return Hudi(spark, given.base_path, schema.avro(given.table_name), commit_options(given))
+
+
+def without_ranges(stat: str) -> dict[str, Any]:
+    return {name: value for name, value in json.loads(stat).items() if name != KEY}
+
+
+def index(spark: SparkSession, base: str) -> list[str]:
+    """All that the metadata table says of columns and of the columns of partitions."""
+    spark.catalog.clearCache()
+    rows = spark.read.format("hudi").load(f"{base}/.hoodie/metadata").filter("ColumnStatsMetadata is not null")
+    return sorted(rows.select("key", "type", "ColumnStatsMetadata.*").toJSON().collect())
+
+
+@pytest.mark.parametrize("columns", ["", NESTED], ids=["default", "nested"])
+def test_the_metadata_table_says_the_same_as_after_hudi_has_read_the_footers(
+    spark: SparkSession, tmp_path: Path, columns: str
+) -> None:
+    more = {"hoodie__metadata__index__column__stats__column__list": columns} if columns else {}
+    written = Written(spark, tmp_path / "table", **more)
+    for group in ODD:
+        written.write("p", group)
+    # Of many row groups the text of 5,000 bytes would take the whole column's range away, in either way.
+    written.write("p", *(group for group in ODD if all(len(each["word"] or "") < 4096 for each in group)))
+    written.write("q=1/2 3", ODD[0], ODD[1])
+    shutil.copytree(tmp_path / "table", tmp_path / "other")
+    written.complete()
+    other = settings(
+        tmp_path / "other", "127.0.0.1:9", **{**WITH_INDEX, **more, "partition.field.name": "part"},
+        **{"schema.ddl": " ".join(DDL.split()), "record.key.fields": "id"},
+    )  # fmt: skip
+    table = Table(spark, other, written.schema, nullcontext)
+    stats = [json.dumps(without_ranges(stat)) for stat in written.stats]
+    assert table.complete(written.instant, stats, checkpoint(1), allow) is TableOutcome.COMPLETED
+    table.stop_heartbeats()
+    carried, read = (index(spark, str(tmp_path / name)) for name in ("table", "other"))
+    assert carried == read
+    names = {json.loads(each)["columnName"] for each in carried}
+    assert names >= ({"inner.x", "tags.list.element"} if columns else {"id", "word", "big", "nobody", "_kafka_offset"})
+    assert all(KEY in json.loads(stat) for stat in written.stats)
+
+
+def test_hudi_takes_the_carried_statistics_and_does_not_look_at_the_files(spark: SparkSession, tmp_path: Path) -> None:
+    written = Written(spark, tmp_path / "table")
+    stat = written.write("p", ODD[0])
+    file = tmp_path / "table" / stat["path"]
+    content = file.read_bytes()
+    file.write_bytes(bytes(len(content)))
+    written.complete()
+    file.write_bytes(content)
+    found = [json.loads(each) for each in index(spark, str(tmp_path / "table"))]
+    assert {(each["columnName"], each["minValue"]["member2"]["value"]) for each in found if each["columnName"] == "id"}
+    assert len({each["type"] for each in found}) == 2
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"hoodie__metadata__enable": "false"},
+        {"hoodie__metadata__index__column__stats__enable": "false"},
+        {"hoodie__metadata__index__bloom__filter__enable": "true"},
+    ],
+    ids=lambda setting: next(iter(setting)),
+)
+def test_without_an_index_that_takes_them_the_stats_are_plain(
+    spark: SparkSession, tmp_path: Path, setting: dict[str, str]
+) -> None:
+    written = Written(spark, tmp_path / "table", **setting)
+    written.write("p", ODD[0])
+    stats = base_file_stats(written.hudi, written.stats, written.schema.avro(SINK))
+    assert [str(stat.getClass().getSimpleName()) for stat in stats] == ["HoodieWriteStat"]
+    written.complete()
+
+
+def test_a_file_whose_statistics_were_cut_before_a_wanted_column_is_left_to_hudi(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = Written(spark, tmp_path / "table")
+    monkeypatch.setattr("sink.write.column_ranges.COLUMNS_MOST", 8)
+    written.write("p", ODD[0])
+    monkeypatch.setattr("sink.write.column_ranges.COLUMNS_MOST", 64)
+    written.write("p", ODD[1])
+    stats = base_file_stats(written.hudi, written.stats, written.schema.avro(SINK))
+    found = {str(stat.getPath()): bool(stat.getColumnStats().isPresent()) for stat in stats}
+    assert [found[json.loads(stat)["path"]] for stat in written.stats] == [False, True]
+    written.complete()
+    assert len(index(spark, str(tmp_path / "table"))) > 0
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["id = 33", "word >= 'word 00038'", "amount < -55", "day = '1970-01-12'", "price > -0.9985", "nobody is not null"],
+)
+def test_a_query_that_skips_by_them_finds_the_same_rows(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, condition: str
+) -> None:
+    base = tmp_path_factory.mktemp("skipping") / "table"
+    written = Written(spark, base)
+    for start in (10, 20, 30):
+        written.write("p", [row(number) for number in range(start, start + 10)])
+    written.complete()
+
+    def ids(skipping: bool) -> list[int]:
+        reader = spark.read.format("hudi").option("hoodie.metadata.enable", "true")
+        frame = reader.option("hoodie.enable.data.skipping", str(skipping).lower()).load(str(base))
+        return sorted(found["id"] for found in frame.filter(condition).select("id").collect())
+
+    everything = ids(False)
+    assert ids(True) == everything
+    if condition == "id = 33":
+        for stat in written.stats[:2]:
+            (base / json.loads(stat)["path"]).unlink()
+        assert ids(True) == everything == [33]

@@ -1,0 +1,133 @@
+"""A view from another process is that of this one, and the end of that process costs one view."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from coordination.errors import Unavailable
+from coordination.model import TopicPartition
+from sink.kafka import Log, UnknownTopic
+from sink.kafka_process import LogProcess
+from sink.local.kafka import KafkaServer
+from tests.conftest import topics
+from tests.fleet import produce
+
+pytestmark = pytest.mark.integration
+
+SECRET = "pass-word-that-nobody-else-may-see"
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+    """One of this file's own, for it is stopped."""
+    with KafkaServer(tmp_path_factory.mktemp("kafka")) as server:
+        yield server
+
+
+@pytest.fixture
+def log(kafka: KafkaServer) -> Iterator[LogProcess]:
+    log = LogProcess({"bootstrap.servers": kafka.address})
+    yield log
+    log.close()
+
+
+def test_a_view_is_the_same_as_in_this_process(log: LogProcess, kafka: KafkaServer, topic) -> None:
+    name = topic(partitions=3)
+    produce(kafka.address, name, 30, 3)
+    assert log.view([name]) == Log({"bootstrap.servers": kafka.address}).view([name])
+
+
+def test_an_error_is_the_same_as_in_this_process(log: LogProcess, topic) -> None:
+    name = topic()
+    with pytest.raises(UnknownTopic) as raised:
+        log.view([name + "x"])
+    assert raised.value.topics == (name + "x",)
+    assert name in raised.value.near
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT])
+def test_a_process_that_ends_during_a_view_costs_that_view_only(
+    log: LogProcess, kafka: KafkaServer, topic, number: signal.Signals
+) -> None:
+    name = topic()
+    before = log.view([name])
+    child = log.pid
+    kafka.pause()
+    try:
+        with ThreadPoolExecutor(1) as others:
+            view = others.submit(log.view, [name])
+            os.kill(child, number)
+            with pytest.raises(Unavailable, match=f"ended by signal {number.name}"):
+                view.result()
+    finally:
+        kafka.resume()
+    assert not psutil.pid_exists(child), "a zombie"
+    produce(kafka.address, name, 10, 1)
+    now = log.view([name])
+    source = TopicPartition(name, 0)
+    assert now.partitions[source].end == before.partitions[source].end + 10
+
+
+def test_a_broker_that_stops_in_an_orderly_way_ends_no_process_but_that_one(tmp_path: Path) -> None:
+    """While it stops, its answers name no broker: librdkafka 2.16 aborts on one that it did not expect so."""
+    with KafkaServer(tmp_path / "kafka") as broker, topics(broker.address) as make:
+        log = LogProcess({"bootstrap.servers": broker.address}, timeout=1.0)
+        name = make()
+        before = log.view([name])
+        with ThreadPoolExecutor(1) as others:
+            stopping = others.submit(broker.stop)
+            while not stopping.done():
+                with suppress(Unavailable):
+                    log.view([name])
+        broker.start()
+        assert log.view([name]) == before
+        log.close()
+
+
+def test_a_process_that_hangs_is_replaced(kafka: KafkaServer, topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sink.kafka_process.GRACE_SECONDS", 0.5)
+    log = LogProcess({"bootstrap.servers": kafka.address}, timeout=1.0)
+    name = topic()
+    before = log.view([name])
+    child = log.pid
+    os.kill(child, signal.SIGSTOP)
+    with pytest.raises(Unavailable, match="gave no answer"):
+        log.view([name])
+    assert not psutil.pid_exists(child)
+    assert log.view([name]) == before
+    log.close()
+
+
+def test_the_process_ends_with_a_parent_that_is_killed(kafka: KafkaServer) -> None:
+    program = f"""
+from sink.kafka_process import LogProcess
+log = LogProcess({{"bootstrap.servers": {kafka.address!r}}})
+log.start()
+print(log.pid, flush=True)
+input()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+    child.wait(30)
+
+
+def test_the_settings_are_on_no_command_line_and_in_no_environment(log: LogProcess, kafka: KafkaServer) -> None:
+    log = LogProcess({"bootstrap.servers": kafka.address, "sasl.password": SECRET})
+    log.start()
+    shown = [Path(f"/proc/{log.pid}/{name}").read_bytes() for name in ("cmdline", "environ")]
+    log.close()
+    assert not any(SECRET.encode() in each for each in shown)

@@ -1,0 +1,91 @@
+"""Trees that the version before wrote, on a real ZooKeeper: this version reads them and takes them over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from coordination import codec, tree
+from coordination.keeper import Keeper
+from coordination.messages import Complete
+from coordination.model import Member
+from coordination.tree import KeeperView, Op
+from tests.unit.machine_kit import SOURCE, WORKERS, Place, new_term
+from tests.unit.test_versions import ADDED, LEGACY_IDS, SLICES, committed, file_ids_of, place_of, recorded
+
+pytestmark = pytest.mark.integration
+
+ROOT = "/sink/orders"
+PHASES = ("planned", "started", "prepared", "committed", "aborted", "settled")
+
+
+class RealTree:
+    """What `machine_kit` asks of a keeper, done by ZooKeeper."""
+
+    latest = 0
+
+    def __init__(self, client: KazooClient, name: str) -> None:
+        self._client = client
+        self._keeper = Keeper(client, ROOT, lambda: None)
+        client.ensure_path(ROOT)
+        for path, (data, version) in sorted(recorded(name)["nodes"].items()):
+            client.create(f"{ROOT}/{path}", data.encode() if not version else b"")
+            for _ in range(version):
+                client.set(f"{ROOT}/{path}", data.encode())
+        for worker in WORKERS:
+            self._keeper.join(Member(worker, "host", 1, "1"))
+
+    def view(self, _: int) -> KeeperView:
+        return self._keeper.read()
+
+    def write(self, ops: Any) -> None:
+        self._keeper.write(tuple[Op, ...](ops))
+
+    def contend(self, incarnation: str, _: int) -> str:
+        path = f"{ROOT}/{tree.ELECTION}/x__lock__"
+        made = self._client.create(path, incarnation.encode(), ephemeral=True, sequence=True)
+        return str(made)[len(ROOT) + 1 :]
+
+    def remove(self, path: str) -> None:
+        self._client.delete(f"{ROOT}/{path}")
+
+
+@pytest.fixture
+def client(chroot: str) -> Iterator[KazooClient]:
+    client = KazooClient(chroot)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+def taken_over(client: KazooClient, phase: str) -> Place:
+    place = place_of(phase)
+    place.keeper = RealTree(client, phase)  # type: ignore[assignment]
+    return place
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_tree_of_the_version_before_is_read_as_it_was_written(client: KazooClient, phase: str) -> None:
+    found, expected = RealTree(client, phase).view(0), place_of(phase).view
+    assert (found.states, found.ledger, found.transactions) == (expected.states, expected.ledger, expected.transactions)
+
+
+@pytest.mark.parametrize("phase", [phase for phase in PHASES if phase != "committed"])
+def test_a_transaction_of_the_version_before_is_finished_or_re_formed(client: KazooClient, phase: str) -> None:
+    place = taken_over(client, phase)
+    complete = committed(place, new_term(place))
+    assert isinstance(complete, Complete)
+    assert [result.slice for result in complete.checkpoint.results] == SLICES
+    assert file_ids_of(complete) == LEGACY_IDS
+    assert {source: state.end for source, state in place.view.states.items()} == {SOURCE: 50, ADDED: 30}
+
+
+def test_once_it_is_led_by_this_version_the_tree_is_of_its_format(client: KazooClient) -> None:
+    place = taken_over(client, "settled")
+    new_term(place).until("open a transaction")
+    data, _ = client.get(f"{ROOT}/{tree.KEEPER}")
+    assert data.startswith(b'{"format":%d,' % codec.FORMAT)

@@ -1,0 +1,141 @@
+"""Ways to break the protocol in how slices become write tasks, files and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from coordination import continuity, planner, planning, transactions, write_tasks
+from coordination.messages import FileCheck
+from coordination.model import WriteTask
+from coordination.participant import Participant
+from coordination.term import Term
+from sink.write import file_ids
+from tests.simulation.broken_decisions import Patch
+from tests.simulation.table import SimTable, stat_of
+
+
+def grouped_by_the_assignment(patch: Patch) -> None:
+    """Each worker's slices as one task."""
+    usual = planning.assigned
+
+    def assigned(*arguments: Any) -> Any:
+        plan = usual(*arguments)
+        return replace(plan, tasks={name: (WriteTask(pieces),) for name, pieces in plan.slices.items()})
+
+    patch(planning, "assigned", assigned)
+
+
+def _planned_with(change: Callable[[tuple[WriteTask, ...]], tuple[WriteTask, ...]]) -> Callable[[Patch], None]:
+    """What is planned, where what is committed is still held against what is recorded."""
+
+    def apply(patch: Patch) -> None:
+        usual = planner._open
+
+        def open_(batch: int, attempt: int, tasks: Any, *rest: Any) -> Any:
+            return usual(batch, attempt, change(tasks), *rest)
+
+        patch(planner, "_open", open_)
+
+    return apply
+
+
+def _first_slice_twice(tasks: tuple[WriteTask, ...]) -> tuple[WriteTask, ...]:
+    if len(tasks) < 2 or tasks[-1].legacy:
+        return tasks
+    return (*tasks[:-1], WriteTask((*tasks[-1].slices, tasks[0].slices[0])))
+
+
+def _last_slice_left_out(tasks: tuple[WriteTask, ...]) -> tuple[WriteTask, ...]:
+    if not tasks or len(tasks[-1].slices) < 2:
+        return tasks
+    return (*tasks[:-1], WriteTask(tasks[-1].slices[:-1]))
+
+
+slice_in_two_tasks = _planned_with(_first_slice_twice)
+slice_in_no_task = _planned_with(_last_slice_left_out)
+
+
+def _grouped(change: Callable[[Any], Any]) -> Callable[[Patch], None]:
+    def apply(patch: Patch) -> None:
+        usual = write_tasks.grouped
+        patch(
+            write_tasks,
+            "grouped",
+            lambda ranges: usual((source, topic_id, change(recorded)) for source, topic_id, recorded in ranges),
+        )
+
+    return apply
+
+
+grouped_by_live_settings = _grouped(lambda r: r if r.task_records is None else replace(r, task_records=7))
+legacy_grouped = _grouped(lambda r: replace(r, task_records=r.task_records or 10 * r.step))
+
+
+def grouped_from_a_partial_reading(patch: Patch) -> None:
+    usual = planner._re_form
+
+    def re_form(states: Any, *rest: Any) -> Any:
+        return usual({source: states[source] for source in sorted(states)[: max(1, len(states) - 1)]}, *rest)
+
+    patch(planner, "_re_form", re_form)
+
+
+def as_many_tasks_as_slices(patch: Patch) -> None:
+    patch(write_tasks, "least_target", lambda sizes, _: max(sizes, default=1))
+
+
+def file_id_from_the_first_slice(patch: Patch) -> None:
+    def identity(task: WriteTask) -> list[object]:
+        piece = task.slices[0]
+        return [piece.topic_id, piece.generation, piece.topic, piece.partition, piece.start, piece.end]
+
+    patch(file_ids, "_identity", identity)
+
+
+def reported_twice(patch: Patch) -> None:
+    """A slice that is reported twice is not noticed: sets are compared."""
+    usual = Participant._status
+
+    def status(self: Participant, operation: Any, outcome: Any) -> Any:
+        said = usual(self, operation, outcome)
+        return replace(said, results=(*said.results, *said.results[:1]))
+
+    def unaccounted(t: Any) -> str | None:
+        reported = {result.slice for status in t.statuses.values() for result in status.results}
+        return None if reported == set(t.plan) else "other slices"
+
+    patch(Participant, "_status", status)
+    patch(transactions, "unaccounted", unaccounted)
+
+
+def files_of_no_task(patch: Patch) -> None:
+    """A writer that puts each slice into a file of its own, where nobody looks at file ids."""
+    usual = Participant._status
+
+    def status(self: Participant, operation: Any, outcome: Any) -> Any:
+        said = usual(self, operation, outcome)
+        return replace(said, stats=tuple(stat_of(WriteTask((result.slice,))) for result in said.results))
+
+    checked = SimTable.check_files
+    patch(Participant, "_status", status)
+    patch(SimTable, "check_files", lambda self, stats, tasks: FileCheck(checked(self, stats, tasks).existing))
+
+
+def division_that_keeps_the_size(patch: Patch) -> None:
+    patch(planning, "_lowered", lambda part, _: part)
+
+
+def tried_again_as_it_was(patch: Patch) -> None:
+    patch(transactions, "ran_out_of_memory", lambda _: False)
+
+
+def offsets_unchecked_under_the_lock(patch: Patch) -> None:
+    patch(continuity, "discontinuity", lambda *_: None)
+
+
+def offsets_unchecked_altogether(patch: Patch) -> None:
+    """Neither what is recorded is held against the table nor what is committed."""
+    offsets_unchecked_under_the_lock(patch)
+    patch(Term, "damage", lambda *_: None)

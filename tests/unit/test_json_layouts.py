@@ -1,0 +1,343 @@
+"""Values of one layout, read by comparing bytes: whatever is taken is what the reference says of it."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from json_cases import NOT_NUMBERS, NUMBERS, TEXTS, TIMES
+from pyspark.sql import types as T
+from test_records_fuzz import decode_alone, listed, same
+
+from sink.decode import json_layouts
+from sink.decode.json_layout import layout_of
+from sink.decode.json_layouts import LayoutParser
+from sink.decode.json_records import JsonDecoder
+from sink.decode.json_values import Undecodable, record_decoder
+from sink.schema import TableSchema, parse_ddl
+
+DDL = (
+    "bo boolean, b tinyint, sh smallint, i int, l bigint, f float, d double, dec decimal(10,2), big decimal(38,10),"
+    " s string, bin binary, dt date, ts timestamp, st struct<x: int, y: string, deep: struct<d: double, t: timestamp>>,"
+    " a array<int>, m map<string, int>"
+)
+SCHEMA = parse_ddl(DDL)
+ORDER = parse_ddl("id bigint not null, name string, amount double, open boolean")
+ROWS = 300
+"""More than the least that are read so."""
+SPLICES = [
+    '"',
+    "\\",
+    "{",
+    "}",
+    "[",
+    "]",
+    ":",
+    ",",
+    "0",
+    "-",
+    ".",
+    "e",
+    " ",
+    "\n",
+    "\x00",
+    "x",
+    "é",
+    '"a":1,',
+    '","',
+    ',"b":"',
+]
+
+
+class Producer:
+    """Writes records as one program does: the same members, in the same order, with the same blanks."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.blanks = random.choice((("", ""), (" ", ""), (" ", " "), ("  ", " ")))
+        fields = random.sample(SCHEMA.values.fields[:-2], random.randint(1, 6))
+        self.members: list[tuple[str, T.DataType | None]] = [(field.name, field.dataType) for field in fields]
+        if random.random() < 0.5:
+            self.members.insert(random.randint(0, len(fields)), (random.choice(("unknown", "é", "S")), None))
+
+    def record(self, wild: float) -> bytes:
+        text = self._object(self.members, wild)
+        if self.random.random() < wild:
+            at = self.random.randrange(len(text))
+            text = text[:at] + self.random.choice(SPLICES) + text[at + self.random.randrange(2) :]
+        return text.encode()
+
+    def _object(self, members: list[tuple[str, T.DataType | None]], wild: float) -> str:
+        after, before = self.blanks
+        pairs = (f"{json.dumps(name, ensure_ascii=False)}:{after}{self._value(kind, wild)}" for name, kind in members)
+        return "{" + f"{before},{after}".join(pairs) + before + "}"
+
+    def _value(self, kind: T.DataType | None, wild: float) -> str:
+        if self.random.random() < wild:
+            return self.random.choice(("null", *NUMBERS, *NOT_NUMBERS, *TEXTS, "true", "false", "[]", "{}"))
+        if isinstance(kind, T.StructType):
+            return self._object([(field.name, field.dataType) for field in kind.fields], wild)
+        if isinstance(kind, T.BooleanType):
+            return self.random.choice(("true", "false"))
+        if isinstance(kind, (T.DateType, T.TimestampType)):
+            usual = ("2024-02-29", "1969-12-31") if isinstance(kind, T.DateType) else ("2024-02-29T12:34:56Z",)
+            return json.dumps(self.random.choice(TIMES if self.random.random() < wild else usual))
+        if isinstance(kind, T.FractionalType):
+            return self.random.choice(("0", "-0", "0.5", "-1.25", "12", "99999.99", "1e3", "2E-1", "-0.0", "0e1"))
+        if isinstance(kind, T.BinaryType):
+            return '"aGk="'
+        if isinstance(kind, T.IntegralType):
+            return str(self.random.choice((0, 1, -1, 7, -128, 127)))
+        return json.dumps(
+            self.random.choice(("", "a", "é", "😀", "{}", "a,b:c", "null", "1", "\x7f")), ensure_ascii=False
+        )
+
+
+@given(seed=st.integers(0, 2**64), wild=st.sampled_from((0.0, 0.01, 0.1)))
+@settings(max_examples=15)
+def test_whatever_is_taken_by_its_layout_is_what_the_reference_says(seed, wild):
+    random = Random(seed)
+    producers = [Producer(random) for _ in range(random.randint(1, 3))]
+    parser = LayoutParser(SCHEMA)
+    for _ in range(2):
+        values = [random.choice(producers).record(wild) for _ in range(ROWS)]
+        assert_as_the_reference(SCHEMA, values, taken(parser, SCHEMA, values))
+
+
+@given(seed=st.integers(0, 2**64))
+@settings(max_examples=10)
+def test_records_of_one_layout_are_all_taken(seed):
+    producer = Producer(Random(seed))
+    values = [producer.record(0) for _ in range(ROWS)]
+    assert [place for _, place in taken(LayoutParser(SCHEMA), SCHEMA, values)] == list(range(ROWS))
+
+
+@given(seed=st.integers(0, 2**64), wild=st.sampled_from((0.01, 0.3)))
+@settings(max_examples=6)
+def test_a_batch_gives_what_its_values_give_alone(seed, wild):
+    random = Random(seed)
+    producers = [Producer(random) for _ in range(3)]
+    values: list[bytes | None] = [random.choice(producers).record(wild) for _ in range(ROWS)]
+    values[random.randrange(ROWS)] = None
+    assert_decoded_as_alone(SCHEMA, values)
+
+
+@given(
+    text=st.text(st.sampled_from("0123456789+-.eExXinfINFnatul_ \t,"), min_size=1, max_size=12), at=st.integers(0, 2)
+)
+@example(text="0x10", at=0)
+@example(text="1 ", at=0)
+@example(text="-", at=0)
+@example(text="1.e5", at=1)
+@example(text="1,2", at=0)
+@settings(max_examples=40)
+def test_a_text_between_two_commas_is_a_number_only_as_json_spells_it(text, at):
+    schema = parse_ddl("l bigint, d double, f float, dec decimal(10,2), ts timestamp")
+    for column in ("l", "d", "f", "dec", "ts", "unknown"):
+        usual = b'{"%s":1,"s":"x"}' % column.encode()
+        assert_one_as_the_reference(schema, usual, f'{{"{column}":{text},"s":"x"}}'.encode(), at * 100)
+
+
+@pytest.mark.parametrize("column", ["l", "d", "f", "dec", "ts", "bo", "s", "unknown"])
+def test_no_byte_before_or_behind_or_in_a_bare_text_is_passed_over(column):
+    schema = parse_ddl("l bigint, d double, f float, dec decimal(10,2), ts timestamp, bo boolean, s string")
+    usual = {"bo": b"true", "s": b"null"}.get(column, b"12")
+    form = b'{"%s":%%s,"x":"y"}' % column.encode()
+    for code in range(256):
+        byte = bytes([code])
+        for odd in (byte + usual, usual + byte, usual[:1] + byte + usual[1:]):
+            assert_one_as_the_reference(schema, form % usual, form % odd, 3)
+
+
+@pytest.mark.parametrize("usual", [b'{"id":1,"name":"ab"}', b'{"x":"y", "amount" : 1.5, "st":{"name":"ab","u":null} }'])
+def test_a_record_with_one_byte_changed_is_taken_only_for_what_it_is(usual):
+    signs = [bytes([code]) for code in b'"\\{}[]:,0-.e nx\n\x1f\x7f\xff\xc3']
+    for at in range(len(usual) + 1):
+        assert_one_as_the_reference(ORDER, usual, usual[:at] + usual[at + 1 :], 3)
+        for sign in signs:
+            assert_one_as_the_reference(ORDER, usual, usual[:at] + sign + usual[at + 1 :], 3)
+            assert_one_as_the_reference(ORDER, usual, usual[:at] + sign + usual[at:], 3)
+
+
+def test_a_string_that_ends_a_record_does_not_swallow_more_members():
+    values = [b'{"id":1,"name":"aaaaaaaaaaaa"}'] * ROWS
+    values[4:6] = [b'{"id":1,"name":"a","x":"aaaa"}', b'{"id":1,"name":"a","open":"b"}']
+    assert_decoded_as_alone(ORDER, values)
+
+
+def test_every_number_is_read_as_the_reference_reads_it():
+    random, schema = Random(1), parse_ddl("l bigint, i int, d double, f float")
+    fractions = [repr(random.uniform(-1, 1) * 10.0 ** random.randint(-45, 38)) for _ in range(2000)]
+    fractions += [f"{random.randint(0, 10**18)}.{random.randint(0, 10**18)}" for _ in range(500)] + NUMBERS
+    singles = [f"{random.uniform(-1, 1) * 10 ** random.randint(0, 18):.{random.randint(1, 12)}f}" for _ in fractions]
+    whole = [str(random.randint(-(2**31), 2**31 - 1) >> random.randrange(31)) for _ in fractions]
+    values = [
+        f'{{"l":{first},"i":{second},"d":{third},"f":{fourth}}}'.encode()
+        for first, second, third, fourth in zip(whole, reversed(whole), fractions, singles, strict=True)
+    ]
+    found = taken(LayoutParser(schema), schema, values)
+    assert len(found) > 1000
+    assert_as_the_reference(schema, values, found)
+
+
+def test_a_string_cannot_hold_a_layouts_text():
+    # As many bytes and the same beginning and end, but other members, or a member more.
+    usual = b'{"id":1,"name":"aaaaaaaaaaaaaaaaaaaaaaa","amount":1.5}'
+    odd = [
+        b'{"id":1,"name":"aaaaa","open":1,"n":"aa","amount":1.5}',
+        b'{"id":1,"name":"aaaa\\"aaaaaaaaaaaaaaaaa","amount":1.5}',
+        b'{"id":1,"name":"a","amount":2.5,"x":"aa","amount":1.5}',
+        b'{"id":1,"name":"a","amount":1.5}',
+        b'{"id":1,"name":"a"},"amount":1.5}',
+        b'{"id":1}',
+        b'{"id":1,"name":"',
+        b'","amount":1.5}',
+    ]
+    values = [usual] * ROWS
+    for number, value in enumerate(odd):
+        values[10 * number + 5] = value
+    assert_decoded_as_alone(ORDER, values)
+
+
+def test_a_value_that_ends_early_does_not_borrow_the_next_ones_text():
+    # Together the two are the layout twice, with its quotes.
+    first, second = b'{"id":1,"name":"a"', b',"amount":1}{"id":1,"name":"a","amount":1}'
+    values = [b'{"id":1,"name":"a","amount":1}'] * ROWS
+    values[7:9] = [first, second]
+    values[20:22] = [b'{"id":1,"name":"a","amount":1}{', b'"id":1,"name":"a","amount":1}']
+    values[-2:] = [first, second]
+    assert_decoded_as_alone(ORDER, values)
+
+
+def test_a_bare_text_that_is_missing_is_no_value():
+    values = [b'{"id":1,"amount":1}'] * ROWS
+    values[5:8] = [b'{"id":,"amount":1}', b'{"id"1,"amount":1}', b'{"id":1,"amount":}']
+    assert_decoded_as_alone(ORDER, values)
+
+
+def test_the_texts_of_a_layout_cannot_overlap():
+    values = [b'{"id": 1 , "amount": 1 }'] * ROWS
+    values[5:8] = [b'{"id": , "amount": 1 }', b'{"id": 1 , "amount": }', b'{"id": 1 , "amount":}']
+    assert_decoded_as_alone(ORDER, values)
+    # Its last text would end before its first does.
+    values = [b'{"open": true ,"x": {"y":{ "z": 1 }}}'] * ROWS
+    values[-1] = b'{"open": true ,"x": {"y":{ "z": }}}'
+    assert_decoded_as_alone(ORDER, values)
+
+
+def test_null_where_the_schema_says_not_null_is_left_to_the_reference():
+    values = [b'{"id":1,"name":"a"}'] * ROWS
+    values[9] = b'{"id":null,"name":"a"}'
+    decoded = JsonDecoder(ORDER).decode(pa.array(values, pa.binary()))
+    assert [bad.index for bad in decoded.bad] == [9]
+    assert "NOT NULL" in decoded.bad[0].reason
+
+
+def test_layouts_by_turns_keep_their_order():
+    forms = (b'{"id":%d,"name":"a"}', b'{"id":%d,"name":null}', b'{"name":"b","id":%d}', b'{"id":%d,"name":"\\u0061"}')
+    values = [forms[number % len(forms)] % number for number in range(4 * ROWS)]
+    parser = LayoutParser(ORDER)
+    assert len(taken(parser, ORDER, values)) == 3 * ROWS
+    decoded = JsonDecoder(ORDER).decode(pa.array(values, pa.binary()))
+    assert decoded.rows.column("id").to_pylist() == list(range(4 * ROWS))
+    assert decoded.rows.column("name").to_pylist() == ["a", None, "b", "a"] * ROWS
+
+
+def test_one_record_that_does_not_fit_leaves_the_others_of_its_layout_taken():
+    values = [b'{"id":%d,"amount":1.5}' % number for number in range(ROWS)]
+    values[3] = b'{"id":99999999999999999999,"amount":1.5}'
+    values[4] = b'{"id":4,"amount":01.5}'
+    found = taken(LayoutParser(ORDER), ORDER, values)
+    assert [place for _, place in found] == [place for place in range(ROWS) if place not in (3, 4)]
+
+
+def test_batches_without_a_layout_in_common_are_soon_left_alone(monkeypatch: pytest.MonkeyPatch):
+    values = pa.array([b'{"id":1,"x%d":1}' % number for number in range(ROWS)], pa.binary())
+    parser, looked = LayoutParser(ORDER), []
+    monkeypatch.setattr(json_layouts, "layout_of", lambda record: looked.append(record))
+    for _ in range(10):
+        assert parser.parse(values) == []
+    assert len(looked) == 1
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        b"",
+        b"{}",
+        b"[1]",
+        b'"a"',
+        b' {"a":1}',
+        b'{"a":1} ',
+        b'{"a":1}x',
+        b'{"a":1,}',
+        b'{"a":1,"a":2}',
+        b'{"a":[1]}',
+        b'{"a":"\\n"}',
+        b'{"\\u0061":1}',
+        b'{"a":1',
+        b'{"a"}',
+        b'{"a":}',
+        b'{"a":"b}',
+        b"{a:1}",
+        b'{"a":\t1}',
+        b'{"a":' * 20 + b"1" + b"}" * 20,
+        b'{"' + b"a" * 2000 + b'":1}',
+    ],
+)
+def test_a_record_without_a_plain_layout_has_none(record):
+    assert layout_of(record) is None
+
+
+def test_a_layout_is_all_of_a_record_but_its_values():
+    layout = layout_of(b'{"a":1, "b" : "x","c":{"d":null,"e":{}}}')
+    assert layout is not None
+    assert layout.texts == (b'{"a":', b', "b" : "', b'","c":{"d":', b',"e":{}}}')
+    assert layout.quotes == 12
+
+
+def taken(parser: LayoutParser, schema: TableSchema, values: list[bytes]) -> list[tuple[dict[str, Any], int]]:
+    """Rows that were taken, each with its position, by rising position."""
+    parts = parser.parse(pa.array(values, pa.binary()))
+    found = [pair for part in parts for pair in zip(listed(part.rows), part.positions.tolist(), strict=True)]
+    for part in parts:
+        part.rows.validate(full=True)
+        assert part.rows.schema == schema.fields
+        assert (np.diff(part.positions) > 0).all()
+    assert len({place for _, place in found}) == len(found)
+    return sorted(found, key=lambda pair: pair[1])
+
+
+def assert_as_the_reference(schema: TableSchema, values: list[bytes], found: list[tuple[dict[str, Any], int]]) -> None:
+    reference = record_decoder(schema.values)
+    for row, place in found:
+        try:
+            record = reference(values[place])
+        except Undecodable as error:
+            raise AssertionError(f"{values[place]!r} was taken, and is no record: {error}") from error
+        (expected,) = listed(pa.RecordBatch.from_pylist([record], schema=schema.fields))
+        assert same(row, expected), values[place]
+
+
+def assert_one_as_the_reference(schema: TableSchema, usual: bytes, odd: bytes, place: int) -> None:
+    """One odd value among usual ones, which nothing else can give away."""
+    values = [usual] * ROWS
+    values[place] = odd
+    for part in LayoutParser(schema).parse(pa.array(values, pa.binary())):
+        for at in np.flatnonzero(part.positions == place).tolist():
+            assert_as_the_reference(schema, values, [(listed(part.rows.slice(at, 1))[0], place)])
+
+
+def assert_decoded_as_alone(schema: TableSchema, values: list[bytes | None]) -> None:
+    decoder = JsonDecoder(schema)
+    together = decoder.decode(pa.array([b"", *values], pa.binary()).slice(1))
+    each = {value: decode_alone(decoder, value) for value in values}
+    alone = [each[value] for value in values]
+    assert same(listed(together.rows), [row for rows, _ in alone for row in rows])
+    assert [(bad.index, bad.reason) for bad in together.bad] == [(at, bad) for at, (_, bad) in enumerate(alone) if bad]

@@ -1,0 +1,182 @@
+"""A tree that the version before wrote goes on, and workers of both versions keep apart, either way round.
+
+The trees under tests/data/format-1 were recorded with that version, in each phase of a transaction over two partitions.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordination import codec, tree, versions
+from coordination.codec import decode_checkpoint
+from coordination.errors import Corrupt
+from coordination.messages import Begin, Complete, RollBack
+from coordination.model import PROTOCOL, InstantState, Member, Phase, Slice, TopicPartition
+from coordination.tree import Node
+from sink.write.file_ids import file_id
+from tests.simulation.table import SINK, TABLE, SimInstant
+from tests.unit.machine_kit import SOURCE, Driver, Place, new_term
+
+RECORDED = Path(__file__).parents[1] / "data" / "format-1"
+ADDED = TopicPartition(SOURCE.topic, 1)
+SLICES = [
+    Slice("orders", partition, start, end, "id-orders-1", 0)
+    for partition, start, end in ((0, 0, 25), (0, 25, 50), (1, 0, 25), (1, 25, 30))
+]
+
+
+def recorded(name: str) -> Any:
+    return json.loads((RECORDED / f"{name}.json").read_text())
+
+
+def place_of(name: str) -> Place:
+    """Two workers of this version in the tree that was left, over the table as it was then."""
+    place, document = Place(), recorded(name)
+    left = {path: Node(data.encode(), version) for path, (data, version) in document["nodes"].items()}
+    kept = {path: node for path, node in place.keeper.nodes.items() if path.startswith(f"{tree.WORKERS}/")}
+    place.keeper._commit({**left, **kept})
+    place.log.add(ADDED)
+    place.log.partitions[ADDED].end = 30
+    for instant, state in document["instants"].items():
+        place.table.instants[instant] = SimInstant(instant, 1, 1, None, 0, state=InstantState[state])
+    if document["checkpoint"] is not None:
+        place.table.newest = decode_checkpoint(document["checkpoint"])
+        place.table.commits.append(place.table.instants["i00001"])
+    return place
+
+
+def committed(place: Place, term: Driver) -> Complete:
+    """What is open is written by both workers, and committed."""
+    while not isinstance(term.asked, Complete):
+        if term.asked is None:
+            for t in place.view.transactions:
+                if t.header.phase is Phase.STARTED and not t.statuses:
+                    place.report(t.header.number)
+            term.changed()
+            term.tick(0.25)
+        else:
+            term.answer(term.perform(term.asked))
+    complete = term.asked
+    term.answer(term.perform(complete))
+    term.until("settle")
+    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    return complete
+
+
+def file_ids_of(complete: Complete) -> list[str]:
+    return sorted(json.loads(stat)["fileId"] for stat in complete.stats)
+
+
+LEGACY_IDS = sorted(
+    json.loads(stat)["fileId"]
+    for path, (data, _) in recorded("prepared")["nodes"].items()
+    if path.startswith(f"{tree.transaction_path(1)}/status/")
+    for stat in json.loads(data)["stats"]
+)
+"""As the version before named its files."""
+
+
+@pytest.mark.parametrize("phase", ["planned", "started", "aborted", "settled"])
+def test_what_the_version_before_left_unwritten_is_re_formed_with_its_slices_and_file_ids(phase: str) -> None:
+    place = place_of(phase)
+    complete = committed(place, new_term(place))
+    assert [result.slice for result in complete.checkpoint.results] == SLICES
+    assert file_ids_of(complete) == LEGACY_IDS
+    assert place.view.states[SOURCE].end == 50
+    assert place.view.states[ADDED].end == 30
+
+
+@pytest.mark.parametrize("phase", ["started", "aborted"])
+def test_what_the_version_before_began_is_rolled_back_first(phase: str) -> None:
+    place = place_of(phase)
+    term = new_term(place)
+    assert term.until(RollBack).instant == "i00001"
+    assert place.transaction().header.phase is Phase.ABORTED
+
+
+def test_what_the_version_before_had_decided_is_committed_as_it_was_written() -> None:
+    place = place_of("prepared")
+    term = new_term(place)
+    complete = term.until(Complete)
+    assert (complete.instant, complete.number) == ("i00001", 1)
+    assert [result.slice for result in complete.checkpoint.results] == SLICES
+    assert file_ids_of(complete) == LEGACY_IDS
+
+
+def test_what_the_version_before_had_committed_is_settled_and_the_next_batch_is_grouped() -> None:
+    place = place_of("committed")
+    term = new_term(place)
+    term.until(Begin)
+    assert place.view.ledger.committed == 1
+    (planned,) = place.view.states[SOURCE].open
+    assert planned.task_records is not None
+    assert all(not task.legacy for task in place.view.transactions[-1].plan.all_tasks)
+
+
+def test_a_legacy_task_has_the_file_id_that_the_version_before_gave_it() -> None:
+    place = place_of("planned")
+    tasks = place.transaction().plan.all_tasks
+    assert all(task.legacy for task in tasks)
+    assert sorted(file_id(TABLE, SINK, task, "", 0) for task in tasks) == LEGACY_IDS
+
+
+def test_a_range_of_the_version_before_is_written_again_as_it_was() -> None:
+    (path,) = (path for path in recorded("planned")["nodes"] if path.startswith("partitions/orders/"))
+    before = json.loads(recorded("planned")["nodes"][path][0])
+    states = codec.decode_states(json.dumps(before).encode(), path, 0)
+    again = json.loads(codec.encode_states(states))
+    assert again["states"] == before["states"]
+    assert (before["format"], again["format"]) == (1, PROTOCOL)
+
+
+def test_a_legacy_batch_that_is_divided_is_grouped_from_then_on_under_new_file_ids() -> None:
+    place = place_of("settled")
+    place.keeper.write(
+        [tree.ledger_op(place.view, tree.Ledger(1, 0, {1: 3}, (), place.view.ledger.history))]
+    )
+    complete = committed(place, new_term(place))
+    assert not set(file_ids_of(complete)) & set(LEGACY_IDS)
+    assert max(task.size for task in _tasks(complete)) <= 25 // 2
+
+
+def _tasks(complete: Complete) -> Any:
+    return [task for stat in complete.stats for task in codec.decode_tasks(json.loads(stat)["tasks"])]
+
+
+def test_a_checkpoint_in_the_table_keeps_the_format_that_older_tools_read() -> None:
+    text = codec.encode_checkpoint(decode_checkpoint(recorded("committed")["checkpoint"]))
+    assert text == recorded("committed")["checkpoint"]
+
+
+def test_a_worker_refuses_to_join_a_live_one_of_the_version_before_and_says_whom_to_stop() -> None:
+    members = [codec.decode_member(data.encode(), path) for path, data in recorded("members").items()]
+    assert [(member.protocol, member.cores) for member in members] == [(1, 1), (1, 1)]
+    assert versions.refusal([Member("c:1", "host-c", 1, "2")]) is None
+    refusal = versions.refusal([*members, Member("c:1", "host-c", 1, "2")])
+    assert refusal is not None
+    assert "a on host (version 1), b on host (version 1)" in refusal
+    assert "Stop all of them first" in refusal
+
+
+def test_the_version_before_cannot_read_a_member_of_this_one_nor_a_tree_that_it_has_led() -> None:
+    """It reads documents of format 1, and calls all others written by a newer version."""
+    place = place_of("settled")
+    assert place.view.info is not None
+    assert place.view.info.protocol == 1
+    term = new_term(place)
+    term.until("stamp configuration")
+    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    member = place.keeper.nodes[tree.member_path("a:1")].data
+    for data in (place.keeper.nodes[tree.KEEPER].data, member):
+        assert json.loads(data)["format"] == 2
+    assert place.view.info.uuid == "tree-1"
+
+
+def test_a_member_of_a_newer_version_is_not_read() -> None:
+    data = codec.encode_member(Member("c:1", "host-c", 1, "3", protocol=PROTOCOL + 1))
+    with pytest.raises(Corrupt, match="by a newer version"):
+        codec.decode_member(data, "workers/c:1")
