@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import pytest
-from pyspark.sql import DataFrame
 
 from coordination.messages import Event, ReadKeeper, Request, WriteTasks
 from coordination.model import Slice, WriteTask
@@ -31,14 +30,7 @@ class Blocking:
 
     def check(self) -> None: ...
 
-    def write(
-        self,
-        instant: str,
-        tasks: Sequence[WriteTask],
-        columns: str = "",
-        records: DataFrame | None = None,
-        attempt: int = 1,
-    ) -> Written:
+    def write(self, instant: str, tasks: Sequence[WriteTask], columns: str = "", **_more: object) -> Written:
         assert columns == "those"
         self.writing.set()
         assert self.cancelled.wait(30)
