@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from coordination.errors import DataLoss, Unavailable
 from coordination.model import Slice
@@ -33,8 +33,8 @@ from sink.write.record_digests import partition_seed
 SILENT_SECONDS = 60.0
 _WAIT_SECONDS = 0.02
 _MESSAGES = 8192
-_ASIDE = {KafkaError.GROUP_AUTHORIZATION_FAILED}
-"""Nothing here needs the group that librdkafka asks for."""
+_IGNORED = {KafkaError.GROUP_AUTHORIZATION_FAILED}
+"""librdkafka asks for the group, which nothing here needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +191,9 @@ class TaskReader:
             if run is not None and not run.is_complete:
                 reason = f"the log does not have this offset of [{run.start}, {run.end}) any more; see on.data.loss"
                 raise DataLoss(run.topic, run.partition, run.position, reason)
-        elif code not in _ASIDE:
-            if not error.retriable() and error.fatal():
-                raise KafkaException(error)
+        elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise Unavailable(f"Kafka: {message.topic()}: {error.str()}. Grant this user READ on the topic.")
+        elif code not in _IGNORED:
             self._kept.trouble = error.str()
 
     def _at_end(self, run: _Run, end: int) -> None:
@@ -221,7 +221,7 @@ class TaskReader:
                 self._take(run, records, offsets, start, stop)
 
     def _take(self, run: _Run, records: pa.RecordBatch, offsets: Any, start: int, stop: int) -> None:
-        """Records below the position were fetched before the partition was given back, and come again."""
+        """Nothing below the position or beyond the end is taken."""
         first = start + int(np.searchsorted(offsets[start:stop], run.position))
         last = start + int(np.searchsorted(offsets[start:stop], run.end))
         before = run.position
