@@ -36,7 +36,8 @@ class Sent:
 
 def send(kafka: str, topic: str, records: Iterable[Sent], partition: int = 0, transaction: str = "") -> None:
     """`transaction`: `commit` or `abort` sends them in one, which takes one offset more."""
-    own = {"transactional.id": uuid.uuid4().hex} if transaction else {}
+    # Idempotent, for a batch that is sent again would change the order.
+    own: dict[str, Any] = {"transactional.id": uuid.uuid4().hex} if transaction else {"enable.idempotence": True}
     producer = Producer({"bootstrap.servers": kafka, "linger.ms": 20, "message.max.bytes": 20_000_000, **own})
     if transaction:
         producer.init_transactions(30)
