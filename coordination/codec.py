@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import math
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
@@ -37,6 +36,7 @@ from coordination.model import (
     WriteStatus,
     WriteTask,
 )
+from coordination.require import flag, seconds, text, whole
 
 FORMAT = PROTOCOL
 """Of every znode. One of an older format is read, and written in this one when it changes."""
@@ -376,33 +376,3 @@ def _decode_results(rows: Any, topics: Mapping[str, str]) -> tuple[SliceResult, 
         )
         for t, p, start, end, generation, records, digest, *errors in rows
     )
-
-
-def whole(value: Any) -> int:
-    """Raises TypeError for anything but a whole number."""
-    if type(value) is not int:
-        raise TypeError(f"expected an integer, found {value!r}")
-    return value
-
-
-def flag(value: Any) -> bool:
-    """Raises ValueError for anything but 0 or 1."""
-    if type(value) is not int or value not in (0, 1):
-        raise ValueError(f"expected 0 or 1, found {value!r}")
-    return bool(value)
-
-
-def text(value: Any) -> str:
-    """Raises TypeError for anything but text."""
-    if type(value) is not str:
-        raise TypeError(f"expected text, found {value!r}")
-    return value
-
-
-def seconds(value: Any) -> float:
-    """Raises TypeError for anything but a number, ValueError for one that is not finite."""
-    if type(value) not in (int, float):
-        raise TypeError(f"expected seconds, found {value!r}")
-    if not math.isfinite(value):
-        raise ValueError(f"expected seconds, found {value!r}")
-    return float(value)

@@ -27,6 +27,7 @@ from coordination.model import (
     WriteStatus,
     WriteTask,
 )
+from coordination.require import seconds, text, whole
 from coordination.tree import (
     ELECTION,
     EPOCH,
@@ -265,7 +266,7 @@ def _decode_member(data: bytes, place: str, _version: int) -> Member:
 
 def _decode_info(data: bytes, place: str, version: int) -> KeeperInfo:
     def build(d: Any) -> KeeperInfo:
-        return KeeperInfo(codec.text(d["uuid"]), codec.text(d["config"]), codec.whole(d["format"]))
+        return KeeperInfo(text(d["uuid"]), text(d["config"]), whole(d["format"]))
 
     return codec.from_bytes(data, place, build, version)
 
@@ -280,18 +281,18 @@ def _decode_plan(data: bytes, place: str, version: int) -> tuple[WriteTask, ...]
 
 
 def _decode_epoch(data: bytes, place: str, version: int) -> int:
-    return codec.from_bytes(data, place, lambda d: codec.whole(d["epoch"]), version)
+    return codec.from_bytes(data, place, lambda d: whole(d["epoch"]), version)
 
 
 def _decode_halt(data: bytes, place: str, version: int) -> Halt:
     def build(d: Any) -> Halt:
         topic, partition, offset = d["topic"], d["partition"], d["offset"]
         return Halt(
-            codec.text(d["reason"]),
-            None if topic is None else codec.text(topic),
-            None if partition is None else codec.whole(partition),
-            None if offset is None else codec.whole(offset),
-            codec.seconds(d["at"]),
+            text(d["reason"]),
+            None if topic is None else text(topic),
+            None if partition is None else whole(partition),
+            None if offset is None else whole(offset),
+            seconds(d["at"]),
         )
 
     return codec.from_bytes(data, place, build, version)
@@ -302,9 +303,9 @@ def _decode_ledger(data: bytes, place: str, version: int) -> Ledger:
         data,
         place,
         lambda d: Ledger(
-            codec.whole(d["last"]),
-            codec.whole(d["committed"]),
-            {int(batch): codec.whole(n) for batch, n in d["attempts"].items()},
+            whole(d["last"]),
+            whole(d["committed"]),
+            {int(batch): whole(n) for batch, n in d["attempts"].items()},
             codec.decode_gaps(d["gaps"]),
             tuple(_decode_summary(*row) for row in d["history"]),
         ),
@@ -316,12 +317,12 @@ def _decode_summary(
     number: Any, batch: Any, outcome: Any, instant: Any, records: Any, reason: Any, times: Any, errors: Any = 0
 ) -> Summary:
     return Summary(
-        codec.whole(number),
-        codec.whole(batch),
-        codec.text(outcome),
-        None if instant is None else codec.text(instant),
-        codec.whole(records),
-        codec.text(reason),
-        {codec.text(name): codec.seconds(at) for name, at in times.items()},
-        codec.whole(errors),
+        whole(number),
+        whole(batch),
+        text(outcome),
+        None if instant is None else text(instant),
+        whole(records),
+        text(reason),
+        {text(name): seconds(at) for name, at in times.items()},
+        whole(errors),
     )

@@ -18,6 +18,7 @@ from coordination import codec, tree
 from coordination.election import Candidacy
 from coordination.errors import Corrupt, Unavailable
 from coordination.model import NO_TRANSACTION
+from coordination.require import seconds, text, whole
 
 REQUEST_SECONDS = 30.0
 
@@ -76,7 +77,7 @@ class ServicesOffice:
         """The sink's newest transaction that was settled."""
         data = self._read(tree.TRANSACTIONS)
         try:
-            return codec.from_bytes(data, tree.TRANSACTIONS, lambda d: codec.whole(d["committed"])) if data else 0
+            return codec.from_bytes(data, tree.TRANSACTIONS, lambda d: whole(d["committed"])) if data else 0
         except Corrupt:
             # Whose business it is says so.
             return NO_TRANSACTION
@@ -116,15 +117,15 @@ def decode(data: bytes) -> ServicesRun | None:
             data,
             tree.SERVICES,
             lambda d: ServicesRun(
-                codec.text(d["worker"]),
-                codec.seconds(d["ended"]),
-                codec.whole(d["committed"]),
+                text(d["worker"]),
+                seconds(d["ended"]),
+                whole(d["committed"]),
                 tuple(
                     Service(
-                        codec.text(s["name"]),
-                        codec.seconds(s["seconds"]),
-                        codec.text(s["instant"]),
-                        codec.text(s["reason"]),
+                        text(s["name"]),
+                        seconds(s["seconds"]),
+                        text(s["instant"]),
+                        text(s["reason"]),
                     )
                     for s in d["services"]
                 ),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -30,7 +31,7 @@ from pyspark.sql import SparkSession
 
 from coordination.errors import ConfigError, Unavailable
 from sink.config import Settings
-from sink.java_errors import JAVA_ERRORS, message
+from sink.java_errors import JAVA_ERRORS, everything, message
 from sink.local.class_archive import archive_option
 from sink.local.java import find_java
 from sink.local.packages import pyspark_jars, spark_jars
@@ -82,6 +83,8 @@ _IN_UTC = "-Duser.timezone=UTC"
 twice."""
 
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+_MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 
 _LOG4J_FILE = """\
 rootLogger.level = warn
@@ -150,10 +153,20 @@ class StartingSession:
 def warm_up(spark: SparkSession) -> None:
     """One small job through SQL, Arrow and a Python worker, so that a fleet need not wait for a newcomer's first.
 
-    Raises what Spark raises. Its job group is `WARM_UP`.
+    Raises what Spark raises, and ConfigError where the Python of an executor lacks a module of the writer's. Its job
+    group is `WARM_UP`.
     """
     spark.sparkContext.setJobGroup(WARM_UP, "before joining the fleet", True)
-    spark.range(1).mapInArrow(_import_writer, "id long").collect()
+    try:
+        spark.range(1).mapInArrow(_import_writer, "id long").collect()
+    except JAVA_ERRORS as error:
+        if (missing := _MISSING_MODULE.search(everything(error))) is None:
+            raise
+        raise ConfigError(
+            f"spark.master: the executors' Python has no module {missing[1]!r}. Install there what the worker has"
+            " (pyarrow, numpy, pandas, confluent-kafka, xxhash): simplest is the same virtual environment at the same"
+            " place."
+        ) from error
 
 
 def go_first(spark: SparkSession) -> None:

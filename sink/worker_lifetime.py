@@ -20,7 +20,7 @@ import sdnotify
 import structlog
 from pyspark.sql import SparkSession
 
-from coordination.errors import Corrupt, SinkError, Unavailable
+from coordination.errors import ConfigError, Corrupt, SinkError, Unavailable
 from coordination.keeper import Keeper
 from sink.config import Settings
 from sink.errors.table import ErrorsTable
@@ -134,7 +134,10 @@ class Worker:
             if self._stop.is_set():
                 spark.sparkContext.cancelJobGroup(WARM_UP)
         LOG.debug("worker.reached", phase="warm")
-        if (error := warming.exception()) is not None and not self._stop.is_set():
+        error = warming.exception()
+        if isinstance(error, ConfigError):
+            raise error
+        if error is not None and not self._stop.is_set():
             LOG.warning("worker.cold", reason=said(error))
 
     def _live(self, resources: Resources, session: Session, guardian: Guardian, rehearsal: Rehearsal) -> None:

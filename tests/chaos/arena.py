@@ -30,7 +30,6 @@ from tests.fleet import Fleet
 from tests.waiting import eventually
 
 TOPIC = "events"
-PARTITIONS = 4
 RATE = 300.0
 FLUSH_SIZE = 100_000
 DISK = "1g"
@@ -102,8 +101,8 @@ class Arena:
         self.zookeeper.start()
         ends.callback(self.kafka.stop)
         self.kafka.start()
-        create_topic(self.kafka.address, TOPIC, PARTITIONS)
-        events = self.shape.events(self._seed, PARTITIONS)
+        create_topic(self.kafka.address, TOPIC, self.shape.partitions)
+        events = self.shape.events(self._seed)
         file = self.directory / ACKNOWLEDGED
         self.workload = Workload(self.kafka.address, TOPIC, RATE, events, self.shape.rule, file)
         ends.callback(self.workload.stop)

@@ -8,7 +8,7 @@ from confluent_kafka import TopicPartition as KafkaPlace
 from confluent_kafka.admin import AdminClient
 
 from tests.bench.orders import create_topic
-from tests.chaos.arena import PARTITIONS, TOPIC, Arena
+from tests.chaos.arena import TOPIC, Arena
 from tests.waiting import eventually
 
 
@@ -16,7 +16,7 @@ def recreate_topic(arena: Arena) -> None:
     admin = _admin(arena)
     admin.delete_topics([TOPIC])[TOPIC].result(30)
     eventually("the topic is gone", lambda: TOPIC not in admin.list_topics(timeout=30).topics)
-    create_topic(arena.kafka.address, TOPIC, PARTITIONS)
+    create_topic(arena.kafka.address, TOPIC, arena.shape.partitions)
 
 
 def delete_records(arena: Arena, before: Mapping[int, int]) -> None:

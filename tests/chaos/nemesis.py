@@ -15,7 +15,7 @@ from sink.local.workers import Part
 from sink.operations.reset_writer import recorded
 from tests.chaos import harm
 from tests.chaos.amends import halting, reset
-from tests.chaos.arena import PARTITIONS, PATIENCE, SESSION_SECONDS, TOPIC, Arena
+from tests.chaos.arena import PATIENCE, SESSION_SECONDS, TOPIC, Arena
 from tests.chaos.points import is_member
 from tests.chaos.proxy import Mode
 from tests.disk import FullDisk, ReadOnlyDisk
@@ -123,7 +123,7 @@ def recreate_topic(arena: Arena, _: Random) -> str:
 
 
 def lose_log_end(arena: Arena, chance: Random) -> str:
-    partition = chance.randrange(PARTITIONS)
+    partition = chance.randrange(arena.shape.partitions)
     with halting(arena, "latest"):
         lose_end(arena.kafka, TOPIC, partition, chance.uniform(0.2, 0.9))
     return f"{TOPIC}-{partition} lost its end, sink reset"

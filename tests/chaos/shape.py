@@ -8,8 +8,8 @@ from random import Random
 
 from tests.chaos.events import Event, appended, changes
 
-APPEND, ON_WRITE, ON_READ = "append", "upsert-cow", "upsert-mor"
-KINDS = (APPEND, ON_WRITE, ON_READ)
+APPEND, WIDE, ON_WRITE, ON_READ = "append", "append-wide", "upsert-cow", "upsert-mor"
+KINDS = (APPEND, WIDE, ON_WRITE, ON_READ)
 BAD = 50
 INDEXES: Mapping[str, Mapping[str, object]] = {
     "bloom": {},
@@ -19,7 +19,7 @@ INDEXES: Mapping[str, Mapping[str, object]] = {
     },
     "bucket": {"hoodie.bucket.index.num.buckets": 3},
 }
-REWRITES: Mapping[str, str] = {APPEND: "Clustering", ON_READ: "Compaction"}
+REWRITES: Mapping[str, str] = {APPEND: "Clustering", WIDE: "Clustering", ON_READ: "Compaction"}
 """Which service rewrites files. Few keys that are written anew are in one file, and need none."""
 OFTEN = {
     "services.interval.commits": 3,
@@ -51,14 +51,23 @@ class Shape:
         in_flight, serves, ordered = chance.choice((1, 2)), chance.random() < 0.5, chance.random() < 0.5
         any_index = chance.choice(list(INDEXES))
         services = serves if services is None else services
-        if kind == APPEND:
+        if kind in (APPEND, WIDE):
             return cls(kind, in_flight, services, bad)
         return cls(kind, 1, services, bad, index or any_index, ordered)
 
     @property
+    def appends(self) -> bool:
+        return self.kind in (APPEND, WIDE)
+
+    @property
+    def partitions(self) -> int:
+        """The topic's, when a run begins."""
+        return 120 if self.kind == WIDE else 4
+
+    @property
     def rule(self) -> str:
         """What an auditor has to go by."""
-        return APPEND if self.kind == APPEND else "by-at" if self.ordered else "by-log"
+        return APPEND if self.appends else "by-at" if self.ordered else "by-log"
 
     @property
     def progress(self) -> str:
@@ -70,11 +79,11 @@ class Shape:
         """Which one rewrites files, none: empty."""
         return REWRITES.get(self.kind, "") if self.services else ""
 
-    def events(self, seed: int, partitions: int) -> Iterator[Event]:
+    def events(self, seed: int) -> Iterator[Event]:
         chance = Random(seed)
-        if self.kind == APPEND:
-            return appended(chance, partitions, self.bad)
-        return changes(chance, partitions, self.bad, self.ordered)
+        if self.appends:
+            return appended(chance, self.partitions, self.bad)
+        return changes(chance, self.partitions, self.bad, self.ordered)
 
     def settings(self) -> dict[str, object]:
         given: dict[str, object] = {
@@ -86,7 +95,7 @@ class Shape:
             given |= OFTEN
         if self.bad:
             given |= {"errors.tolerance": "all", "errors.max.per.transaction": 100_000}
-        if self.kind != APPEND:
+        if not self.appends:
             given |= {
                 "schema.ddl": "id BIGINT, at BIGINT, number BIGINT, amount DOUBLE",
                 "write.operation": "upsert",

@@ -176,9 +176,9 @@ def test_hudi_takes_the_carried_statistics_and_does_not_look_at_the_files(spark:
     file.write_bytes(bytes(len(content)))
     written.complete()
     file.write_bytes(content)
-    found = [json.loads(each) for each in index(spark, str(tmp_path / "table"))]
-    assert {(each["columnName"], each["minValue"]["member2"]["value"]) for each in found if each["columnName"] == "id"}
-    assert len({each["type"] for each in found}) == 2
+    entries = [json.loads(each) for each in index(spark, str(tmp_path / "table"))]
+    assert [each["minValue"]["member2"]["value"] for each in entries if each["columnName"] == "id"] == [1, 1]
+    assert len({each["type"] for each in entries}) == 2
 
 
 @pytest.mark.parametrize(
@@ -215,27 +215,46 @@ def test_a_file_whose_statistics_were_cut_before_a_wanted_column_is_left_to_hudi
     assert len(index(spark, str(tmp_path / "table"))) > 0
 
 
-@pytest.mark.parametrize(
-    "condition",
-    ["id = 33", "word >= 'word 00038'", "amount < -55", "day = '1970-01-12'", "price > -0.9985", "nobody is not null"],
-)
-def test_a_query_that_skips_by_them_finds_the_same_rows(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, condition: str
-) -> None:
+@pytest.fixture(scope="module")
+def numbered(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
+    """A table of the rows 10 to 39, and its three files, each with ten of them."""
     base = tmp_path_factory.mktemp("skipping") / "table"
     written = Written(spark, base)
     for start in (10, 20, 30):
         written.write("p", [row(number) for number in range(start, start + 10)])
     written.complete()
+    return base, [base / json.loads(stat)["path"] for stat in written.stats]
 
-    def ids(skipping: bool) -> list[int]:
-        reader = spark.read.format("hudi").option("hoodie.metadata.enable", "true")
-        frame = reader.option("hoodie.enable.data.skipping", str(skipping).lower()).load(str(base))
-        return sorted(found["id"] for found in frame.filter(condition).select("id").collect())
 
-    everything = ids(False)
-    assert ids(True) == everything
-    if condition == "id = 33":
-        for stat in written.stats[:2]:
-            (base / json.loads(stat)["path"]).unlink()
-        assert ids(True) == everything == [33]
+def found(spark: SparkSession, base: Path, condition: str, skipping: bool) -> list[int]:
+    reader = spark.read.format("hudi").option("hoodie.metadata.enable", "true")
+    frame = reader.option("hoodie.enable.data.skipping", str(skipping).lower()).load(str(base))
+    return sorted(each["id"] for each in frame.filter(condition).select("id").collect())
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["id = 33", "word >= 'word 00038'", "amount < -55", "day = '1970-01-12'", "price > -0.9985", "nobody is not null"],
+)
+def test_a_query_that_skips_by_them_finds_the_same_rows(
+    spark: SparkSession, numbered: tuple[Path, list[Path]], condition: str
+) -> None:
+    assert found(spark, numbered[0], condition, True) == found(spark, numbered[0], condition, False)
+
+
+def test_a_query_that_skips_by_them_opens_no_other_files(
+    spark: SparkSession, numbered: tuple[Path, list[Path]], tmp_path: Path
+) -> None:
+    base, files = numbered
+    shutil.copytree(base, tmp_path / "copy")
+    for file in files[:2]:
+        (tmp_path / "copy" / file.relative_to(base)).unlink()
+    assert found(spark, tmp_path / "copy", "id = 33", True) == [33]
+
+
+def test_an_incremental_query_finds_the_files_of_a_commit_with_them(
+    spark: SparkSession, numbered: tuple[Path, list[Path]]
+) -> None:
+    reader = spark.read.format("hudi").option("hoodie.datasource.query.type", "incremental")
+    frame = reader.option("hoodie.datasource.read.begin.instanttime", "000").load(str(numbered[0]))
+    assert sorted(each["id"] for each in frame.select("id").collect()) == list(range(10, 40))

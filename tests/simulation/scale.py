@@ -3,9 +3,10 @@
 `python -m tests.simulation.scale` prints a row for each size; `--docs` also writes `docs/scale.md` and its plot. The
 section about real topics comes out of the benchmark's results.
 The real machines run against ZooKeeper in memory, without faults: every partition has new records, each worker
-reports its slices with write stats as long as real ones. The second transaction is counted: the first also records
-the partitions. Every worker reads its share whenever it is told of a change, with the real `Keeper`; write statuses
-arrive together. `seconds` is what the coordinator's steps and all reports took together, on one core.
+reports the slices of its write task with a write stat as long as a real one. The second transaction is counted: the
+first also records the partitions. Every worker reads its share whenever it is told of a change, with the real
+`Keeper`; write statuses arrive together. `seconds` is what the coordinator's steps and all reports took together, on
+one core.
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ from coordination.messages import (
     Tick,
     Write,
 )
-from coordination.model import Member, Phase, SliceResult, TopicPartition, WriteStatus
+from coordination.model import Member, Phase, SliceResult, TopicPartition, WriteStatus, WriteTask
 from coordination.slicing import Limits
 from coordination.term import CoordinatorConfig
+from coordination.write_tasks import TaskSizes
 from tests.bench.results import Results
 from tests.bench.scale_section import with_section
 from tests.simulation.log import SimLog
@@ -100,7 +102,9 @@ class Scale:
         assert lock is not None
         limits = Limits(partitions * RECORDS, RECORDS)
         self._coordinator = Coordinator(
-            CoordinatorConfig("orders", members[0], lock, CONFIG, ("orders",), limits, 1.0, 300.0)
+            CoordinatorConfig(
+                "orders", members[0], lock, CONFIG, ("orders",), limits, 1.0, 300.0, task_sizes=TaskSizes(least=1)
+            )
         )
         self._reader = MeteredReader(self.keeper)
         self._participants = {name: MeteredReader(self.keeper) for name in members}
@@ -186,15 +190,15 @@ class Scale:
     def _report(self) -> None:
         for t in self._view().transactions:
             if t.header.phase is Phase.STARTED and transactions.is_whole(t):
-                for incarnation, slices in t.plan.slices.items():
+                for incarnation, tasks in t.plan.tasks.items():
                     if incarnation not in t.statuses:
-                        self._write_status(t.header.number, incarnation, slices)
+                        self._write_status(t.header.number, incarnation, tasks)
 
-    def _write_status(self, number: int, incarnation: str, slices: Iterable[object]) -> None:
+    def _write_status(self, number: int, incarnation: str, tasks: Sequence[WriteTask]) -> None:
         began = time.perf_counter()
-        results = tuple(SliceResult(piece, *self.log.read(piece)) for piece in slices)  # type: ignore[arg-type]
-        stats = tuple(STAT.format(result.slice.partition) for result in results)
-        *pieces, last = tree.status_ops(WriteStatus(number, incarnation, results, stats))
+        results = tuple(SliceResult(piece, *self.log.read(piece)) for task in tasks for piece in task.slices)
+        stats = tuple(STAT.format(task.slices[0].partition) for task in tasks)
+        *pieces, last = tree.status_ops(WriteStatus(number, incarnation, results, stats, size=100 * len(results)))
         groups = [group for group in tree.batched(pieces, [last]) if group]
         self.seconds += time.perf_counter() - began
         for group in groups:
@@ -234,10 +238,11 @@ def _page(found: Sequence[Cost]) -> str:
 Written by `python -m tests.simulation.scale --docs`: do not edit.
 
 What one transaction costs ZooKeeper and the protocol, by simulation: the machines that the workers run, against
-ZooKeeper in memory. Every partition has new records, and every worker that has slices reports them with Hudi write
-stats as long as real ones. `reads` are requests of the coordinator and of all participants, by the real `Keeper` with
-its caches and watches; write statuses arrive together. Bytes and seconds; `seconds` is the coordinator's work and that
-of all reports together, on one core of whatever machine ran this. ZooKeeper refuses requests and answers above
+ZooKeeper in memory. Every partition has new records, and every worker has a write task and reports its slices with a
+Hudi write stat as long as a real one. `reads` are requests of the coordinator and of all participants, by the real
+`Keeper` with its caches and watches; write statuses arrive together. Bytes and seconds; `seconds` is the coordinator's
+work and that of all reports together, on one core of whatever machine ran this. ZooKeeper refuses requests and
+answers above
 {ZNODE_LIMIT:,} bytes (`-Djute.maxbuffer`): larger
 contents are cut into pieces, each below it.
 

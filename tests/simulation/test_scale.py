@@ -24,6 +24,6 @@ def test_a_fleet_of_twice_the_size_costs_at_most_twice_as_much(
 
 def test_nothing_comes_near_what_zookeeper_takes() -> None:
     """Where all that is written for one transaction is more than it takes at once."""
-    (large,) = costs([(100, 10_000)])
+    (large,) = costs([(100, 20_000)])
     assert large.written > ZNODE_LIMIT
     assert max(large.largest_znode, large.largest_multi) < ZNODE_LIMIT / 1.5

@@ -1,0 +1,36 @@
+"""Values out of JSON that have to be of a type: each function returns the value, or raises TypeError or ValueError."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+
+def whole(value: Any) -> int:
+    """Raises TypeError for anything but a whole number."""
+    if type(value) is not int:
+        raise TypeError(f"expected an integer, found {value!r}")
+    return value
+
+
+def flag(value: Any) -> bool:
+    """Raises ValueError for anything but 0 or 1."""
+    if type(value) is not int or value not in (0, 1):
+        raise ValueError(f"expected 0 or 1, found {value!r}")
+    return bool(value)
+
+
+def text(value: Any) -> str:
+    """Raises TypeError for anything but text."""
+    if type(value) is not str:
+        raise TypeError(f"expected text, found {value!r}")
+    return value
+
+
+def seconds(value: Any) -> float:
+    """Raises TypeError for anything but a number, ValueError for one that is not finite."""
+    if type(value) not in (int, float):
+        raise TypeError(f"expected seconds, found {value!r}")
+    if not math.isfinite(value):
+        raise ValueError(f"expected seconds, found {value!r}")
+    return float(value)
