@@ -32,7 +32,7 @@ from coordination.services import ServicesOffice
 from coordination.slicing import Limits
 from coordination.term import CoordinatorConfig
 from coordination.tolerance import NO_ERRORS, ErrorLimits
-from coordination.write_tasks import TaskSizes
+from coordination.write_tasks import USUAL_SIZES, TaskSizes
 from sink.actor import Actor
 from sink.columns import Columns
 from sink.config import Settings
@@ -336,5 +336,5 @@ def coordinator_config(settings: Settings, incarnation: str, lock_path: str) -> 
         flush_bytes=settings.flush_bytes,
         allow_empty=flag(settings.hudi.get("hoodie.allow.empty.commit", "false")),
         errors=ErrorLimits(settings.errors_max, settings.errors_ratio) if settings.tolerant else NO_ERRORS,
-        task_sizes=TaskSizes(settings.task_bytes),
+        task_sizes=TaskSizes(settings.task_bytes, min(USUAL_SIZES.least, settings.task_bytes)),
     )

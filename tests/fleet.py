@@ -176,6 +176,8 @@ class Fleet:
             "transaction.interval.ms": 500,
             "flush.size": 2000,
             "slice.records": 1000,
+            # So small that the few records of a test are written by every worker.
+            "write.task.bytes": 32 * 1024,
             "spark.master": "local[1]",
             "spark.driver.memory": "1g",
             # Five seconds of most workers that few tests have a use for.

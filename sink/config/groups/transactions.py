@@ -43,9 +43,9 @@ class TransactionSettings(Group):
         "write.task.bytes",
         "Bytes of records that a write task (a Spark task that writes one file group for each table partition, of"
         " slices of any number of Kafka partitions) is planned for, estimated from the last transactions. A transaction"
-        " has at least as many of them as the fleet has cores, unless they would be smaller than 4 MiB.",
+        " has at least as many of them as the fleet has cores, unless they would be smaller than 4 MiB and than this.",
         default=512 * 1024 * 1024,
-        ge=1024 * 1024,
+        ge=1024,
         le=2**50,
         fleet=True,
     )
