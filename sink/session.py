@@ -24,7 +24,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-import structlog
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -44,7 +43,6 @@ if sys.version_info >= (3, 11):
 else:
     from typing_extensions import Self
 
-LOG = structlog.get_logger("sink.worker")
 SHIPPED = ("sink", "coordination")
 WARM_UP = "warm-up"
 _TRANSACTIONS = "transactions"
@@ -234,7 +232,6 @@ def _context(conf: SparkConf, secret: Callable[[str], bool], spark_log: Path | N
     with _output(spark_log) as output, _environment(appended), _own_interrupt():
         try:
             gateway = launch_gateway(shown, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
-            LOG.debug("worker.reached", phase="jvm")
             context = SparkContext(conf=conf, gateway=gateway)
             gateway.jvm.org.apache.spark.util.Utils.classForName(_LOADED_FIRST, True, False)
             return context

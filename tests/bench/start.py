@@ -29,7 +29,7 @@ from tests.fleet import Fleet
 
 TOPIC = "start"
 KINDS = ("new table", "existing table")
-PHASES = ("schema", "jvm", "spark", "table", "warm", "joined")
+PHASES = ("schema", "spark", "table", "warm", "joined")
 NO_ARCHIVE = "-XX:SharedArchiveFile=none.jsa"
 
 
