@@ -54,7 +54,10 @@ def require_reader(settings: Settings) -> None:
     try:
         KeptConsumer(_consumer_settings(settings).with_queue(1 << 20)).client.close()
     except ConfigError as error:
-        raise ConfigError(f"{error} Or set kafka.reader=spark, which reads with Kafka's Java client.") from error
+        raise ConfigError(
+            f"{error} Or set kafka.reader=spark, which reads with Kafka's Java client; but offsets are asked with"
+            " librdkafka all the same, and Kerberos needs a confluent-kafka that was built with it."
+        ) from error
 
 
 def _consumer_settings(settings: Settings) -> ConsumerSettings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -251,7 +252,7 @@ def test_a_broker_that_is_away_too_long_is_told_of_in_one_sentence(
         own_kafka.start()
     said = str(silence.value)
     assert said.startswith("Kafka: no record of away-0 from offset ")
-    assert "came for 3 s: " in said
+    assert re.search(r"came for \d+ s: ", said)
     assert own_kafka.address in said
     assert said.endswith("The slices will be read again.")
     assert "\n" not in said

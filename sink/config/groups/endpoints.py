@@ -67,7 +67,8 @@ class EndpointSettings(Group):
     kafka_reader: Annotated[Literal["librdkafka", "spark"], Choice] = setting(
         "kafka.reader",
         "How records are read: `librdkafka` reads them in Spark's Python workers, at the same cost for any number of"
-        " partitions; `spark` reads them with Spark's Kafka source, for what librdkafka's wheels cannot do (Kerberos).",
+        " partitions; `spark` reads them with Spark's Kafka source, for what librdkafka's wheels cannot do. Offsets are"
+        " asked with librdkafka all the same: Kerberos needs a confluent-kafka that was built with it.",
         default="librdkafka",
     )
     base_path: BasePath = setting(
