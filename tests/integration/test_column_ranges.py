@@ -16,15 +16,16 @@ import pytest
 from pyspark.sql import SparkSession
 from table_kit import SINK, allow, checkpoint, settings
 
-from coordination.model import Slice
+from coordination.model import Slice, WriteTask
 from sink.config import Settings
 from sink.schema import META_COLUMNS, TableSchema, parse_ddl
 from sink.table import Table, TableOutcome
 from sink.table.base_file_stats import base_file_stats
 from sink.table.gateway import Hudi
 from sink.table.options import commit_options
-from sink.write.base_file import Attempt, BaseFile, Pulse, choose_layout
+from sink.write.base_file import Attempt, BaseFile, Pulse
 from sink.write.column_ranges import KEY
+from sink.write.parquet_layout import choose_layout
 from sink.write.storage import open_storage
 
 pytestmark = pytest.mark.integration
@@ -95,7 +96,8 @@ class Written:
         """One file, with each group of rows as a row group."""
         number = len(self.stats)
         storage = open_storage(self.settings.base_path)
-        attempt = Attempt(SINK, SINK, self.instant, f"{number}-0-0", Slice("t", number, 0, 9, "topic-id", 0))
+        task = WriteTask((Slice("t", number, 0, 9, "topic-id", 0),))
+        attempt = Attempt(SINK, SINK, self.instant, f"{number}-0-0", task)
         file = BaseFile(storage, Pulse(storage, self.instant), attempt, path, 0)
         tables = [self._rows(group, path, file) for group in groups]
         file.open(choose_layout(tables[0], (), ()), "zstd")
