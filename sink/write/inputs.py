@@ -52,7 +52,7 @@ def require_reader(settings: Settings) -> None:
     if settings.kafka_reader != "librdkafka":
         return
     try:
-        KeptConsumer(_consumer_settings(settings).bounded(1 << 20)).client.close()
+        KeptConsumer(_consumer_settings(settings).with_queue(1 << 20)).client.close()
     except ConfigError as error:
         raise ConfigError(
             f"{error} Or set kafka.reader=spark, which reads with Kafka's Java client; but offsets are asked with"
@@ -81,7 +81,6 @@ class LibrdkafkaInputs:
         self._spark = spark
         self._settings = settings
         self._consumer = _consumer_settings(settings)
-        self._record_bytes = 1024.0
 
     def check(self) -> None:
         require_reader(self._settings)
@@ -93,11 +92,8 @@ class LibrdkafkaInputs:
     def of_records(self, slices: Sequence[Slice]) -> DataFrame:
         return records_of(self._spark, self._source(1, headers=True), slices)
 
-    def learn(self, reports: Sequence[TaskReport]) -> None:
+    def learn(self, _reports: Sequence[TaskReport]) -> None:
         self.memory.succeeded()
-        records = sum(result.records + result.errors for report in reports for result in report.results)
-        if records:
-            self._record_bytes = sum(report.size for report in reports) / records
 
     def failed(self, _slices: Sequence[Slice], error: BaseException) -> None:
         self.memory.failed(error)
@@ -105,7 +101,7 @@ class LibrdkafkaInputs:
     def _source(self, attempt: int, headers: bool) -> KafkaSource:
         limits = self.memory.limits(attempt)
         read_limits = ReadLimits(limits.queue_bytes, limits.window_bytes, limits.batch_bytes)
-        return KafkaSource(self._consumer, read_limits, headers, self._record_bytes)
+        return KafkaSource(self._consumer, read_limits, headers)
 
 
 class SparkInputs:

@@ -21,6 +21,7 @@ DEFAULTS: Mapping[str, str] = {
     # A fetch is sent again after 5 ms, not after a second, once the queue has room: a second stalls every reader.
     "fetch.queue.backoff.ms": "5",
     "fetch.wait.max.ms": "20",
+    "fetch.message.max.bytes": str(1 << 20),
     "fetch.max.bytes": str(16 << 20),
     "queued.min.messages": "200000",
     # A broker sends a record batch whole, however small the fetch: nothing that a topic may hold is refused here.
@@ -37,12 +38,7 @@ _REQUIRED: Mapping[str, Any] = {
     "auto.offset.reset": "error",
 }
 _KEPT = 4
-"""Consumers that a process keeps: one for each cluster, and each size of queue and fetch in use."""
-_FETCH_BYTES = 1 << 20
-_LEAST_FETCH_BYTES = 16 << 10
-_COMPRESSED = 4
-"""So many times smaller than its values a log is taken to be."""
-_FETCHES_OF_A_SLICE = 4
+"""Consumers that a process keeps: one for each cluster and each size of queue in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +49,9 @@ class ConsumerSettings:
     group: str
     """`group.id`; librdkafka wants one, though nothing is ever committed under it."""
 
-    def bounded(self, queue_bytes: int, fetch_bytes: int = _FETCH_BYTES) -> dict[str, Any]:
-        """With a queue of so many bytes, and so many fetched of a partition at once, as the log holds them."""
-        bounds = {
-            "queued.max.messages.kbytes": str(max(1, queue_bytes >> 10)),
-            "fetch.message.max.bytes": str(fetch_bytes),
-        }
-        return {**DEFAULTS, **bounds, "group.id": self.group, **self.native, **_REQUIRED}
-
-
-def fetch_bytes(slice_bytes: float) -> int:
-    """What to fetch of a partition at once, a power of two, where a slice has so many bytes of records.
-
-    What a fetch brings beyond the end of a slice is thrown away: with fetches of a megabyte, a topic of many partitions
-    would be read several times. A broker sends a whole batch of records, however little is asked for.
-    """
-    wanted = max(1, int(slice_bytes / _COMPRESSED / _FETCHES_OF_A_SLICE))
-    return min(_FETCH_BYTES, max(_LEAST_FETCH_BYTES, 1 << (wanted.bit_length() - 1)))
+    def with_queue(self, queue_bytes: int) -> dict[str, Any]:
+        queue = {"queued.max.messages.kbytes": str(max(1, queue_bytes >> 10))}
+        return {**DEFAULTS, **queue, "group.id": self.group, **self.native, **_REQUIRED}
 
 
 class KeptConsumer:

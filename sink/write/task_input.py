@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from coordination.errors import DataLoss
 from coordination.model import Slice, WriteTask
-from sink.write.kafka_consumer import ConsumerSettings, drop_consumer, fetch_bytes, kept_consumer
+from sink.write.kafka_consumer import ConsumerSettings, drop_consumer, kept_consumer
 from sink.write.kafka_reader import ReadLimits, TaskReader
 from sink.write.read_batches import BatchBuilder, ReadBatch, SliceIndex
 from sink.write.task_errors import failed_task
@@ -52,14 +52,11 @@ class KafkaSource:
     settings: ConsumerSettings
     limits: ReadLimits
     headers: bool
-    record_bytes: float = 1024.0
-    """A record's, as far as it is known."""
 
     def batches(self, task: WriteTask, arrow: Iterator[pa.RecordBatch]) -> Iterator[ReadBatch]:
         for _ in arrow:
             pass
-        slice_bytes = task.size / len(task.slices) * self.record_bytes
-        settings = self.settings.bounded(self.limits.queue_bytes, fetch_bytes(slice_bytes))
+        settings = self.settings.with_queue(self.limits.queue_bytes)
         reader = TaskReader(kept_consumer(settings), task.slices, self.limits, self.headers)
         try:
             yield from reader

@@ -122,7 +122,7 @@ def consumer_settings(kafka: str, **more: str) -> ConsumerSettings:
 
 def task_reader(kafka: str, slices: Sequence[Any], limits: ReadLimits = AMPLE, headers: bool = False) -> TaskReader:
     """With a consumer of its own."""
-    consumer = KeptConsumer(consumer_settings(kafka).bounded(limits.queue_bytes))
+    consumer = KeptConsumer(consumer_settings(kafka).with_queue(limits.queue_bytes))
     return TaskReader(consumer, slices, limits, headers)
 
 

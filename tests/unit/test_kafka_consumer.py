@@ -11,7 +11,7 @@ from coordination.errors import ConfigError
 from sink.config import Settings, load
 from sink.write import kafka_consumer
 from sink.write.inputs import require_reader
-from sink.write.kafka_consumer import ConsumerSettings, drop_consumer, fetch_bytes, kept_consumer
+from sink.write.kafka_consumer import ConsumerSettings, drop_consumer, kept_consumer
 
 GIVEN = {
     "zookeeper.connect": "zk:2181",
@@ -43,7 +43,7 @@ def no_consumers() -> Iterator[None]:
 
 
 def consumer_of(settings: Settings, queue_bytes: int = 1 << 20) -> dict[str, object]:
-    return ConsumerSettings(settings.kafka_native_consumer, "sink-orders").bounded(queue_bytes)
+    return ConsumerSettings(settings.kafka_native_consumer, "sink-orders").with_queue(queue_bytes)
 
 
 def test_what_a_user_sets_goes_before_what_is_usual(loaded: Load) -> None:
@@ -70,7 +70,7 @@ def test_settings_show_no_secret(loaded: Load) -> None:
     login = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.username": "u"}
     settings = loaded({**login, "kafka.sasl.password": "hunter2"})
     held = ConsumerSettings(settings.kafka_native_consumer, "g")
-    assert held.bounded(1)["sasl.password"] == "hunter2"
+    assert held.with_queue(1)["sasl.password"] == "hunter2"
     assert "hunter2" not in repr(held)
 
 
@@ -103,13 +103,3 @@ def test_few_consumers_are_kept_and_the_oldest_is_closed_first(loaded: Load) -> 
     assert kept_consumer(consumer_of(loaded({}), 1 << 20)) is not kept[0]
     with pytest.raises(RuntimeError, match="closed"):
         kept[0].client.assignment()
-
-
-def test_less_is_fetched_at_once_of_partitions_whose_slices_are_small() -> None:
-    sizes = [fetch_bytes(slice_bytes) for slice_bytes in (0, 250e3, 2e6, 60e6, 10e9)]
-    assert sizes == [16 << 10, 16 << 10, 64 << 10, 1 << 20, 1 << 20]
-
-
-def test_a_users_own_fetch_size_stands() -> None:
-    given = ConsumerSettings({"fetch.message.max.bytes": "5000"}, "sink-orders")
-    assert given.bounded(1 << 20, 16 << 10)["fetch.message.max.bytes"] == "5000"
