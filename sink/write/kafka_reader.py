@@ -163,7 +163,7 @@ class TaskReader:
             if told:
                 messages = [message for message in messages if message.error() is None]
             if messages:
-                self._heard_at, self._kept.trouble = time.monotonic(), ""
+                self._heard_at = time.monotonic()
                 self._distribute(messages)
             # After the records: the end of a partition comes behind its last ones.
             for message in told:

@@ -25,7 +25,6 @@ from tests.bench import backlog, freshness
 from tests.bench.cases import Axes, Where, in_turn, millions, numbers
 from tests.bench.lab import Lab
 from tests.bench.peers import ALL, USUAL, Peer, chosen
-from tests.bench.plot import draw
 from tests.bench.report import render
 from tests.bench.results import Results, Run, joined
 from tests.bench.running import BROKER_HEAP, CORES, DOCS, begin, kept, say, with_run
@@ -158,6 +157,9 @@ def _with_freshness(results: Results, lab: Lab, partitions: int, commits: int, p
 def _write_docs(results: Results, options: argparse.Namespace) -> None:
     results = replace(results, note=options.note or results.note)
     name = DOCS / options.into
+    # Where nothing is drawn, matplotlib need not be there.
+    from tests.bench.plot import draw
+
     draw(results, name.with_suffix(".png"))
     results.save(name.with_suffix(".json"))
     name.with_suffix(".md").write_text(render(results, options.into))

@@ -21,6 +21,7 @@ from sink.kafka_process import LogProcess
 from sink.local.kafka import KafkaServer
 from tests.conftest import topics
 from tests.fleet import produce
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -90,7 +91,13 @@ def test_a_broker_that_stops_in_an_orderly_way_ends_no_process_but_that_one(tmp_
                 with suppress(Unavailable):
                     log.view([name])
         broker.start()
-        assert log.view([name]) == before
+
+        def sees_it_again() -> bool:
+            with suppress(Unavailable):
+                return log.view([name]) == before
+            return False
+
+        eventually("the broker's answer", sees_it_again)
         log.close()
 
 
