@@ -24,7 +24,7 @@ help: ## this list
 demo: $(VENV)/demo.stamp ## ZooKeeper, Kafka and a fleet on this machine: kill the coordinator, audit the table (3 minutes)
 	$(BIN)/sink demo $(ARGS)
 
-test: $(VENV)/test.stamp ## unit, simulation and integration tests on real servers (25 to 30 minutes on two cores, more on a slow machine)
+test: $(VENV)/test.stamp ## unit, simulation and integration tests on real servers (15 to 20 minutes on two cores, more on a slow machine)
 	$(PREPARED)
 	$(TESTED) -m "not thorough" $(ARGS)
 
