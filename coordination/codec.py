@@ -39,9 +39,9 @@ from coordination.model import (
 from coordination.require import flag, seconds, text, whole
 
 FORMAT = PROTOCOL
-"""Of every znode. One of an older format is read, and written in this one when it changes."""
+"""The format of every znode. An older one is read, and written in this one when the znode changes."""
 CHECKPOINT_FORMAT = 1
-"""Of the text in a Hudi commit: readers of the table need not be of the fleet's version."""
+"""The format of the text in a Hudi commit: readers of the table need not be of the fleet's version."""
 COMPRESS_ABOVE = 64 * 1024
 _ZLIB_BYTES = b"zlib:"
 _MAX_DECODED = 256 * 1024 * 1024

@@ -65,7 +65,7 @@ class FindExistingFiles:
 
 @dataclass(frozen=True, slots=True)
 class FileCheck:
-    """What is wrong with the files of a transaction: nothing, as a rule."""
+    """Problems with the files of a transaction; none as a rule."""
 
     existing: tuple[str, ...] = ()
     """File ids that the table has already, replaced file groups included."""

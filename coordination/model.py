@@ -174,7 +174,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Who writes what: write tasks by incarnation. The union is the batch; the split is this attempt's."""
+    """Write tasks by incarnation. The union is the batch; the split is this attempt's."""
 
     tasks: Mapping[str, tuple[WriteTask, ...]]
 

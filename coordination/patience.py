@@ -114,7 +114,7 @@ class Appetite:
 
     @property
     def bytes_per_offset(self) -> float | None:
-        """What an offset weighed in the last transactions; None while nothing has been read in this term."""
+        """Bytes of an offset in the last transactions; None while nothing has been read in this term."""
         return self._measured
 
     def limits(self, configured: Limits) -> Limits:

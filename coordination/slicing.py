@@ -44,7 +44,7 @@ def cut(source: TopicPartition, topic_id: str, open_range: OpenRange) -> tuple[S
 
 
 def sizes(open_range: OpenRange) -> list[int]:
-    """Of its slices, in order."""
+    """Offsets of each of its slices, in order."""
     return [end - start for start, end in pairwise(_bounds(open_range))]
 
 

@@ -28,7 +28,7 @@ from sink.local.process import child_environment
 
 LOG = structlog.get_logger("sink.worker")
 GRACE_SECONDS = 5.0
-"""What a view may take beyond its own bound before the process counts as hung."""
+"""Seconds that a view may take beyond its own bound before the process counts as hung."""
 
 
 class LogProcess:

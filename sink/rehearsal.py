@@ -1,4 +1,4 @@
-"""What a coordinator does to the table, done in a table that is thrown away, before it matters.
+"""Rehearses what a coordinator does to the table, in a table that is thrown away, before it matters.
 
 A JVM's first commits take longer than its later ones, and after a takeover everybody waits for one. Guarantee:
 nothing of it leaves this host, and nothing is left on it. Takes some eight CPU seconds. Voided where tasks run on other

@@ -165,7 +165,7 @@ class BatchText:
         return good
 
     def _quotes_of_each(self, usual: int) -> tuple[Positions, Positions]:
-        """Of each value the number of its first quote among all, and how many it has."""
+        """The number of each value's first quote among all quotes, and how many quotes it has."""
         if self._counted is None and len(self._quotes) == usual * len(self._starts):
             each = self._quotes.reshape(-1, usual)
             if (each[:, 0] >= self._starts).all() and (each[:, -1] < self._ends).all():

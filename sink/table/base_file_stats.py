@@ -27,7 +27,7 @@ _STAT = "org.apache.hudi.common.model.HoodieWriteStat"
 _COLUMN_STATS = "column_stats"
 _BLOOM_FILTERS = "bloom_filters"
 _VERSION = "V2"
-"""Of the index of column statistics: in an older one values are wrapped otherwise."""
+"""Version of the index of column statistics: an older one wraps values otherwise."""
 
 
 def base_file_stats(hudi: Hudi, texts: Sequence[str], avro: str) -> Any:

@@ -91,7 +91,7 @@ class BaseFile:
         self._stream: pa.NativeFile | None = None
         self._parquet: pq.ParquetWriter | None = None
         self._footers: list[pq.FileMetaData] = []
-        """Of the file that was written, when it is closed."""
+        """Footers of the file that was written, once it is closed."""
 
     @property
     def is_open(self) -> bool:

@@ -23,9 +23,9 @@ KEY = "columnRanges"
 COLUMNS_MOST = 64
 """Hudi indexes the first 32 columns by default. Of a wider file the first ones travel, and it is marked as cut."""
 _BYTES_MOST = 16_384
-"""Of one file, as JSON: texts in statistics may have 4,096 bytes each, and a status goes through ZooKeeper."""
+"""Bytes of one file's, as JSON: a text may have 4,096 bytes, and a status goes through ZooKeeper."""
 STATUS_BYTES_MOST = 16 << 20
-"""Of all files of a write status, before it is compressed to a fifth. It is enough for 5,000 files of 30 columns."""
+"""Bytes of all files of a write status, before it is compressed to a fifth: 5,000 files of 30 columns."""
 _ZEROS: Mapping[str, bool | int | float] = {"BOOLEAN": False, "INT32": 0, "INT64": 0, "FLOAT": 0.0, "DOUBLE": 0.0}
 """Parquet's Java library has no absent minimum for these: of nulls alone it says zero."""
 _PLAIN = {

@@ -1,4 +1,4 @@
-"""What a participant asks of an engine: run these write tasks under that instant, and report.
+"""The interface of an engine: run these write tasks under that instant, and report.
 
 Guarantee of every engine: all slices or an error; the files are invisible until the instant is completed; the
 same slice gives the same rows, record keys, bad records and digest in every attempt. Voided by a table that is not the

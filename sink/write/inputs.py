@@ -69,7 +69,7 @@ def inputs_of(spark: SparkSession, settings: Settings) -> Inputs:
 
 
 def frame_input(records: DataFrame) -> TaskInput:
-    """Of records that are there already, a Spark partition for each task."""
+    """The input for records that are there already, a Spark partition for each task."""
     return TaskInput(records, FrameSource(BATCH_BYTES))
 
 

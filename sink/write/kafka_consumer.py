@@ -29,7 +29,7 @@ DEFAULTS: Mapping[str, str] = {
     "reconnect.backoff.ms": "250",
     "reconnect.backoff.max.ms": "2000",
 }
-"""What a user's `kafka.*` settings may change."""
+"""Settings that a user's `kafka.*` may change."""
 _REQUIRED: Mapping[str, Any] = {
     "isolation.level": "read_committed",
     "enable.auto.commit": False,

@@ -42,9 +42,9 @@ class ReadLimits:
     """Bytes of values and keys."""
 
     queue_bytes: int
-    """What librdkafka fetches ahead."""
+    """Bytes that librdkafka fetches ahead."""
     window_bytes: int
-    """What is read ahead of the slice that is next."""
+    """Bytes that are read ahead of the slice that is next."""
     batch_bytes: int
 
 
@@ -137,7 +137,7 @@ class TaskReader:
 
     @property
     def _record_bytes(self) -> float:
-        """Of an offset, as far as this reading knows."""
+        """Bytes of an offset, as far as this reading knows."""
         return (self._bytes_read + 1024.0) / (self._offsets_read + 1)
 
     def _shrink(self) -> None:
@@ -234,7 +234,7 @@ class TaskReader:
         self._offsets_read += run.position - before
 
     def _finish(self) -> None:
-        """Whose end was seen needs no more of its partition."""
+        """Gives back the partitions whose end was seen."""
         done = [run for run in self._window.values() if not run.is_complete and run.position >= run.end]
         for run in done:
             run.is_complete = True

@@ -86,7 +86,7 @@ class BatchBuilder:
         self._bytes += piece.nbytes
 
     def rest(self) -> Iterator[ReadBatch]:
-        """What waits for more."""
+        """The batch that still waits for more rows."""
         if self._pieces:
             records = self._pieces[0] if len(self._pieces) == 1 else pa.concat_batches(self._pieces)
             batch = ReadBatch(records, self._topic, tuple(self._parts))

@@ -30,7 +30,7 @@ _PRIME_1, _PRIME_2, _PRIME_3, _PRIME_4, _PRIME_5 = (
 
 @lru_cache(100_000)
 def partition_seed(topic: str, partition: int) -> int:
-    """What the offsets of a partition are hashed with."""
+    """The seed that the offsets of a partition are hashed with."""
     topic_hash = xxh64_intdigest(topic.encode(), _SPARK_SEED)
     return int(xxh64_intdigest(partition.to_bytes(4, "little", signed=True), topic_hash))
 

@@ -1,4 +1,4 @@
-"""What a write task reports of its slices: counts, digests, and the records that are bad.
+"""The report of a write task: counts and digests of its slices, and the records that are bad.
 
 Guarantee: a report covers every slice of its task, those without records too, and all records of each: the good and the
 bad. Both engines count alike. Imports nothing that an executor need not have. Raises TooManyBad.
