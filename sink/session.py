@@ -33,6 +33,7 @@ from sink.config import Settings
 from sink.java_errors import JAVA_ERRORS, everything, message
 from sink.local.class_archive import archive_option
 from sink.local.java import find_java
+from sink.local.java_options import committing_jvm
 from sink.local.packages import pyspark_jars, spark_jars
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ _LOADED_FIRST = "org.apache.hudi.metadata.HoodieMetadataPayload"
 """Hudi 1.2 compares schemas by identity: a JVM that parses the metadata table's schema before it loads this class can
 write no column statistics for as long as it lives."""
 
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
 _NO_ATTACHING = "-Djol.skipHotspotSAAttach=true -Djol.skipDynamicAttach=true"
 """Hudi's estimates of object sizes would start another JVM, which attaches to this one, for a better guess."""
 
@@ -112,7 +115,8 @@ def start_session(settings: Settings, app: str, spark_log: Path | None = None) -
         log4j = Path(directory, "log4j2.properties")
         log4j.write_text(_log4j(spark_log))
         archive = archive_option() if _is_alone(conf) else ""
-        _add_java_options(conf, first=f"{archive} {_IN_UTC}", last=_NO_ATTACHING)
+        lean = committing_jvm(conf.get(_JAVA_OPTIONS, "")) if _only_commits(settings) else ""
+        _add_java_options(conf, first=f"{archive} {_IN_UTC} {lean}", last=_NO_ATTACHING)
         _add_java_options(conf, last=f"-Dlog4j2.configurationFile={log4j.as_uri()}")
         # The file is read once, when the JVM starts: it may go when the context is up.
         context = _context(conf, settings.spark.is_secret, spark_log)
@@ -207,6 +211,11 @@ def _is_alone(conf: SparkConf) -> bool:
     return _is_local(conf) and not any(map(conf.contains, ("spark.jars", "spark.jars.packages")))
 
 
+def _only_commits(settings: Settings) -> bool:
+    """Whether the driver's JVM sees no record: Python's tasks write the files."""
+    return settings.operation == "append" and settings.engine == "arrow"
+
+
 def _on_this_host(master: str) -> bool:
     """Elsewhere executors have to reach the driver: there Spark's own default holds, or the user's setting."""
     return master.startswith(("local", "spark://127.", "spark://localhost:"))
@@ -218,8 +227,7 @@ def _log4j(spark_log: Path | None) -> str:
 
 def _add_java_options(conf: SparkConf, first: str = "", last: str = "") -> None:
     """Around the user's: the last word counts."""
-    name = "spark.driver.extraJavaOptions"
-    conf.set(name, f"{first} {conf.get(name, '')} {last}".strip())
+    conf.set(_JAVA_OPTIONS, f"{first} {conf.get(_JAVA_OPTIONS, '')} {last}".strip())
 
 
 def _context(conf: SparkConf, secret: Callable[[str], bool], spark_log: Path | None) -> SparkContext:

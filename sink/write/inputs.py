@@ -52,7 +52,7 @@ def require_reader(settings: Settings) -> None:
     if settings.kafka_reader != "librdkafka":
         return
     try:
-        KeptConsumer(_consumer_settings(settings).with_queue(1 << 20)).client.close()
+        KeptConsumer(_consumer_settings(settings).for_reading(1 << 20, 1)).client.close()
     except ConfigError as error:
         raise ConfigError(
             f"{error} Or set kafka.reader=spark, which reads with Kafka's Java client; but offsets are asked with"

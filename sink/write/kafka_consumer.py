@@ -21,9 +21,9 @@ DEFAULTS: Mapping[str, str] = {
     # A fetch is sent again after 5 ms, not after a second, once the queue has room: a second stalls every reader.
     "fetch.queue.backoff.ms": "5",
     "fetch.wait.max.ms": "20",
-    "fetch.message.max.bytes": str(1 << 20),
     "fetch.max.bytes": str(16 << 20),
-    "queued.min.messages": "200000",
+    # As many as are taken at a time, twice: more would be read beyond the end of a slice, for nothing.
+    "queued.min.messages": "16384",
     # A broker sends a record batch whole, however small the fetch: nothing that a topic may hold is refused here.
     "receive.message.max.bytes": str((1 << 31) - 1),
     "reconnect.backoff.ms": "250",
@@ -38,7 +38,19 @@ _REQUIRED: Mapping[str, Any] = {
     "auto.offset.reset": "error",
 }
 _KEPT = 4
-"""Consumers that a process keeps: one for each cluster and each size of queue in use."""
+"""Consumers that a process keeps: one for each cluster, each size of queue and of fetches in use."""
+_RECORD_BYTES = 32
+"""Bytes of a record in a compressed batch: few, for a fetch that is too small is followed by another."""
+_FETCH_BYTES = (64 << 10, 1 << 20)
+"""Bytes that a fetch may bring of one partition: least, and most."""
+
+
+def fetch_bytes(records: int) -> int:
+    """Bytes that one fetch should bring of a partition of which `records` are wanted, as a power of two.
+
+    librdkafka decodes all that a fetch brings, also what is beyond the last record that is wanted."""
+    least, most = _FETCH_BYTES
+    return min(most, max(least, 1 << (records * _RECORD_BYTES - 1).bit_length()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +61,13 @@ class ConsumerSettings:
     group: str
     """`group.id`; librdkafka wants one, though nothing is ever committed under it."""
 
-    def with_queue(self, queue_bytes: int) -> dict[str, Any]:
-        queue = {"queued.max.messages.kbytes": str(max(1, queue_bytes >> 10))}
-        return {**DEFAULTS, **queue, "group.id": self.group, **self.native, **_REQUIRED}
+    def for_reading(self, queue_bytes: int, records: int) -> dict[str, Any]:
+        """Settings of a consumer that holds `queue_bytes` and reads some `records` of each partition."""
+        sizes = {
+            "queued.max.messages.kbytes": str(max(1, queue_bytes >> 10)),
+            "fetch.message.max.bytes": str(fetch_bytes(records)),
+        }
+        return {**DEFAULTS, **sizes, "group.id": self.group, **self.native, **_REQUIRED}
 
 
 class KeptConsumer:

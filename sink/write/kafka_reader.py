@@ -32,7 +32,7 @@ from sink.write.record_digests import partition_seed
 
 SILENT_SECONDS = 60.0
 _WAIT_SECONDS = 0.02
-_MESSAGES = 8192
+_MESSAGES = 4096
 _IGNORED = {KafkaError.GROUP_AUTHORIZATION_FAILED}
 """librdkafka asks for the group, which nothing here needs."""
 
@@ -118,8 +118,13 @@ class TaskReader:
     # The window
 
     def _extend(self) -> None:
-        """Assigns the next partitions, as far as their records are estimated to fit the window."""
+        """Assigns the next partitions, as far as their records are estimated to fit the window.
+
+        Many at a time, when half of the window is free: each assignment waits for librdkafka's own thread.
+        """
         room = self._limits.window_bytes - sum(self._expected(run) for run in self._window.values())
+        if self._window and room < self._limits.window_bytes // 2:
+            return
         added = []
         while self._ahead and self._ahead[0].source not in self._window:
             run = self._ahead[0]
@@ -158,19 +163,25 @@ class TaskReader:
 
     def _receive(self, head: _Run) -> None:
         with _no_garbage_collection():
-            messages = self._client.consume(self._wanted(), _WAIT_SECONDS)
-            told = [message for message in messages if message.error() is not None]
-            if told:
-                messages = [message for message in messages if message.error() is None]
-            if messages:
-                self._heard_at = time.monotonic()
-                self._distribute(messages)
-            # After the records: the end of a partition comes behind its last ones.
-            for message in told:
-                self._hear(message)
+            some = self._take_in()
         self._finish()
-        if not messages:
+        if not some:
             self._require_progress(head)
+
+    def _take_in(self) -> bool:
+        """Whether there were records. Messages are gone when it returns: a collector would look at each of them."""
+        messages = self._client.consume(self._wanted(), _WAIT_SECONDS)
+        told: list[Message] = []
+        if any(error is not None for error in map(Message.error, messages)):
+            told = [message for message in messages if message.error() is not None]
+            messages = [message for message in messages if message.error() is None]
+        if messages:
+            self._heard_at = time.monotonic()
+            self._distribute(messages)
+        # After the records: the end of a partition comes behind its last ones.
+        for message in told:
+            self._hear(message)
+        return bool(messages)
 
     def _wanted(self) -> int:
         """As many as are sure to come, so that nothing is waited for in vain, and not more than fit a batch."""

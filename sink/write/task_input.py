@@ -56,7 +56,9 @@ class KafkaSource:
     def batches(self, task: WriteTask, arrow: Iterator[pa.RecordBatch]) -> Iterator[ReadBatch]:
         for _ in arrow:
             pass
-        settings = self.settings.with_queue(self.limits.queue_bytes)
+        records = sum(piece.end - piece.start for piece in task.slices)
+        partitions = {(piece.topic, piece.partition) for piece in task.slices}
+        settings = self.settings.for_reading(self.limits.queue_bytes, records // len(partitions))
         reader = TaskReader(kept_consumer(settings), task.slices, self.limits, self.headers)
         try:
             yield from reader
@@ -113,9 +115,7 @@ def records_of(spark: SparkSession, source: KafkaSource, slices: Sequence[Slice]
     return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(partial(_raw, tasks, source), _RAW)
 
 
-def _raw(
-    tasks: Sequence[WriteTask], source: KafkaSource, arrow: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+def _raw(tasks: Sequence[WriteTask], source: KafkaSource, arrow: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in source.batches(tasks[task_number()], arrow):
         topic = pa.array([batch.topic] * batch.records.num_rows)
         yield batch.records.append_column("topic", topic)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
@@ -36,9 +37,7 @@ class Sent:
 
 def send(kafka: str, topic: str, records: Iterable[Sent], partition: int = 0, transaction: str = "") -> None:
     """`transaction`: `commit` or `abort` sends them in one, which takes one offset more."""
-    # Idempotent, for a batch that is sent again would change the order.
-    own: dict[str, Any] = {"transactional.id": uuid.uuid4().hex} if transaction else {"enable.idempotence": True}
-    producer = Producer({"bootstrap.servers": kafka, "linger.ms": 20, "message.max.bytes": 20_000_000, **own})
+    producer = _producer(kafka, **{"transactional.id": uuid.uuid4().hex}) if transaction else _kept_producer(kafka)
     if transaction:
         producer.init_transactions(30)
         producer.begin_transaction()
@@ -53,6 +52,16 @@ def send(kafka: str, topic: str, records: Iterable[Sent], partition: int = 0, tr
         producer.abort_transaction(30)
     if transaction:
         eventually("the marker of the transaction is in the log", lambda: _is_settled(kafka, topic, partition))
+
+
+def _producer(kafka: str, **own: Any) -> Producer:
+    return Producer({"bootstrap.servers": kafka, "linger.ms": 20, "message.max.bytes": 20_000_000, "log_level": 0, **own})
+
+
+@cache
+def _kept_producer(kafka: str) -> Producer:
+    """Idempotent, for a batch that is sent again would change the order; kept, for each asks for an id of its own."""
+    return _producer(kafka, **{"enable.idempotence": True})
 
 
 def _is_settled(kafka: str, topic: str, partition: int) -> bool:
@@ -122,7 +131,7 @@ def consumer_settings(kafka: str, **more: str) -> ConsumerSettings:
 
 def task_reader(kafka: str, slices: Sequence[Any], limits: ReadLimits = AMPLE, headers: bool = False) -> TaskReader:
     """With a consumer of its own."""
-    consumer = KeptConsumer(consumer_settings(kafka).with_queue(limits.queue_bytes))
+    consumer = KeptConsumer(consumer_settings(kafka).for_reading(limits.queue_bytes, 100_000))
     return TaskReader(consumer, slices, limits, headers)
 
 

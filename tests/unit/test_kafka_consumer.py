@@ -43,7 +43,7 @@ def no_consumers() -> Iterator[None]:
 
 
 def consumer_of(settings: Settings, queue_bytes: int = 1 << 20) -> dict[str, object]:
-    return ConsumerSettings(settings.kafka_native_consumer, "sink-orders").with_queue(queue_bytes)
+    return ConsumerSettings(settings.kafka_native_consumer, "sink-orders").for_reading(queue_bytes, 1)
 
 
 def test_what_a_user_sets_goes_before_what_is_usual(loaded: Load) -> None:
@@ -58,6 +58,19 @@ def test_the_queue_is_bounded_by_what_the_task_may_hold(loaded: Load) -> None:
     assert consumer_of(loaded({}), 10)["queued.max.messages.kbytes"] == "1"
 
 
+@pytest.mark.parametrize(
+    ("records", "kib"), [(1, 64), (1_953, 64), (2_049, 128), (15_625, 512), (500_000, 1024), (10**9, 1024)]
+)
+def test_a_fetch_is_as_large_as_what_is_wanted_of_a_partition(loaded: Load, records: int, kib: int) -> None:
+    consumer = ConsumerSettings(loaded({}).kafka_native_consumer, "g")
+    assert consumer.for_reading(1 << 20, records)["fetch.message.max.bytes"] == str(kib << 10)
+
+
+def test_fetches_stay_as_large_as_the_user_says(loaded: Load) -> None:
+    given = consumer_of(loaded({"kafka.max.partition.fetch.bytes": "12345"}))
+    assert given["fetch.message.max.bytes"] == "12345"
+
+
 def test_nobody_can_set_what_the_guarantee_needs(loaded: Load) -> None:
     made = consumer_of(loaded({"kafka.enable.partition.eof": "false", "kafka.offset.store.method": "broker"}))
     assert made["enable.partition.eof"] is True
@@ -70,7 +83,7 @@ def test_settings_show_no_secret(loaded: Load) -> None:
     login = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.username": "u"}
     settings = loaded({**login, "kafka.sasl.password": "hunter2"})
     held = ConsumerSettings(settings.kafka_native_consumer, "g")
-    assert held.with_queue(1)["sasl.password"] == "hunter2"
+    assert held.for_reading(1, 1)["sasl.password"] == "hunter2"
     assert "hunter2" not in repr(held)
 
 

@@ -1,0 +1,23 @@
+"""Options of a JVM that plans and commits and sees no record: that of a worker that writes with the Arrow engine.
+
+Guarantee: what the user names wins, as it stands behind these; a collector of the user's takes the place of this one,
+for a JVM with two does not start. Decision 37. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+
+_COLLECTOR = re.compile(r"-XX:\+Use\w*GC\b")
+_SERIAL = "-XX:+UseSerialGC"
+_COMPILE_FOR_GOOD_LATER = (
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000"
+    " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+)
+"""Ten times the JVM's own thresholds: what compaction and clustering repeat for each record still reaches them."""
+
+
+def committing_jvm(given: str) -> str:
+    """The options to stand before `given`, those of the user."""
+    collector = "" if _COLLECTOR.search(given) else f"{_SERIAL} "
+    return f"{collector}{_COMPILE_FOR_GOOD_LATER}"
