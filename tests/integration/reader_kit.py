@@ -55,7 +55,8 @@ def send(kafka: str, topic: str, records: Iterable[Sent], partition: int = 0, tr
 
 
 def _producer(kafka: str, **own: Any) -> Producer:
-    return Producer({"bootstrap.servers": kafka, "linger.ms": 20, "message.max.bytes": 20_000_000, "log_level": 0, **own})
+    settings = {"bootstrap.servers": kafka, "linger.ms": 20, "message.max.bytes": 20_000_000, "log_level": 0}
+    return Producer({**settings, **own})
 
 
 @cache
