@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,7 +34,9 @@ from sink.java_errors import JAVA_ERRORS, everything, message
 from sink.local.class_archive import archive_option
 from sink.local.java import find_java
 from sink.local.java_options import committing_jvm
-from sink.local.packages import pyspark_jars, spark_jars
+from sink.local.packages import pyspark_jars
+from sink.storage.access import HADOOP
+from sink.storage.session import class_path, session_options
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -119,7 +121,7 @@ def start_session(settings: Settings, app: str, spark_log: Path | None = None) -
         _add_java_options(conf, first=f"{archive} {_IN_UTC} {lean}", last=_NO_ATTACHING)
         _add_java_options(conf, last=f"-Dlog4j2.configurationFile={log4j.as_uri()}")
         # The file is read once, when the JVM starts: it may go when the context is up.
-        context = _context(conf, settings.spark.is_secret, spark_log)
+        context = _context(conf, settings, spark_log)
     if not _is_local(conf):
         # Executors fetch it whenever one of them starts: it has to stay for as long as the context does.
         context.addPyFile(str(_packed(Path(context._temp_dir))))
@@ -191,10 +193,11 @@ def _conf(settings: Settings, app: str) -> SparkConf:
     if _is_local(conf.setMaster(settings.spark_master)):
         conf.set("spark.executorEnv.PYTHONPATH", os.pathsep.join(map(str, _roots())))
         conf.set("spark.python.daemon.module", "sink.write.daemon")
+    conf.setAll(list(session_options(settings).items()))
     conf.setAll(list(settings.spark.items()))
     conf.setAll(list(_REQUIRED.items()))
     if not _is_alone(conf):
-        jars = [*map(str, spark_jars()), *filter(None, settings.spark.get("spark.jars", "").split(","))]
+        jars = [*map(str, class_path(settings)), *filter(None, settings.spark.get("spark.jars", "").split(","))]
         conf.set("spark.jars", ",".join(jars))
     # Executors load it with their first task, before any of Hudi's.
     registered = filter(None, conf.get("spark.kryo.classesToRegister", "").split(","))
@@ -230,13 +233,13 @@ def _add_java_options(conf: SparkConf, first: str = "", last: str = "") -> None:
     conf.set(_JAVA_OPTIONS, f"{first} {conf.get(_JAVA_OPTIONS, '')} {last}".strip())
 
 
-def _context(conf: SparkConf, secret: Callable[[str], bool], spark_log: Path | None) -> SparkContext:
+def _context(conf: SparkConf, settings: Settings, spark_log: Path | None) -> SparkContext:
     # The context looks in the environment alone for the Python of its tasks, not at spark.pyspark.python.
     os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python") or sys.executable
     # What is given to the launcher stands on the JVM's command line, for everybody to see; the context sets the rest.
-    shown = SparkConf(False).setAll([(name, value) for name, value in conf.getAll() if not secret(name)])
+    shown = SparkConf(False).setAll([(name, value) for name, value in conf.getAll() if not _is_secret(settings, name)])
     # On the class path they are not copied at every start, and come behind PySpark's own, some of which they repeat.
-    appended = spark_jars() if _is_alone(conf) else ()
+    appended = class_path(settings) if _is_alone(conf) else ()
     with _output(spark_log) as output, _environment(appended), _own_interrupt():
         try:
             gateway = launch_gateway(shown, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
@@ -248,6 +251,10 @@ def _context(conf: SparkConf, secret: Callable[[str], bool], spark_log: Path | N
             raise Unavailable(
                 f"Spark did not start on {conf.get('spark.master')}: {message(error)}; see {place}"
             ) from error
+
+
+def _is_secret(settings: Settings, name: str) -> bool:
+    return settings.spark.is_secret(name) or name.startswith(HADOOP)
 
 
 @contextmanager

@@ -235,7 +235,9 @@ def _warn_of_offsets(settings: Settings, keeper: Keeper) -> None:
     """Nothing waits for it and nothing rests on it: `sink validate` says the same, before a worker is started."""
     try:
         view = keeper.read()
-        if not view.states and (said_of := unadopted(read_remains(settings.base_path), settings.name, view)):
+        if view.states:
+            return
+        if said_of := unadopted(read_remains(settings.base_path, settings.storage), settings.name, view):
             LOG.warning("table.not_adopted", reason=said_of)
     except SinkError as error:
         LOG.debug("table.offsets_unread", reason=str(error))

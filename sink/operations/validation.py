@@ -35,13 +35,13 @@ from sink.kafka import Log, UnknownTopic
 from sink.local.java import find_java
 from sink.operations.adoption import read_remains, unadopted
 from sink.schema import TableSchema
+from sink.storage.files import open_storage
 from sink.table.creation import columns_misfit, indexes_misfit, misfits
 from sink.table.files import Content, look
 from sink.table.usable import unusable
 from sink.write.changes import Changes
 from sink.write.inputs import require_reader
 from sink.write.shape import change_shape, registry_access, table_schema, value_format
-from sink.write.storage import access_of, open_storage
 
 REGISTRY_SECONDS = 5.0
 """So long a schema registry is asked for an answer."""
@@ -252,7 +252,7 @@ def _table(settings: Settings, schema: TableSchema | None) -> Iterator[Finding]:
         sentence = f"{settings.base_path} is reached by Spark alone: a worker looks at it when it starts"
         yield Finding("table", sentence)
         return
-    found = look(settings.base_path, access_of(settings.spark))
+    found = look(settings.base_path, settings.storage)
     if found.content is Content.OTHER:
         what = ", ".join(found.names)
         yield Finding(
@@ -283,7 +283,7 @@ def _errors(settings: Settings) -> Iterator[Finding]:
         return
     part, place = "errors table", settings.errors_base_path
     if _reached(settings):
-        found = look(place, access_of(settings.spark))
+        found = look(place, settings.storage)
         name = found.properties.get("hoodie.table.name", "") if found.content is Content.TABLE else ""
         if found.content is Content.NOTHING:
             yield Finding(part, f"{place} is empty: the errors table is made with the first bad record")
@@ -306,14 +306,14 @@ def _errors(settings: Settings) -> Iterator[Finding]:
 
 def _offsets(settings: Settings) -> Iterator[Finding]:
     """Whether another tool has left offsets in the table that nobody has adopted."""
-    if not _reached(settings) or look(settings.base_path, access_of(settings.spark)).content is not Content.TABLE:
+    if not _reached(settings) or look(settings.base_path, settings.storage).content is not Content.TABLE:
         return
     with zookeeper(settings) as client:
         view = Keeper(client, sink_root(settings), lambda: None).read()
     if view.states:
         return
     try:
-        said = unadopted(read_remains(settings.base_path), settings.name, view)
+        said = unadopted(read_remains(settings.base_path, settings.storage), settings.name, view)
     except SinkError as error:
         said = f"whether another tool has left offsets in the table is not known: {error}"
     if said:
@@ -322,14 +322,14 @@ def _offsets(settings: Settings) -> Iterator[Finding]:
 
 def _reached(settings: Settings) -> bool:
     try:
-        open_storage(settings.base_path, access_of(settings.spark))
+        open_storage(settings.base_path, settings.storage)
     except ConfigError:
         return False
     return True
 
 
 def _writable(settings: Settings) -> Iterator[Finding]:
-    storage = open_storage(settings.base_path, access_of(settings.spark))
+    storage = open_storage(settings.base_path, settings.storage)
     if storage.has_directories and storage.root.startswith("/") and not settings.base_path.startswith("hdfs"):
         problem = _unwritable(Path(storage.root))
         if problem:

@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 
 from coordination.errors import SinkError
 from coordination.model import WriteTask
+from sink.storage.files import Storage
 from sink.write.column_ranges import KEY, ranges_of
 from sink.write.file_ids import file_id
 from sink.write.parquet_layout import PAGES, Layout
-from sink.write.storage import Storage
 
 TIMELINE = ".hoodie/timeline"
 # Without the Spark version Spark refuses dates before 1582 and times before 1900: it cannot know which
