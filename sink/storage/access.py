@@ -85,7 +85,7 @@ def access_of(
             found[name] = value
     if not {"access.key", "secret.key", _PROVIDERS} & set(found):
         found |= {name: given[variable] for name, variable in _KEYS.items() if given.get(variable)}
-    own_endpoint = (own or {}).get("endpoint") or not any(name.startswith(f"{HADOOP}endpoint") for name in spark)
+    own_endpoint = (own or {}).get("endpoint") or f"{HADOOP}endpoint" not in spark
     if found.get("endpoint") and own_endpoint and "path.style.access" not in found:
         # Servers of one's own seldom have a name for each bucket.
         found["path.style.access"] = str(not _is_aws(found["endpoint"])).lower()

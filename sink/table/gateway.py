@@ -19,6 +19,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from sink.java_errors import JAVA_ERRORS
+from sink.storage.inline_reads import close_inline_reads
 from sink.table.base_file_stats import base_file_stats
 from sink.table.column_stats import carrying, is_log, log_stats
 
@@ -45,6 +46,7 @@ class Hudi:
     def __init__(self, spark: SparkSession, base_path: str, avro_schema: str, options: Mapping[str, str]) -> None:
         self.base_path = base_path
         self._spark = spark
+        close_inline_reads(spark, base_path)
         self.options = options
         self._avro = avro_schema
         self._client: Any = None
