@@ -36,6 +36,7 @@ from sink.local.java import find_java
 from sink.local.java_options import committing_jvm
 from sink.local.packages import pyspark_jars
 from sink.storage.access import HADOOP
+from sink.storage.inline_reads import executor_options
 from sink.storage.session import class_path, session_options
 
 if TYPE_CHECKING:
@@ -233,6 +234,13 @@ def _add_java_options(conf: SparkConf, first: str = "", last: str = "") -> None:
     conf.set(_JAVA_OPTIONS, f"{first} {conf.get(_JAVA_OPTIONS, '')} {last}".strip())
 
 
+def _add_options(conf: SparkConf, options: Mapping[str, str]) -> None:
+    """Behind what stands in lists of the same names."""
+    for name, value in options.items():
+        before = conf.get(name, "")
+        conf.set(name, f"{before},{value}" if before else value)
+
+
 def _context(conf: SparkConf, settings: Settings, spark_log: Path | None) -> SparkContext:
     # The context looks in the environment alone for the Python of its tasks, not at spark.pyspark.python.
     os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python") or sys.executable
@@ -243,6 +251,8 @@ def _context(conf: SparkConf, settings: Settings, spark_log: Path | None) -> Spa
     with _output(spark_log) as output, _environment(appended), _own_interrupt():
         try:
             gateway = launch_gateway(shown, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+            if not _is_local(conf):
+                _add_options(conf, executor_options(gateway.jvm, (settings.base_path, settings.errors_base_path)))
             context = SparkContext(conf=conf, gateway=gateway)
             gateway.jvm.org.apache.spark.util.Utils.classForName(_LOADED_FIRST, True, False)
             return context
