@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from py4j.java_gateway import JavaGateway
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -127,6 +128,29 @@ def start_session(settings: Settings, app: str, spark_log: Path | None = None) -
         # Executors fetch it whenever one of them starts: it has to stay for as long as the context does.
         context.addPyFile(str(_packed(Path(context._temp_dir))))
     return SparkSession(context)
+
+
+@contextmanager
+def bare_jvm(settings: Settings) -> Iterator[JavaGateway]:
+    """A JVM with a worker's class path, and nothing running in it. Raises Unavailable."""
+    conf = SparkConf(False).set("spark.driver.memory", "256m").set("spark.driver.extraJavaOptions", _SHORT_LIVED)
+    extra = [Path(jar) for jar in settings.spark.get("spark.jars", "").split(",") if jar]
+    try:
+        jars = [*class_path(settings), *extra]
+        with tempfile.TemporaryDirectory(prefix="sink-jvm-") as directory, _environment(jars):
+            log4j = Path(directory, "log4j2.properties")
+            log4j.write_text(_LOG4J_NOTHING)
+            _add_java_options(conf, last=f"-Dlog4j2.configurationFile={log4j.as_uri()}")
+            nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            gateway = launch_gateway(conf, nowhere)  # type: ignore[no-untyped-call]
+    except (*JAVA_ERRORS, OSError) as error:
+        raise Unavailable(f"Java did not start: {message(error)}") from error
+    try:
+        yield gateway
+    finally:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait()
 
 
 class StartingSession:

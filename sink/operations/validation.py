@@ -12,13 +12,11 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka as ck
-import pyarrow as pa
 from confluent_kafka.admin import AdminClient
 from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
@@ -36,6 +34,7 @@ from sink.local.java import find_java
 from sink.operations.adoption import read_remains, unadopted
 from sink.schema import TableSchema
 from sink.storage.files import open_storage
+from sink.storage.probe import probed
 from sink.table.creation import columns_misfit, indexes_misfit, misfits
 from sink.table.files import Content, look
 from sink.table.usable import unusable
@@ -252,6 +251,9 @@ def _table(settings: Settings, schema: TableSchema | None) -> Iterator[Finding]:
         sentence = f"{settings.base_path} is reached by Spark alone: a worker looks at it when it starts"
         yield Finding("table", sentence)
         return
+    yield from (unwritable := list(_writable(settings)))
+    if any(finding.wrong for finding in unwritable):
+        return
     found = look(settings.base_path, settings.storage)
     if found.content is Content.OTHER:
         what = ", ".join(found.names)
@@ -262,7 +264,6 @@ def _table(settings: Settings, schema: TableSchema | None) -> Iterator[Finding]:
             wrong=True,
         )
         return
-    yield from _writable(settings)
     if found.content is Content.NOTHING:
         yield Finding("table", f"{settings.base_path} is empty: the table will be created")
         return
@@ -335,14 +336,11 @@ def _writable(settings: Settings) -> Iterator[Finding]:
         if problem:
             yield Finding("table", f"target.base.path: {problem}", wrong=True)
         return
-    probe = f".sink-validate-{uuid.uuid4().hex}"
-    try:
-        with storage.create(probe) as stream:
-            stream.write(b"")
-        storage.delete(probe)
-    except (OSError, pa.ArrowException) as error:
-        with suppress(OSError, pa.ArrowException):
-            storage.delete(probe)
-        yield Finding(
-            "table", f"{settings.base_path} cannot be written ({error}); correct its permissions", wrong=True
-        )
+    libraries = []
+    for answer in probed(settings):
+        if answer.wrong:
+            yield Finding("storage", f"{answer.wrong} (asked by {answer.library})", wrong=True)
+        else:
+            libraries.append(answer.library)
+    if libraries:
+        yield Finding("storage", f"{settings.base_path} can be reached by {', '.join(libraries)}")

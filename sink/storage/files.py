@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import quote
 
 import pyarrow as pa
 from pyarrow import fs
 
-from coordination.errors import ConfigError
-from sink.storage.access import NO_ACCESS, S3_SCHEMES, Access, arrow_arguments, is_own_server
+from coordination.errors import ConfigError, Unavailable
+from sink.storage.access import NO_ACCESS, S3_SCHEMES, Access, arrow_arguments, is_own_server, scheme_of
 
 _SCHEMES = {**dict.fromkeys(S3_SCHEMES, "s3"), "gs": "gs", "hdfs": "hdfs", "viewfs": "viewfs"}
 _SCHEMES |= {"abfs": "abfs", "abfss": "abfss"}
@@ -105,6 +106,24 @@ def open_storage(base_path: str, access: Access = NO_ACCESS) -> Storage:
     except (pa.ArrowException, OSError) as error:
         raise ConfigError(f"target.base.path: {base_path}: {error}; write.engine=hudi may reach it") from error
     return Storage(files, root.rstrip("/"))
+
+
+def require_answer(base_path: str, access: Access = NO_ACCESS) -> None:
+    """Raises Unavailable with what the store of the table says, if it lets nobody list there; disks are not asked.
+
+    The question is one whose answer has a text: what a store says to others is a number alone.
+    """
+    if scheme_of(base_path) not in S3_SCHEMES:
+        return
+    try:
+        storage = open_storage(base_path, access)
+        storage.names(".hoodie/.sink-asks")
+    except (pa.ArrowException, OSError) as error:
+        raise Unavailable(f"{base_path}: {error}") from error
+    with suppress(pa.ArrowException, OSError):
+        # Who may list below the table need not be allowed to ask for the bucket.
+        if storage.files.get_file_info(storage.root.partition("/")[0]).type is fs.FileType.NotFound:
+            raise Unavailable(f"{base_path}: NoSuchBucket")
 
 
 def _open_s3(place: str, access: Access) -> Storage:

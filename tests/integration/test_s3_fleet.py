@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from tests.integration.conftest import METADATA, PARTITIONS, RECORDS, MakeFleet
@@ -20,4 +25,14 @@ def test_a_killed_coordinator_costs_nothing_on_s3(fleet: MakeFleet, s3: Store) -
     it.wait_fired("Complete.after")
     it.wait_landed(ENDS)
     it.assert_exactly_once(RECORDS)
-    assert s3.secret_key not in it.logs()
+    assert s3.secret_key not in "".join(path.read_text() for path in it.directory.glob("*.log"))
+    assert read_by_the_docs(s3, base).count("3000") == 3
+
+
+def read_by_the_docs(store: Store, base: str) -> str:
+    """What the page's Python prints of the table."""
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "table-on-s3.md").read_text()
+    code = text.partition("```python\n")[2].partition("```")[0]
+    code = code.replace("http://minio:9000", store.url).replace("s3a://lake/orders", base)
+    environment = {**os.environ, "S3_KEY": store.access_key, "S3_SECRET": store.secret_key}
+    return subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)

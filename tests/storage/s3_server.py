@@ -26,17 +26,19 @@ SECRET_KEY = "a-secret-that-nobody-may-see"
 
 
 class MotoServer(Server):
-    """Stopping it loses everything. It takes any keys, and any signature."""
+    """Stopping it loses everything. It takes any keys and any signature, or only so many requests of strangers."""
 
-    def __init__(self, directory: Path, port: int = 0) -> None:
-        super().__init__(directory, port, "S3 (moto)")
+    def __init__(self, directory: Path, free_requests: int | None = None) -> None:
+        super().__init__(directory, 0, "S3 (moto)")
+        self._free_requests = free_requests
 
     @property
     def url(self) -> str:
         return f"http://{self.address}"
 
     def _command(self) -> list[str]:
-        return [sys.executable, "-m", "moto.server", "-H", LOOPBACK, "-p", str(self.port)]
+        strict = [] if self._free_requests is None else ["env", f"INITIAL_NO_AUTH_ACTION_COUNT={self._free_requests}"]
+        return [*strict, sys.executable, "-m", "moto.server", "-H", LOOPBACK, "-p", str(self.port)]
 
     def _answers(self) -> bool:
         try:
