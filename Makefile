@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --editable
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONUNBUFFERED := 1
-PREPARED = $(BIN)/python -m sink.local.packages && $(BIN)/python -m tests.registry_kit
+PREPARED = $(BIN)/python -m sink.local.packages --storage s3a && $(BIN)/python -m tests.registry_kit
 TESTED = $(BIN)/python -m pytest tests -n 2 --dist loadgroup --tb=short --durations=40
 # setuptools explains at length what an editable installation is.
 $(VENV)/%.stamp: export PYTHONWARNINGS := ignore

@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 JAVA_ERRORS = (Py4JError, PySparkException)
 """What a call of Java raises: some of Java's exceptions, like IllegalArgumentException, become PySpark's own."""
 _CAUSES_MAX = 20
+_LENGTH = 600
 
 
 def causes(error: Py4JJavaError) -> list[str]:
@@ -21,35 +22,52 @@ def causes(error: Py4JJavaError) -> list[str]:
 
 
 def message(error: BaseException) -> str:
-    """What Java said, outermost and root, a line each at most; of another error, its class and first line."""
-    if not isinstance(error, Py4JJavaError):
+    """The whole chain of causes in one line, outermost first, each said once; of another error, its class and line."""
+    chain = list(_chain(error))
+    if not chain:
         return f"{type(error).__name__}: {_first_line(str(error).strip())}"
-    said = [_first_line(str(cause.toString())) for cause in _chain(error)]
-    return said[0] if len(said) == 1 else f"{said[0]} (cause: {said[-1]})"
+    told: list[str] = []
+    for cause in chain:
+        line = _in_one_line(str(cause.toString()))
+        # Java's wrappers repeat what they wrap.
+        if not any(line in earlier for earlier in told):
+            told.append(line)
+    if len("; caused by ".join(told)) > _LENGTH:
+        # What the reader needs is where it came up, and above all the root.
+        told = [
+            told[0][: _LENGTH // 3],
+            *(["..."] if len(told) > 2 else []),
+            *(each[:_LENGTH] for each in told[1:][-1:]),
+        ]
+    return "; caused by ".join(told)
 
 
 def everything(error: BaseException) -> str:
     """All lines of all causes: Hudi wraps what a task said."""
-    if not isinstance(error, Py4JJavaError):
-        return str(error)
-    return "\n".join(str(cause.toString()) for cause in _chain(error))
+    return "\n".join(str(cause.toString()) for cause in _chain(error)) or str(error)
 
 
 def said(error: BaseException) -> str:
-    """An error in one line: its first lines without Java's stack trace, or what a Python traceback ends with."""
-    text, _, _ = str(error).partition("\n\tat ")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = lines[-1:] if "Traceback (most recent call last):" in lines else lines[:3]
-    return f"{type(error).__name__}: {' '.join(told)}"[:500]
+    """An error in one line: Java's with its causes, and of a Python traceback what it ends with."""
+    if any(True for _ in _chain(error)):
+        return message(error)
+    return f"{type(error).__name__}: {_in_one_line(str(error))}"[:_LENGTH]
 
 
-def _chain(error: Py4JJavaError) -> Iterator[Any]:
-    cause = error.java_exception
+def _chain(error: BaseException) -> Iterator[Any]:
+    """Java's exceptions, outermost first; none where it is no error of Java's."""
+    cause = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
     for _ in range(_CAUSES_MAX):
         if cause is None:
             return
         yield cause
         cause = cause.getCause()
+
+
+def _in_one_line(text: str) -> str:
+    text, _, _ = text.partition("\n\tat ")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " ".join(lines[-1:] if "Traceback (most recent call last):" in text else lines[:3])
 
 
 def _first_line(text: str) -> str:

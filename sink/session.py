@@ -18,12 +18,13 @@ import sys
 import tempfile
 import threading
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from py4j.java_gateway import JavaGateway
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -34,7 +35,10 @@ from sink.java_errors import JAVA_ERRORS, everything, message
 from sink.local.class_archive import archive_option
 from sink.local.java import find_java
 from sink.local.java_options import committing_jvm
-from sink.local.packages import pyspark_jars, spark_jars
+from sink.local.packages import pyspark_jars
+from sink.storage.access import HADOOP
+from sink.storage.inline_reads import executor_options
+from sink.storage.session import class_path, session_options
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -119,11 +123,34 @@ def start_session(settings: Settings, app: str, spark_log: Path | None = None) -
         _add_java_options(conf, first=f"{archive} {_IN_UTC} {lean}", last=_NO_ATTACHING)
         _add_java_options(conf, last=f"-Dlog4j2.configurationFile={log4j.as_uri()}")
         # The file is read once, when the JVM starts: it may go when the context is up.
-        context = _context(conf, settings.spark.is_secret, spark_log)
+        context = _context(conf, settings, spark_log)
     if not _is_local(conf):
         # Executors fetch it whenever one of them starts: it has to stay for as long as the context does.
         context.addPyFile(str(_packed(Path(context._temp_dir))))
     return SparkSession(context)
+
+
+@contextmanager
+def bare_jvm(settings: Settings) -> Iterator[JavaGateway]:
+    """A JVM with a worker's class path, and nothing running in it. Raises Unavailable."""
+    conf = SparkConf(False).set("spark.driver.memory", "256m").set("spark.driver.extraJavaOptions", _SHORT_LIVED)
+    extra = [Path(jar) for jar in settings.spark.get("spark.jars", "").split(",") if jar]
+    try:
+        jars = [*class_path(settings), *extra]
+        with tempfile.TemporaryDirectory(prefix="sink-jvm-") as directory, _environment(jars):
+            log4j = Path(directory, "log4j2.properties")
+            log4j.write_text(_LOG4J_NOTHING)
+            _add_java_options(conf, last=f"-Dlog4j2.configurationFile={log4j.as_uri()}")
+            nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            gateway = launch_gateway(conf, nowhere)  # type: ignore[no-untyped-call]
+    except (*JAVA_ERRORS, OSError) as error:
+        raise Unavailable(f"Java did not start: {message(error)}") from error
+    try:
+        yield gateway
+    finally:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait()
 
 
 class StartingSession:
@@ -191,10 +218,11 @@ def _conf(settings: Settings, app: str) -> SparkConf:
     if _is_local(conf.setMaster(settings.spark_master)):
         conf.set("spark.executorEnv.PYTHONPATH", os.pathsep.join(map(str, _roots())))
         conf.set("spark.python.daemon.module", "sink.write.daemon")
+    conf.setAll(list(session_options(settings).items()))
     conf.setAll(list(settings.spark.items()))
     conf.setAll(list(_REQUIRED.items()))
     if not _is_alone(conf):
-        jars = [*map(str, spark_jars()), *filter(None, settings.spark.get("spark.jars", "").split(","))]
+        jars = [*map(str, class_path(settings)), *filter(None, settings.spark.get("spark.jars", "").split(","))]
         conf.set("spark.jars", ",".join(jars))
     # Executors load it with their first task, before any of Hudi's.
     registered = filter(None, conf.get("spark.kryo.classesToRegister", "").split(","))
@@ -230,16 +258,25 @@ def _add_java_options(conf: SparkConf, first: str = "", last: str = "") -> None:
     conf.set(_JAVA_OPTIONS, f"{first} {conf.get(_JAVA_OPTIONS, '')} {last}".strip())
 
 
-def _context(conf: SparkConf, secret: Callable[[str], bool], spark_log: Path | None) -> SparkContext:
+def _add_options(conf: SparkConf, options: Mapping[str, str]) -> None:
+    """Behind what stands in lists of the same names."""
+    for name, value in options.items():
+        before = conf.get(name, "")
+        conf.set(name, f"{before},{value}" if before else value)
+
+
+def _context(conf: SparkConf, settings: Settings, spark_log: Path | None) -> SparkContext:
     # The context looks in the environment alone for the Python of its tasks, not at spark.pyspark.python.
     os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python") or sys.executable
     # What is given to the launcher stands on the JVM's command line, for everybody to see; the context sets the rest.
-    shown = SparkConf(False).setAll([(name, value) for name, value in conf.getAll() if not secret(name)])
+    shown = SparkConf(False).setAll([(name, value) for name, value in conf.getAll() if not _is_secret(settings, name)])
     # On the class path they are not copied at every start, and come behind PySpark's own, some of which they repeat.
-    appended = spark_jars() if _is_alone(conf) else ()
+    appended = class_path(settings) if _is_alone(conf) else ()
     with _output(spark_log) as output, _environment(appended), _own_interrupt():
         try:
             gateway = launch_gateway(shown, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+            if not _is_local(conf):
+                _add_options(conf, executor_options(gateway.jvm, (settings.base_path, settings.errors_base_path)))
             context = SparkContext(conf=conf, gateway=gateway)
             gateway.jvm.org.apache.spark.util.Utils.classForName(_LOADED_FIRST, True, False)
             return context
@@ -248,6 +285,10 @@ def _context(conf: SparkConf, secret: Callable[[str], bool], spark_log: Path | N
             raise Unavailable(
                 f"Spark did not start on {conf.get('spark.master')}: {message(error)}; see {place}"
             ) from error
+
+
+def _is_secret(settings: Settings, name: str) -> bool:
+    return settings.spark.is_secret(name) or name.startswith(HADOOP)
 
 
 @contextmanager

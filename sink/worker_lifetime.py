@@ -32,6 +32,8 @@ from sink.observer import Observer
 from sink.operations.adoption import read_remains, unadopted
 from sink.rehearsal import Rehearsal
 from sink.session import WARM_UP, StartingSession, go_first, warm_up
+from sink.storage.faults import fault_in
+from sink.storage.files import require_answer
 from sink.table import Table
 from sink.table.lock import TableLocks
 from sink.table.usable import require_usable
@@ -48,6 +50,8 @@ REQUEST_SECONDS = 900.0
 """Longer than anything that a coordinator asks for can sensibly take: what hangs on storage for so long, holds lock and
 session, and nobody else may act."""
 PAUSED_SECONDS = 3.0
+FIRST_PAUSE_SECONDS = 2.0
+LONGEST_PAUSE_SECONDS = 15.0
 ALIVE_SECONDS = 5.0
 _Done = TypeVar("_Done")
 
@@ -110,7 +114,9 @@ class Worker:
                 observer,
             )
             warming = writing.submit(warm_up, spark)
-            self._until_stopped("the table", table.ensure)
+            ask = partial(require_answer, settings.base_path, settings.storage)
+            self._until_stopped("the store", lambda: self._in_store(ask))
+            self._until_stopped("the table", lambda: self._in_store(table.ensure))
             LOG.debug("worker.reached", phase="table")
             self._until_stopped("the errors table", errors.verify)
             self._warmed(warming, spark)
@@ -211,13 +217,28 @@ class Worker:
             kill_process_tree(EXIT_JVM_SILENT)
         self._notifier.notify("WATCHDOG=1")
 
+    def _in_store(self, action: Callable[[], None]) -> None:
+        """Says a known fault of the store in its own sentence, and gives up where it lasts."""
+        try:
+            action()
+        except Unavailable as error:
+            fault = fault_in(str(error), self._settings.base_path, self._settings.storage)
+            if fault is None:
+                raise
+            raise (ConfigError if fault.lasts else Unavailable)(fault.sentence) from error
+
     def _until_stopped(self, what: str, action: Callable[[], _Done]) -> _Done | None:
+        told, pause = "", FIRST_PAUSE_SECONDS
         while not self._stop.is_set():
             try:
                 return action()
             except Unavailable as error:
-                LOG.warning("worker.waits", waiting_for=what, reason=str(error))
-                self._stop.wait(2.0)
+                reason = str(error)
+                if reason != told:
+                    LOG.warning("worker.waits", waiting_for=what, reason=reason)
+                told = reason
+                self._stop.wait(pause)
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
         return None
 
     def _session_changed(self, state: str) -> None:
@@ -235,7 +256,9 @@ def _warn_of_offsets(settings: Settings, keeper: Keeper) -> None:
     """Nothing waits for it and nothing rests on it: `sink validate` says the same, before a worker is started."""
     try:
         view = keeper.read()
-        if not view.states and (said_of := unadopted(read_remains(settings.base_path), settings.name, view)):
+        if view.states:
+            return
+        if said_of := unadopted(read_remains(settings.base_path, settings.storage), settings.name, view):
             LOG.warning("table.not_adopted", reason=said_of)
     except SinkError as error:
         LOG.debug("table.offsets_unread", reason=str(error))

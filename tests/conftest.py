@@ -24,6 +24,7 @@ from kazoo.client import KazooClient
 from sink.local.kafka import KafkaServer
 from sink.local.process import overrides_a_setting
 from sink.local.zookeeper import ZooKeeperServer
+from tests.storage.s3_server import Store, a_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +40,8 @@ TopicFactory = Callable[..., str]
 def pytest_configure() -> None:
     """What this process was given is not meant for what the tests start; and they start fast."""
     for name in [name for name in os.environ if overrides_a_setting(name) and not name.startswith("SINK_TEST_")]:
+        del os.environ[name]
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
         del os.environ[name]
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # As a shell has it for what runs in the background: it would be ignored by all that the tests start, too.
@@ -104,6 +107,13 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer | Ad
     else:
         with KafkaServer(tmp_path_factory.mktemp("kafka")) as server:
             yield server
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """An S3 server that outlives the test. Make a bucket of the test's own in it."""
+    with a_store(tmp_path_factory.mktemp("s3")) as store:
+        yield store
 
 
 @pytest.fixture
@@ -179,7 +189,8 @@ def shared_spark(
         "zookeeper.connect": zookeeper.address,
         "kafka.bootstrap.servers": kafka.address,
         "kafka.topic.names": "none",
-        "target.base.path": str(place / "table"),
+        # So that what it takes for S3 is on the class path.
+        "target.base.path": "s3a://none/table",
         "target.table.name": "none",
         "schema.ddl": "id long",
         "spark.master": "local[2]",

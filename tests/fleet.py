@@ -20,6 +20,7 @@ from coordination.model import Phase, TopicPartition
 from coordination.tree import KeeperView, Transaction
 from sink.audit import TopicAccess, audit
 from sink.audit.report import Report
+from sink.config import load
 from sink.failpoints import DIRECTORY, VARIABLE, arm
 from sink.local.workers import WorkerProcess
 from tests.waiting import eventually
@@ -145,7 +146,9 @@ class Fleet:
         return self.workers[view.coordinator.rpartition(":")[0]]
 
     def audit(self) -> Report:
-        return audit(str(self.table), self.name, TopicAccess(self.kafka))
+        """By the settings of any of its workers, as `sink audit` does it."""
+        settings = load(next(iter(self.workers.values())).config, {})
+        return audit(settings.base_path, self.name, TopicAccess(self.kafka), storage=settings.storage)
 
     def assert_exactly_once(self, records: int) -> None:
         report = self.audit()

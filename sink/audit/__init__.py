@@ -17,7 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hudi import HudiFileSlice, HudiReadOptions, HudiTable, HudiTableBuilder
+from hudi import HudiFileSlice, HudiReadOptions, HudiTable
 
 from coordination.errors import TableError, Unavailable
 from coordination.model import Checkpoint, TopicPartition
@@ -36,7 +36,7 @@ from sink.audit.errors import ErrorCounts, add_errors
 from sink.audit.files import NamedFiles, check_storage, check_uncommitted, check_view, named_files
 from sink.audit.log import LogReader, TopicAccess
 from sink.audit.report import Findings, Kind, PartitionRow, Report
-from sink.audit.rows import PROVENANCE, FileRows, Ledger, provenance_of, raised_by_hudi
+from sink.audit.rows import PROVENANCE, FileRows, Ledger, provenance_of, raised_by_hudi, rust_table
 from sink.audit.timeline import (
     TableFiles,
     Timeline,
@@ -47,6 +47,7 @@ from sink.audit.timeline import (
     read_timeline,
 )
 from sink.audit.topics import LogComparison, note_unread
+from sink.storage.access import NO_ACCESS, Access
 
 __all__ = ["Report", "TopicAccess", "audit"]
 
@@ -63,7 +64,11 @@ class _Seen:
 
 
 def audit(
-    base_path: str, sink: str | None = None, access: TopicAccess | None = None, errors: str | None = None
+    base_path: str,
+    sink: str | None = None,
+    access: TopicAccess | None = None,
+    errors: str | None = None,
+    storage: Access = NO_ACCESS,
 ) -> Report:
     """Audits the table at `base_path`; `sink` may be left out if the table has only one. `errors` is where its errors
     table is, if not in the usual place; it is only looked for when a commit counts bad records.
@@ -71,7 +76,7 @@ def audit(
     Without `access` the log is not asked, and the rows are held against the checkpoints alone.
     """
     started = time.monotonic()
-    files = open_table(base_path)
+    files = open_table(base_path, storage)
     seen = _look(files)
     if not seen.timeline.commits and not seen.timeline.problems:
         return _empty(files, seen.timeline, sink, access, started)
@@ -140,7 +145,7 @@ class _Comparison:
         changed = any(commit.changes_rows for commit in commits)
         provenance = provenance_of(self.seen.table) and not changed
         read = [] if changed else self._read_rows(named, provenance)
-        errors = add_errors(self.errors_path, ranges, commits, self.ledger, self.findings)
+        errors = add_errors(self.errors_path, ranges, commits, self.ledger, self.findings, self.files.access)
         groups = range_groups(ranges)
         log = None
         if access is None:
@@ -203,7 +208,7 @@ def _look(files: TableFiles) -> _Seen:
         names = active_names(files)
         before = completed_names(names)
         try:
-            table = HudiTableBuilder.from_base_uri(files.uri).build()
+            table = rust_table(files)
             slices = table.get_file_slices(HudiReadOptions()) if any_commit(before) else []
         except Exception as error:
             if not raised_by_hudi(error):

@@ -9,33 +9,35 @@ marks in the errors table. Reads with hudi-rs only. Raises TableError for an err
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from hudi import HudiReadOptions, HudiTableBuilder
+from hudi import HudiReadOptions
 
 from coordination.errors import TableError
 from coordination.model import TopicPartition
 from sink.audit.chain import CommittedRange
 from sink.audit.report import Findings, Kind
-from sink.audit.rows import PROVENANCE, Ledger, raised_by_hudi
+from sink.audit.rows import PROVENANCE, Ledger, raised_by_hudi, rust_table
 from sink.audit.timeline import Commit, ReplayedRun, active_names, any_commit, open_table
+from sink.storage.access import NO_ACCESS, Access
 
 NEEDED = (*PROVENANCE, "generation", "instant")
 _BATCH_ROWS = 8192
 
 
-def errors_of(base_path: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def errors_of(base_path: str, columns: Sequence[str], access: Access = NO_ACCESS) -> Iterator[pa.RecordBatch]:
     """The rows of an errors table."""
-    files = open_table(base_path)
+    files = open_table(base_path, access)
     if not any_commit(active_names(files)):
         return
     options = HudiReadOptions(projection=list(columns)).with_batch_size(_BATCH_ROWS)
     try:
-        table = HudiTableBuilder.from_base_uri(files.uri).build()
+        table = rust_table(files)
         reader = table.create_file_group_reader_with_options(HudiReadOptions())
         for piece in table.get_file_slices(HudiReadOptions()):
             for batch in reader.read_file_slice_stream(piece, options):
@@ -60,6 +62,7 @@ def add_errors(
     commits: Sequence[Commit],
     ledger: Ledger,
     findings: Findings,
+    access: Access,
 ) -> ErrorCounts:
     """What is bad and not replayed stands in the ledger like a row of the table: it is landed, elsewhere."""
     counted: Counter[str] = Counter()
@@ -68,7 +71,7 @@ def add_errors(
     if not +counted:
         return ErrorCounts()
     runs = [run for commit in commits for every in commit.replayed.values() for run in every]
-    reading = _Reading(base_path, counted.keys(), runs)
+    reading = _Reading(partial(errors_of, base_path, NEEDED, access), counted.keys(), runs)
     file = ledger.add_stream(f"the errors table {base_path}", reading.held)
     if file.error:
         raise TableError(f"{base_path}: {file.error}")
@@ -90,8 +93,10 @@ def add_errors(
 class _Reading:
     """One look at the errors table; `held` may be asked again for the same rows."""
 
-    def __init__(self, base_path: str, committed: Collection[str], runs: Sequence[ReplayedRun]) -> None:
-        self._base_path = base_path
+    def __init__(
+        self, rows: Callable[[], Iterator[pa.RecordBatch]], committed: Collection[str], runs: Sequence[ReplayedRun]
+    ) -> None:
+        self._rows = rows
         self._committed = pa.array(sorted(committed), pa.string())
         self._runs = runs
         self.found: Counter[str] = Counter()
@@ -101,7 +106,7 @@ class _Reading:
     def held(self) -> Iterator[pa.RecordBatch]:
         self.found, self.by_source = Counter(), Counter()
         self.replayed = self.waiting = 0
-        for batch in errors_of(self._base_path, NEEDED):
+        for batch in self._rows():
             known = pc.is_in(batch.column("instant"), self._committed)
             self.waiting += batch.num_rows - int(pc.sum(known).as_py() or 0)
             batch = batch.filter(known)

@@ -17,10 +17,12 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from hudi import HudiFileGroupReader, HudiFileSlice, HudiReadOptions, HudiRecordBatchStream, HudiTable
+from hudi import HudiFileGroupReader, HudiFileSlice, HudiReadOptions, HudiRecordBatchStream, HudiTable, HudiTableBuilder
 from numpy.typing import NDArray
 
 from coordination.model import TopicPartition
+from sink.audit.timeline import TableFiles
+from sink.storage.access import rust_options
 
 PROVENANCE = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
 BATCH_ROWS = 131_072
@@ -323,6 +325,12 @@ class Ledger:
 def raised_by_hudi(error: Exception) -> bool:
     """hudi-rs derives its error from `Exception` and exports it nowhere."""
     return type(error).__name__ == "HudiCoreError"
+
+
+def rust_table(files: TableFiles) -> HudiTable:
+    """The table as hudi-rs sees it now."""
+    builder = HudiTableBuilder.from_base_uri(files.uri)
+    return builder.with_storage_options(rust_options(files.base_path, files.access)).build()
 
 
 def provenance_of(table: HudiTable) -> bool:

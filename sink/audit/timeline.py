@@ -30,6 +30,8 @@ from fastavro.schema import SchemaParseException
 from coordination.errors import Corrupt, TableError
 from coordination.model import Checkpoint, Gap, PartitionCheckpoint, Slice, SliceResult, TopicPartition
 from sink.audit.report import Finding, Kind
+from sink.storage.access import NO_ACCESS, S3_SCHEMES, Access
+from sink.storage.files import open_storage
 
 CHECKPOINT_PREFIX = "sink.checkpoint."
 REPLAYED_PREFIX = "sink.replayed."
@@ -137,6 +139,7 @@ class TableFiles:
     root: str
     uri: str
     properties: Mapping[str, str]
+    access: Access = NO_ACCESS
 
     @property
     def timeline_path(self) -> str:
@@ -158,10 +161,10 @@ class TableFiles:
         return sorted(info.base_name for info in self.filesystem.get_file_info(selector))
 
 
-def open_table(base_path: str) -> TableFiles:
+def open_table(base_path: str, access: Access = NO_ACCESS) -> TableFiles:
     """Finds the table; `TableError` in one sentence for whatever else is there."""
     try:
-        filesystem, root, uri = _locate(base_path)
+        filesystem, root, uri = _locate(base_path, access)
         if filesystem.get_file_info(root).type is pafs.FileType.NotFound:
             raise TableError(f"{base_path}: there is nothing; check target.base.path")
         content = _properties_text(filesystem, root)
@@ -185,10 +188,10 @@ def open_table(base_path: str) -> TableFiles:
             f"{base_path}: table version {version or 'unknown'} keeps its timeline in another layout; "
             f"the audit reads version {OLDEST_TABLE_VERSION} and later"
         )
-    return TableFiles(base_path, filesystem, root, uri, properties)
+    return TableFiles(base_path, filesystem, root, uri, properties, access)
 
 
-def _locate(base_path: str) -> tuple[pafs.FileSystem, str, str]:
+def _locate(base_path: str, access: Access) -> tuple[pafs.FileSystem, str, str]:
     """pyarrow's file system, the path in it, and the URI for hudi-rs.
 
     Hudi takes a base path as it is written, `%`, `#` and blanks included; a URI has to escape them.
@@ -199,7 +202,10 @@ def _locate(base_path: str) -> tuple[pafs.FileSystem, str, str]:
         root = posixpath.abspath(local)
         return pafs.LocalFileSystem(), root, Path(root).as_uri()
     place = quote(foreign["place"], safe="/:@?&=")
-    filesystem, root = pafs.FileSystem.from_uri(f"{re.sub('^s3[an]$', 's3', foreign['scheme'])}://{place}")
+    if foreign["scheme"].lower() in S3_SCHEMES:
+        storage = open_storage(base_path, access)
+        return storage.files, storage.root, f"s3a://{place}"
+    filesystem, root = pafs.FileSystem.from_uri(f"{foreign['scheme']}://{place}")
     return filesystem, root, f"{foreign['scheme']}://{place}"
 
 

@@ -47,12 +47,11 @@ def _adopt(settings: Settings, client: KazooClient, topic: str | None, yes: bool
     # Imported here: to read the table pulls in Arrow, which `sink --help` can do without.
     from sink.operations import adoption
     from sink.table.truth import read_truth
-    from sink.write.storage import access_of
 
     out, root = console(), sink_root(settings)
     refuse_if_alive(workers(client, root))
-    table = read_truth(settings.base_path, settings.name, access_of(settings.spark))
-    remains = adoption.read_remains(settings.base_path)
+    table = read_truth(settings.base_path, settings.name, settings.storage)
+    remains = adoption.read_remains(settings.base_path, settings.storage)
     adoption.refuse_if_begun(settings.name, table, remains, settings.topics)
     left = adoption.choose(settings.base_path, remains)
     offsets = adoption.offsets_of(left, settings.topics, topic)

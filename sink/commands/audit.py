@@ -24,7 +24,7 @@ def audit(
     settings = load(config)
     quiet(settings)
     topics = TopicAccess(settings.bootstrap, settings.kafka_native, settings.topics) if log else None
-    report = audited(settings.base_path, settings.name, topics, settings.errors_base_path)
+    report = audited(settings.base_path, settings.name, topics, settings.errors_base_path, settings.storage)
     if as_json:
         typer.echo(report.to_json())
     else:

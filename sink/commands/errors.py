@@ -104,18 +104,17 @@ def errors(
     # Imported here: DuckDB and hudi-rs would slow every other command down.
     from sink.errors.listing import grouped, listed
     from sink.table.files import Content, look
-    from sink.write.storage import access_of
 
     settings = load(config)
     quiet(settings)
     selection = chosen.selection(replayed)
-    if look(settings.errors_base_path, access_of(settings.spark)).content is Content.NOTHING:
+    if look(settings.errors_base_path, settings.storage).content is Content.NOTHING:
         raise TableError(f"{settings.errors_base_path}: there is no errors table; no bad record has been found yet")
     if group_by is not None:
-        groups = grouped(settings.errors_base_path, selection, group_by.value, limit)
+        groups = grouped(settings.errors_base_path, settings.storage, selection, group_by.value, limit)
         _print_json(groups) if as_json else console().print(_groups(groups))
         return
-    rows, total = listed(settings.errors_base_path, selection, limit)
+    rows, total = listed(settings.errors_base_path, settings.storage, selection, limit)
     if as_json:
         _print_json([_plain(row) for row in rows])
     else:

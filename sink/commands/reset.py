@@ -99,9 +99,8 @@ def _truth(settings: Settings, request: Request) -> TableTruth:
     # Imported here: to clear a halt the table need not be read.
     from sink.operations.reset import NO_TABLE
     from sink.table.truth import read_truth
-    from sink.write.storage import access_of
 
-    return read_truth(settings.base_path, settings.name, access_of(settings.spark)) if request.moves else NO_TABLE
+    return read_truth(settings.base_path, settings.name, settings.storage) if request.moves else NO_TABLE
 
 
 def _log(settings: Settings, request: Request) -> LogView | None:

@@ -8,16 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from sink.storage.access import HADOOP
+
 if TYPE_CHECKING:
     from sink.config.model import Settings
 
 KEPT = {"min": "20", "max": "30"}
 """Commits that Hudi keeps in the active timeline, unless it is told otherwise."""
+_OWN_NAMES = {"endpoint.region": "region", "path.style.access": "path.style"}
 ENVELOPED = ("json", "json-confluent", "avro-confluent")
 
 
 def contradictions(settings: Settings) -> Iterator[str]:
-    for about in (_format, _zookeeper, _partition_time, _errors, _upserts, _order_of_changes, _archiving):
+    for about in (_format, _zookeeper, _partition_time, _errors, _upserts, _order_of_changes, _archiving, _storage):
         yield from about(settings)
 
 
@@ -126,3 +129,13 @@ def _order_of_changes(settings: Settings) -> Iterator[str]:
             "value.envelope=debezium is JSON, or Avro behind a registry's header, not"
             f" value.format={settings.value_format}"
         )
+
+
+def _storage(settings: Settings) -> Iterator[str]:
+    own = settings.s3_by_hadoops_names
+    for name in sorted(own):
+        if f"{HADOOP}{name}" in settings.spark:
+            yield f"storage.s3.{_OWN_NAMES.get(name, name)} is the same setting as {HADOOP}{name}; keep one"
+    for name, other in (("access.key", "secret.key"), ("secret.key", "access.key"), ("session.token", "access.key")):
+        if name in own and other not in own:
+            yield f"storage.s3.{name} is of no use without storage.s3.{other}; set both or neither"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterable
 from typing import Annotated, Any
@@ -21,9 +22,11 @@ from sink.config.fields import setting
 from sink.config.groups.endpoints import EndpointSettings
 from sink.config.groups.records import RecordSettings
 from sink.config.groups.rows import RowSettings
+from sink.config.groups.storage import StorageSettings
 from sink.config.groups.transactions import TransactionSettings
 from sink.config.groups.worker import WorkerSettings
 from sink.config.redaction import Properties, redact_text
+from sink.storage.access import Access, access_of
 
 
 def _pass_through(value: Any) -> Properties:
@@ -34,7 +37,7 @@ PassThrough = Annotated[Properties, BeforeValidator(_pass_through)]
 
 
 # Fields are collected from right to left: that is their order in the reference, and in which they are checked.
-class Settings(WorkerSettings, TransactionSettings, RowSettings, RecordSettings, EndpointSettings):
+class Settings(WorkerSettings, TransactionSettings, RowSettings, RecordSettings, StorageSettings, EndpointSettings):
     """Everything a worker needs to know. Immutable; printing it shows no secrets."""
 
     kafka: PassThrough = setting(
@@ -90,11 +93,16 @@ class Settings(WorkerSettings, TransactionSettings, RowSettings, RecordSettings,
         return config_kafka.for_native_consumer(self.bootstrap, self.kafka)
 
     @property
+    def storage(self) -> Access:
+        """How the store of the table is reached, by everything that opens it."""
+        return access_of(self.spark, self.s3_by_hadoops_names, os.environ)
+
+    @property
     def secrets(self) -> tuple[str, ...]:
         """Every secret value, for whoever has to keep them out of a text."""
         held = (self.zookeeper_password, self.zookeeper_key_password, self.registry_login)
         own = [each.get_secret_value() for each in held if each]
-        return (*own, *self.kafka.secrets(), *self.spark.secrets(), *self.hudi.secrets())
+        return (*own, *self.kafka.secrets(), *self.spark.secrets(), *self.hudi.secrets(), *self.storage.secrets)
 
     @property
     def config_digest(self) -> str:

@@ -234,7 +234,7 @@ def base_path(value: Any) -> str:
     if "://" in found and parts.scheme != "file" and not parts.netloc and not parts.path.strip("/"):
         raise ValueError("names a scheme but no place; write it like s3a://bucket/orders")
     if parts.password is not None:
-        raise ValueError("carries a password; give credentials through spark.hadoop.* settings instead")
+        raise ValueError("carries a password; give credentials through storage.s3.* or spark.hadoop.* settings instead")
     if ".." in parts.path.split("/"):
         raise ValueError("contains '..'; write the path it stands for")
     tidy = found.rstrip("/")

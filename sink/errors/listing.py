@@ -14,6 +14,7 @@ import pyarrow as pa
 from coordination.errors import TableError
 from sink.audit.errors import errors_of
 from sink.errors.selection import Selection
+from sink.storage.access import Access
 
 GROUPS = {
     "reason": "reason",
@@ -41,26 +42,26 @@ _FIRST = "struct_pack(topic := _kafka_topic, partition := _kafka_partition, \"of
 _PLACE = "_kafka_topic, _kafka_partition, _kafka_offset, generation"
 
 
-def listed(base_path: str, selection: Selection, limit: int) -> tuple[list[dict[str, Any]], int]:
+def listed(base_path: str, access: Access, selection: Selection, limit: int) -> tuple[list[dict[str, Any]], int]:
     """The first rows by their place, and how many there are."""
     with duckdb.connect() as connection:
         condition, values = selection.sql()
         narrow = {name: kind for name, kind in _TYPES.items() if name not in ("value", "_kafka_key")}
-        connection.register("errors", _rows(base_path, narrow))
+        connection.register("errors", _rows(base_path, access, narrow))
         query = f"SELECT count(*) FROM errors WHERE {condition}"
         [(total,)] = connection.execute(query, values).fetchall()
         connection.unregister("errors")
-        connection.register("errors", _rows(base_path, _TYPES))
+        connection.register("errors", _rows(base_path, access, _TYPES))
         query = f"SELECT * FROM errors WHERE {condition} ORDER BY {_PLACE} LIMIT {limit}"
         return _fetched(connection, query, values), int(total)
 
 
-def grouped(base_path: str, selection: Selection, by: str, limit: int) -> list[dict[str, Any]]:
+def grouped(base_path: str, access: Access, selection: Selection, by: str, limit: int) -> list[dict[str, Any]]:
     """The largest groups: what they have in common, how many, and the first of each."""
     with duckdb.connect() as connection:
         condition, values = selection.sql()
         narrow = {name: kind for name, kind in _TYPES.items() if name not in ("value", "_kafka_key")}
-        connection.register("errors", _rows(base_path, narrow))
+        connection.register("errors", _rows(base_path, access, narrow))
         query = (
             f"SELECT {GROUPS[by]}, count(*) AS records, min({_FIRST}) AS first FROM errors WHERE {condition}"
             f" GROUP BY {GROUPS[by]} ORDER BY records DESC, {GROUPS[by]} LIMIT {limit}"
@@ -74,11 +75,11 @@ def _fetched(connection: duckdb.DuckDBPyConnection, query: str, values: list[Any
     return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
 
-def _rows(base_path: str, types: dict[str, pa.DataType]) -> pa.RecordBatchReader:
+def _rows(base_path: str, access: Access, types: dict[str, pa.DataType]) -> pa.RecordBatchReader:
     schema = pa.schema(list(types.items()))
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for batch in errors_of(base_path, list(types)):
+        for batch in errors_of(base_path, list(types), access):
             try:
                 yield pa.RecordBatch.from_arrays(
                     [batch.column(name).cast(kind) for name, kind in types.items()], schema=schema

@@ -142,7 +142,7 @@ class Replay:
 
     def _earlier(self) -> list[Replayed]:
         """What the table's own commits say was replayed."""
-        files = open_table(self._settings.base_path)
+        files = open_table(self._settings.base_path, self._settings.storage)
         timeline = read_timeline(files, active_names(files))
         if timeline.problems:
             raise TableError(f"{self._settings.base_path}: {timeline.problems[0].sentence}; see `sink audit`")

@@ -31,6 +31,7 @@ from coordination.errors import ConfigError, SinkError, Unavailable
 from sink.local.ivy import Download, retrieve
 from sink.local.java import BROKER_VERSIONS, find_java
 from sink.local.trust import write_trust_store
+from sink.storage.connectors import CONNECTORS, Connector
 
 SPARK = (
     "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0",
@@ -65,6 +66,18 @@ def spark_jars() -> list[Path]:
     """Hudi, the Kafka source and Avro for Spark, without what PySpark's jars already contain."""
     own = sorted({_artifact(jar) for jar in pyspark_jars().glob("*.jar")})
     return fetch("spark", SPARK, without=own)
+
+
+def storage_jars(connector: Connector) -> list[Path]:
+    """What Hadoop needs for a store, without what PySpark's jars already contain."""
+    own = sorted({_artifact(jar) for jar in pyspark_jars().glob("*.jar")})
+    try:
+        return fetch(connector.name, connector.coordinates, without=own)
+    except Unavailable as error:
+        raise Unavailable(
+            f"target.base.path: {connector.name}:// needs {' and '.join(connector.coordinates)}: {error}, or name their"
+            " files in spark.jars"
+        ) from error
 
 
 def kafka_jars() -> list[Path]:
@@ -181,6 +194,14 @@ def main() -> int:
         action="store_true",
         help="only find Java, for Spark and for a broker; exit status 1 when there is none",
     )
+    parser.add_argument(
+        "--storage",
+        action="append",
+        default=[],
+        metavar="SCHEME",
+        choices=sorted(scheme for scheme, connector in CONNECTORS.items() if connector.coordinates),
+        help="also the jars for tables whose base path has this scheme, like s3a; may be given several times",
+    )
     arguments = parser.parse_args()
     try:
         java = find_java()
@@ -189,7 +210,8 @@ def main() -> int:
             broker = find_java(BROKER_VERSIONS)
             print(f"java {broker.version} for a broker: {broker.binary}")
         else:
-            for name, jars in (("spark", spark_jars()), ("kafka", kafka_jars())):
+            stores = {CONNECTORS[scheme].name: storage_jars(CONNECTORS[scheme]) for scheme in arguments.storage}
+            for name, jars in {"spark": spark_jars(), "kafka": kafka_jars(), **stores}.items():
                 print(f"{name}: {len(jars)} jars in {jars[0].parent}")
             # A process of its own, for it starts a JVM. Whatever becomes of it, only starts are slower.
             subprocess.run([sys.executable, "-m", "sink.class_archiving"], check=False)

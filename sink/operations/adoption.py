@@ -27,6 +27,7 @@ from coordination.tree import KeeperView
 from sink.audit.report import Finding
 from sink.audit.timeline import CHECKPOINT_PREFIX, active_names, instants_of, metadata_of, open_table
 from sink.operations.reset import Request, Reset, TableTruth, work_out
+from sink.storage.access import NO_ACCESS, Access
 
 STREAMER_V2 = ("streamer.checkpoint.key.v2", "streamer.checkpoint.reset.key.v2")
 STREAMER_V1 = ("deltastreamer.checkpoint.key", "deltastreamer.checkpoint.reset_key")
@@ -66,13 +67,13 @@ class Remains:
     sinks: Mapping[str, frozenset[str]]
 
 
-def read_remains(base_path: str) -> Remains:
+def read_remains(base_path: str, access: Access = NO_ACCESS) -> Remains:
     """Absence is only said of a timeline that was read whole."""
     problems: list[Finding] = []
     newest: tuple[Left, ...] = ()
     sinks: dict[str, frozenset[str]] = {}
     try:
-        table = open_table(base_path)
+        table = open_table(base_path, access)
         for instant, _, _, content, place in instants_of(table, active_names(table), problems):
             extra = metadata_of(content).get("extraMetadata") or {}
             for name, text in extra.items():

@@ -12,13 +12,11 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka as ck
-import pyarrow as pa
 from confluent_kafka.admin import AdminClient
 from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
@@ -35,13 +33,14 @@ from sink.kafka import Log, UnknownTopic
 from sink.local.java import find_java
 from sink.operations.adoption import read_remains, unadopted
 from sink.schema import TableSchema
+from sink.storage.files import open_storage
+from sink.storage.probe import probed
 from sink.table.creation import columns_misfit, indexes_misfit, misfits
 from sink.table.files import Content, look
 from sink.table.usable import unusable
 from sink.write.changes import Changes
 from sink.write.inputs import require_reader
 from sink.write.shape import change_shape, registry_access, table_schema, value_format
-from sink.write.storage import access_of, open_storage
 
 REGISTRY_SECONDS = 5.0
 """So long a schema registry is asked for an answer."""
@@ -252,7 +251,10 @@ def _table(settings: Settings, schema: TableSchema | None) -> Iterator[Finding]:
         sentence = f"{settings.base_path} is reached by Spark alone: a worker looks at it when it starts"
         yield Finding("table", sentence)
         return
-    found = look(settings.base_path, access_of(settings.spark))
+    yield from (unwritable := list(_writable(settings)))
+    if any(finding.wrong for finding in unwritable):
+        return
+    found = look(settings.base_path, settings.storage)
     if found.content is Content.OTHER:
         what = ", ".join(found.names)
         yield Finding(
@@ -262,7 +264,6 @@ def _table(settings: Settings, schema: TableSchema | None) -> Iterator[Finding]:
             wrong=True,
         )
         return
-    yield from _writable(settings)
     if found.content is Content.NOTHING:
         yield Finding("table", f"{settings.base_path} is empty: the table will be created")
         return
@@ -283,7 +284,7 @@ def _errors(settings: Settings) -> Iterator[Finding]:
         return
     part, place = "errors table", settings.errors_base_path
     if _reached(settings):
-        found = look(place, access_of(settings.spark))
+        found = look(place, settings.storage)
         name = found.properties.get("hoodie.table.name", "") if found.content is Content.TABLE else ""
         if found.content is Content.NOTHING:
             yield Finding(part, f"{place} is empty: the errors table is made with the first bad record")
@@ -306,14 +307,14 @@ def _errors(settings: Settings) -> Iterator[Finding]:
 
 def _offsets(settings: Settings) -> Iterator[Finding]:
     """Whether another tool has left offsets in the table that nobody has adopted."""
-    if not _reached(settings) or look(settings.base_path, access_of(settings.spark)).content is not Content.TABLE:
+    if not _reached(settings) or look(settings.base_path, settings.storage).content is not Content.TABLE:
         return
     with zookeeper(settings) as client:
         view = Keeper(client, sink_root(settings), lambda: None).read()
     if view.states:
         return
     try:
-        said = unadopted(read_remains(settings.base_path), settings.name, view)
+        said = unadopted(read_remains(settings.base_path, settings.storage), settings.name, view)
     except SinkError as error:
         said = f"whether another tool has left offsets in the table is not known: {error}"
     if said:
@@ -322,27 +323,24 @@ def _offsets(settings: Settings) -> Iterator[Finding]:
 
 def _reached(settings: Settings) -> bool:
     try:
-        open_storage(settings.base_path, access_of(settings.spark))
+        open_storage(settings.base_path, settings.storage)
     except ConfigError:
         return False
     return True
 
 
 def _writable(settings: Settings) -> Iterator[Finding]:
-    storage = open_storage(settings.base_path, access_of(settings.spark))
+    storage = open_storage(settings.base_path, settings.storage)
     if storage.has_directories and storage.root.startswith("/") and not settings.base_path.startswith("hdfs"):
         problem = _unwritable(Path(storage.root))
         if problem:
             yield Finding("table", f"target.base.path: {problem}", wrong=True)
         return
-    probe = f".sink-validate-{uuid.uuid4().hex}"
-    try:
-        with storage.create(probe) as stream:
-            stream.write(b"")
-        storage.delete(probe)
-    except (OSError, pa.ArrowException) as error:
-        with suppress(OSError, pa.ArrowException):
-            storage.delete(probe)
-        yield Finding(
-            "table", f"{settings.base_path} cannot be written ({error}); correct its permissions", wrong=True
-        )
+    libraries = []
+    for answer in probed(settings):
+        if answer.wrong:
+            yield Finding("storage", f"{answer.wrong} (asked by {answer.library})", wrong=True)
+        else:
+            libraries.append(answer.library)
+    if libraries:
+        yield Finding("storage", f"{settings.base_path} can be reached by {', '.join(libraries)}")

@@ -31,10 +31,11 @@ from sink.schema.avro import avro_schema
 from sink.schema.evolution import Compatibility, Misfit, evolved
 from sink.table.conflicts import changed_groups, make_way
 from sink.table.creation import columns_of_table, create_or_verify
+from sink.table.data_files import DataFiles
 from sink.table.gateway import Hudi
 from sink.table.options import commit_options
 from sink.table.services import TableServices, sweep
-from sink.table.timeline import CHECKPOINT_KEY, EPOCH_KEY, NUMBER_KEY, SINK_KEY, Snapshot, Timeline
+from sink.table.timeline import CHECKPOINT_KEY, EPOCH_KEY, NUMBER_KEY, SINK_KEY, Instant, Snapshot, Timeline
 from sink.write.file_ids import unplanned
 
 _DATA_FILE = re.compile(r"([^/]+)_[^_/]+_([0-9]+)\.parquet\Z")
@@ -71,8 +72,10 @@ class Table:
         avro = schema.avro(settings.table_name)
         self._hudi = Hudi(spark, settings.base_path, avro, commit_options(settings))
         self._timeline = Timeline(self._hudi, settings.name)
+        self._data_files = DataFiles(self._hudi)
         self.columns = schema.spark
         """The table's, without Hudi's own, when they were last looked at."""
+        self._looked_at: frozenset[Instant] | None = None
         self._serving = threading.Lock()
 
     def ensure(self) -> None:
@@ -97,7 +100,8 @@ class Table:
             with self._reading():
                 self._hudi.keep_metadata_table()
             with self._changing(f"beginning an instant for transaction {number}"):
-                instant = self._hudi.begin(owner)
+                instant = self._hudi.begin(owner, self._timeline.meta)
+            self._timeline.note_begun(instant)
             if newest is None or instant > newest.requested:
                 return instant
             self._roll_back(instant)
@@ -144,6 +148,7 @@ class Table:
                 self._hudi.commit_stats(instant, parsed, extra, avro)
             except (*JAVA_ERRORS, OSError) as error:
                 return self._outcome(instant, error)
+        self._timeline.note_completed(instant, checkpoint)
         return TableOutcome.COMPLETED
 
     def roll_back(self, instant: str) -> None:
@@ -162,13 +167,13 @@ class Table:
         ids = {stat["fileId"] for stat in written}
         with self._reading():
             now = self._timeline.snapshot()
-            names = self._hudi.data_files(sorted({stat["partitionPath"] for stat in written}))
+            names = self._data_files.names(sorted({stat["partitionPath"] for stat in written}))
             files = [m.groups() for m in map(_DATA_FILE.fullmatch, names) if m and m[1] in ids]
             if any(now.is_gone(instant) for _, instant in files):
                 # Of an instant before the active timeline readers would take it for committed.
                 sweep(self._hudi, self._timeline)
         found = {file for file, instant in files if _counts(now, instant) and not now.is_gone(instant)}
-        return tuple(sorted(found | (ids & self._timeline.replaced())))
+        return tuple(sorted(found | (ids & self._timeline.replaced(now))))
 
     def unplanned(self, stats: Sequence[str], tasks: Sequence[WriteTask]) -> tuple[str, ...]:
         """File ids of these stats that derive from none of the tasks. Hudi's own writers choose ids by themselves."""
@@ -189,6 +194,9 @@ class Table:
             self._hudi.stop_beating()
 
     def _look_at_columns(self) -> None:
+        """Nothing is read where nothing was completed since the last look."""
+        if self._looked_at == self._timeline.completed:
+            return
         with self._reading():
             found = self._hudi.table_schema(self._timeline.meta)
         if found is not None:
@@ -198,6 +206,7 @@ class Table:
                 raise TableError(
                     f"{self._settings.base_path}: the table has columns that the sink cannot write: {error}"
                 ) from error
+        self._looked_at = self._timeline.completed
 
     def _columns_with(self, columns: str) -> str:
         """As Avro, what the table's columns become. Under the lock: nobody else changes them meanwhile."""

@@ -64,7 +64,7 @@ def write_options(settings: Settings) -> dict[str, str]:
         return options
     options |= {
         # The coordinator has made the inflight file: the writer may put its own in that place.
-        "hoodie.allow.multi.write.on.same.instant": "true",
+        "_.hoodie.allow.multi.write.on.same.instant": "true",
         "hoodie.metadata.streaming.write.enabled": "false",
         # Whether a pending clustering gives way is decided when a transaction is completed, under the table lock.
         "hoodie.clustering.updates.strategy": (

@@ -21,7 +21,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from coordination.errors import Unavailable
-from sink.write.storage import NO_ACCESS, Access, Storage, open_storage
+from sink.storage.access import NO_ACCESS, Access
+from sink.storage.files import Storage, open_storage
 
 PROPERTIES = ".hoodie/hoodie.properties"
 INDEXES = ".hoodie/.index_defs/index.json"

@@ -9,7 +9,6 @@ again. Knows nothing of transactions, checkpoints or locks.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -19,6 +18,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from sink.java_errors import JAVA_ERRORS
+from sink.storage.inline_reads import close_inline_reads
 from sink.table.base_file_stats import base_file_stats
 from sink.table.column_stats import carrying, is_log, log_stats
 
@@ -36,7 +36,6 @@ _TASKS = (
     "hoodie.markers.delete.parallelism",
 )
 """Hudi's default is a task for each file, up to 200. It costs more than what is done for the file."""
-_FILE_NAME = re.compile(r"[^/,{}\[\]\s'=]+\.parquet")
 
 
 class Hudi:
@@ -45,10 +44,13 @@ class Hudi:
     def __init__(self, spark: SparkSession, base_path: str, avro_schema: str, options: Mapping[str, str]) -> None:
         self.base_path = base_path
         self._spark = spark
+        close_inline_reads(spark, base_path)
         self.options = options
         self._avro = avro_schema
         self._client: Any = None
         self._begun = ""
+        self._has_made_sure = False
+        self._has_metafile = False
 
     def anew(self, options: Mapping[str, str], avro_schema: str | None = None) -> Hudi:
         """The same table by other options, and other columns if they are given."""
@@ -94,6 +96,7 @@ class Hudi:
         """The write client, whose heartbeats go on until `close`."""
         if self._client is None:
             self._client = self.java.client.SparkRDDWriteClient(self.engine_context, self.config)
+            self._has_made_sure = False
         return self._client
 
     @property
@@ -164,13 +167,14 @@ class Hudi:
         states = getattr(self.jvm, "org.apache.hudi.common.table.timeline.HoodieInstant$State")
         return meta.createNewInstant(getattr(states, state), action, requested)
 
-    def begin(self, extra: Mapping[str, str]) -> str:
-        """A new instant with its heartbeat: requested and inflight, both carrying `extra`.
+    def begin(self, extra: Mapping[str, str], meta: Any = None) -> str:
+        """A new instant with its heartbeat: requested and inflight, both carrying `extra`. `meta` is a meta client that
+        has just been read, if there is one.
 
         As `startCommit` does it, but for the content of the requested file: an instant that was requested by
         a process which died before inflight tells by it whose it is.
         """
-        client, meta = self.client, self.meta_client()
+        client, meta = self.client, meta or self.meta_client()
         timeline = meta.getActiveTimeline()
         instant = str(client.createNewInstantTime(True))
         requested = self.instant(meta, "REQUESTED", self.action, instant)
@@ -179,10 +183,13 @@ class Hudi:
             timeline.createFileInMetaPath(f"{instant}.{self.action}.requested", content, False)
             meta.reloadActiveTimeline()
             client.setOperationType(self.operation)
-            table = client.initTable(self.operation, self.option(instant))
+            if not self._has_made_sure:
+                # Of the metadata table, which each commit looks after, too: once, for it is fifty requests to a store.
+                client.initTable(self.operation, self.option(instant))
+                self._has_made_sure = True
             # Without it a foreign change of the schema between two commits makes the next one fail.
-            client.preWrite(instant, self.operation, table.getMetaClient())
-            table.getActiveTimeline().transitionRequestedToInflight(requested, content)
+            client.preWrite(instant, self.operation, meta)
+            meta.getActiveTimeline().transitionRequestedToInflight(requested, content)
         self._begun = instant
         return instant
 
@@ -292,7 +299,10 @@ class Hudi:
             self.option(),
         )
         for path in paths:
-            kind(storage, instant, base, self.path(path), none).trySave()
+            if path or not self._has_metafile:
+                kind(storage, instant, base, self.path(path), none).trySave()
+            # Partitions are dropped and come again; the table's own directory stays.
+            self._has_metafile |= not path
 
     def roll_back(self, instant: str) -> None:
         """Also finishes a rollback of the instant that somebody else began."""
@@ -369,20 +379,6 @@ class Hudi:
         prefix = str(self.path(directory).toUri().getPath()) + "/"
         files = self.storage().listFiles(self.path(directory))
         return [str(file.getPath().toUri().getPath()).removeprefix(prefix) for file in files]
-
-    def data_files(self, partitions: Sequence[str]) -> list[str]:
-        """Names of the files in these partitions: with the metadata table the committed ones, else all."""
-        paths = self.jvm.java.util.ArrayList()
-        for partition in partitions:
-            paths.add(str(self.path(partition).toString()))
-        metadata = self.java.metadata.NativeTableMetadataFactory.getInstance().create(
-            self.engine_context, self.storage(), self.config.getMetadataConfig(), self.base_path, False
-        )
-        try:
-            found = metadata.getAllFilesInPartitions(paths)
-            return _FILE_NAME.findall(str(found.toString()))
-        finally:
-            metadata.close()
 
     def table_schema(self, meta: Any) -> str | None:
         """The newest schema of the table as Avro JSON; None while there is none."""

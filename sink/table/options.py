@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sink.config import Settings
+from sink.storage.access import S3_SCHEMES, scheme_of
 from sink.table.changes import write_options
 from sink.table.lock import BASE_PATH, DEFAULT_BASE_PATH, LOCK_KEY
 from sink.write.partition_paths import PartitionPaths
@@ -30,6 +31,17 @@ _DEFAULTS: Mapping[str, str] = {
     "hoodie.bulkinsert.sort.mode": "NONE",
     "hoodie.time.generator.max_expected_clock_skew_ms": str(CLOCK_SKEW_MS),
 }
+
+
+_ON_OBJECT_STORES: Mapping[str, str] = {
+    # A commit writes a log file for each: eleven requests. Hudi's default is two.
+    "hoodie.metadata.index.column.stats.file.group.count": "1",
+}
+
+
+def _defaults(settings: Settings) -> Mapping[str, str]:
+    on_object_store = scheme_of(settings.base_path) in S3_SCHEMES
+    return {**_DEFAULTS, **_ON_OBJECT_STORES} if on_object_store else _DEFAULTS
 
 
 def record_key_fields(settings: Settings) -> tuple[str, ...]:
@@ -90,7 +102,7 @@ def commit_options(settings: Settings) -> Mapping[str, str]:
     process's own, for the table lock is held around it from Python.
     """
     return {
-        **_DEFAULTS,
+        **_defaults(settings),
         **settings.hudi,
         **_required(settings),
         "hoodie.write.lock.provider": IN_PROCESS_LOCK,
@@ -109,7 +121,7 @@ def service_options(settings: Settings) -> Mapping[str, str]:
     Failed writes are left alone: an instant of ours whose heartbeat has expired may be PREPARED.
     """
     return {
-        **_DEFAULTS,
+        **_defaults(settings),
         # Hudi's own default is a minute, for which a worker that was killed while it cleans would hold up the table.
         "hoodie.write.lock.zookeeper.session_timeout_ms": str(settings.session_timeout_ms),
         # Hudi's own would take files that are as large as ours get for small ones, and one alone for worth rewriting.

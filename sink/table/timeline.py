@@ -92,6 +92,9 @@ class Timeline:
         self._meta: Any = None
         self._checkpoints: dict[Instant, Checkpoint | None] = {}
         self._rollbacks: dict[Instant, frozenset[str]] = {}
+        self._completed: dict[str, Checkpoint] = {}
+        self.completed: frozenset[Instant] = frozenset()
+        """What was complete when the active timeline was last read."""
         self._owners: dict[str, str | None] = {}
         self._replaced: dict[Instant, frozenset[str]] = {}
         self._removals: dict[Instant, list[str]] = {}
@@ -117,6 +120,14 @@ class Timeline:
             )
         return TableView(checkpoint, states, self._orphans(now), len({e.requested for e in since if e.done}))
 
+    def note_begun(self, instant: str) -> None:
+        """This process wrote it: its file need not be read to know whose it is."""
+        self._owners[instant] = self._sink
+
+    def note_completed(self, instant: str, checkpoint: Checkpoint) -> None:
+        """This process completed it, and knows what it carries."""
+        self._completed = {instant: checkpoint}
+
     def snapshot(self) -> Snapshot:
         """Reads again where archiving or a rollback takes away what was just listed."""
         for attempt in range(_ATTEMPTS):
@@ -132,12 +143,12 @@ class Timeline:
     def state(self, instant: str) -> InstantState:
         return self._state(self.snapshot(), instant)
 
-    def replaced(self) -> frozenset[str]:
+    def replaced(self, now: Snapshot) -> frozenset[str]:
         """File ids that a commit of the active timeline has replaced, whether or not their files are still
         there.
         """
         found: set[str] = set()
-        for each in self.snapshot().instants:
+        for each in now.instants:
             if each.done and each.action == "replacecommit":
                 if each not in self._replaced:
                     self._replaced[each] = self._read_replaced(each)
@@ -205,6 +216,7 @@ class Timeline:
             if each.action == "rollback":
                 (rolled_back if each.done else rolling_back).update(self._rollback(timeline, each))
         self._forget(instants)
+        self.completed = frozenset(each for each in instants if each.done)
         return Snapshot(instants, newest, place, frozenset(rolled_back), frozenset(rolling_back))
 
     def _listed(self, timeline: Any) -> Iterator[Instant]:
@@ -212,6 +224,8 @@ class Timeline:
             yield Instant(each["requestedTime"], each["action"], each["state"], each.get("completionTime"))
 
     def _checkpoint(self, timeline: Any, each: Instant) -> Checkpoint | None:
+        if each not in self._checkpoints and each.requested in self._completed:
+            self._checkpoints[each] = self._completed[each.requested]
         if each not in self._checkpoints:
             java = self._java(each)
             if timeline.isEmpty(java):

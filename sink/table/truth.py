@@ -12,8 +12,8 @@ from coordination.errors import TableError, Unavailable
 from coordination.model import TopicPartition
 from sink.audit.timeline import active_names, open_table, read_timeline
 from sink.operations.reset import NO_TABLE, TableTruth
+from sink.storage.access import NO_ACCESS, Access
 from sink.table.files import Content, look
-from sink.write.storage import NO_ACCESS, Access
 
 _REQUESTED = re.compile(r"(\d{17})\.\w+\.(requested|inflight)\Z|(\d{17})\.inflight\Z")
 
@@ -27,7 +27,7 @@ def read_truth(base_path: str, sink: str, access: Access = NO_ACCESS) -> TableTr
         what = ", ".join(found.names)
         raise TableError(f"{base_path} holds something else than a Hudi table ({what}); correct target.base.path")
     try:
-        table = open_table(base_path)
+        table = open_table(base_path, access)
         names = active_names(table)
         timeline = read_timeline(table, names)
     except OSError as error:

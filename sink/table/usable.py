@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 from coordination.errors import ConfigError, SinkError, TableError
 from sink.config import Settings
 from sink.schema import KEY, RESERVED_PREFIXES, TableSchema
+from sink.storage.files import require_reachable
 from sink.table.changes import key_is_global, ordering_fields
 from sink.table.options import (
     partition_columns,
@@ -24,7 +25,6 @@ from sink.table.options import (
 from sink.write.partition_paths import PARTITION_TYPES, BadPartition, PartitionPaths
 from sink.write.partition_times import TIME_TYPES, PartitionTime
 from sink.write.record_keys import KEY_TYPES
-from sink.write.storage import require_reachable
 
 ORDERING_TYPES: tuple[type[T.DataType], ...] = (T.StringType, T.LongType, T.TimestampType)
 """Hudi 1.2 compares dates and decimals with values of another class, and fails; and takes a delete whose value is the

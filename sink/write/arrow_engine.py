@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from coordination.model import WriteTask
 from sink.config import Settings
 from sink.schema import TableSchema
+from sink.storage.files import open_storage
 from sink.table.options import arrow_codec, partition_columns, populate_meta_fields
 from sink.table.usable import require_usable
 from sink.write.bad_records import set_aside, tolerated
@@ -26,7 +27,6 @@ from sink.write.shape import row_shape
 from sink.write.slice_files import Limits
 from sink.write.slice_task import REPORT, WriteJob, report_of, run
 from sink.write.source import data_loss
-from sink.write.storage import access_of, open_storage
 from sink.write.task_errors import TaskFailed, task_error
 from sink.write.task_input import BatchSource, TaskInput
 from sink.write.task_report import TaskReport, complete
@@ -50,7 +50,7 @@ class ArrowEngine:
         require_usable(self._settings, self._schema, "arrow")
         self._inputs.check()
         self._shape.format.decoder(self._schema)
-        open_storage(self._settings.base_path, access_of(self._settings.spark))
+        open_storage(self._settings.base_path, self._settings.storage)
 
     def write(
         self,
@@ -105,5 +105,5 @@ class ArrowEngine:
             codec=arrow_codec(settings),
             limits=Limits(settings.file_max_bytes, settings.open_files_max, buffer),
             tolerated=tolerated(settings),
-            access=access_of(settings.spark),
+            access=settings.storage,
         )

@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 
 from coordination.errors import SinkError
 from coordination.model import WriteTask
+from sink.storage.files import Storage
 from sink.write.column_ranges import KEY, ranges_of
 from sink.write.file_ids import file_id
 from sink.write.parquet_layout import PAGES, Layout
-from sink.write.storage import Storage
 
 TIMELINE = ".hoodie/timeline"
 # Without the Spark version Spark refuses dates before 1582 and times before 1900: it cannot know which
@@ -51,13 +51,12 @@ class Pulse:
 
     def check(self, completed_too: bool = False) -> None:
         """A completed instant keeps its inflight file; to see it costs a listing, so that is asked for."""
-        inflight = f"{TIMELINE}/{self._instant}.inflight"
-        if not self._storage.exists(inflight):
-            raise Abandoned(f"instant {self._instant}: {inflight} is gone: rolled back; nothing was kept")
-        if completed_too:
-            prefix = f"{self._instant}_"
-            if any(name.startswith(prefix) for name in self._storage.names(TIMELINE)):
-                raise Abandoned(f"instant {self._instant} is already completed; nothing was kept")
+        inflight = f"{self._instant}.inflight"
+        names = self._storage.names(TIMELINE) if completed_too else []
+        if not (inflight in names if completed_too else self._storage.exists(f"{TIMELINE}/{inflight}")):
+            raise Abandoned(f"instant {self._instant}: {TIMELINE}/{inflight} is gone: rolled back; nothing was kept")
+        if any(name.startswith(f"{self._instant}_") for name in names):
+            raise Abandoned(f"instant {self._instant} is already completed; nothing was kept")
 
 
 def base_file_stat(file_id: str, path: str, name: str, records: int, size: int, footer: pq.FileMetaData) -> str:
@@ -124,11 +123,11 @@ class BaseFile:
         assert self._stream is not None
         self._parquet.add_key_value_metadata(_FOOTER)
         self._parquet.close()
+        size = int(self._stream.tell())
         self._stream.close()
         self._pulse.check()
         if not self._storage.exists(self._marker):
             raise Abandoned(f"{self._marker} is gone: the instant is over; {self._place} was not kept")
-        size = self._storage.size(self._place)
         return base_file_stat(self.id, self.path, self.name, self.records, size, self._footers[0])
 
     def discard(self) -> None:

@@ -20,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 
 from sink.schema import META_COLUMNS
+from sink.storage.files import Storage
 from sink.write.base_file import Attempt, BaseFile, Pulse
 from sink.write.parquet_layout import Layout, choose_layout
 from sink.write.partition_paths import Groups
-from sink.write.storage import Storage
 from sink.write.units import Unit, Units
 
 METAFILE = ".hoodie_partition_metadata"

@@ -18,12 +18,13 @@ from pyspark import TaskContext
 
 from coordination.errors import BadRecord
 from coordination.model import WriteTask
+from sink.storage.access import NO_ACCESS, Access
+from sink.storage.files import kept_storage
 from sink.write.base_file import Attempt
 from sink.write.joined_texts import joined
 from sink.write.read_batches import ReadBatch
 from sink.write.record_columns import Rows, RowShape
 from sink.write.slice_files import Limits, SliceFiles
-from sink.write.storage import NO_ACCESS, Access, kept_storage
 from sink.write.task_errors import TaskFailed, failed_task
 from sink.write.task_input import BatchSource, task_number
 from sink.write.task_report import SliceCounter, TaskReport

@@ -23,13 +23,13 @@ from coordination.model import Slice, WriteTask
 from sink.decode.formats import ValueFormat
 from sink.decode.json_columns import FastParser
 from sink.schema import TableSchema, parse_ddl
+from sink.storage.files import open_storage
 from sink.write.base_file import Attempt
 from sink.write.joined_texts import joined
 from sink.write.partition_paths import PartitionPaths
 from sink.write.record_columns import Rows, RowShape
 from sink.write.record_keys import RecordKeys
 from sink.write.slice_files import Limits, SliceFiles
-from sink.write.storage import open_storage
 from tests.bench.orders import DDL, order
 
 BATCHES, ROWS = 16, 16_384

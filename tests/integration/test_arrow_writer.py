@@ -219,10 +219,10 @@ def test_rows_keep_their_order_and_none_is_lost_when_files_close_to_make_room(in
     import numpy as np
     import pyarrow as pa
 
+    from sink.storage.files import open_storage
     from sink.write.base_file import Attempt
     from sink.write.partition_paths import PartitionPaths
     from sink.write.slice_files import Limits, SliceFiles
-    from sink.write.storage import open_storage
 
     attempt = Attempt("sink", "table", instant.name, "0-0-0", tasks_of("t", (0, 0, 10**6))[0])
     limits = Limits(file_max_bytes=1 << 30, open_files_max=3, buffer_bytes=300 * 16)
@@ -302,9 +302,9 @@ def test_a_task_whose_instant_was_completed_gives_up_and_keeps_nothing(engine, i
 def test_a_file_closed_after_the_end_of_its_instant_is_not_reported(instant, gone):
     import pyarrow as pa
 
+    from sink.storage.files import open_storage
     from sink.write.base_file import Abandoned, Attempt, BaseFile, Pulse
     from sink.write.parquet_layout import choose_layout
-    from sink.write.storage import open_storage
 
     storage = open_storage(str(instant.base))
     attempt = Attempt("sink", "table", instant.name, "0-0-0", tasks_of("t", (0, 0, 9))[0])

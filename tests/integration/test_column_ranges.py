@@ -19,6 +19,7 @@ from table_kit import SINK, allow, checkpoint, settings
 from coordination.model import Slice, WriteTask
 from sink.config import Settings
 from sink.schema import META_COLUMNS, TableSchema, parse_ddl
+from sink.storage.files import open_storage
 from sink.table import Table, TableOutcome
 from sink.table.base_file_stats import base_file_stats
 from sink.table.gateway import Hudi
@@ -26,7 +27,6 @@ from sink.table.options import commit_options
 from sink.write.base_file import Attempt, BaseFile, Pulse
 from sink.write.column_ranges import KEY
 from sink.write.parquet_layout import choose_layout
-from sink.write.storage import open_storage
 
 pytestmark = pytest.mark.integration
 

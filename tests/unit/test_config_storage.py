@@ -11,7 +11,8 @@ import pytest
 from pyarrow import fs
 
 from coordination.errors import ConfigError
-from sink.write.storage import Access, access_of, open_storage, s3_arguments
+from sink.storage.access import Access, access_of, arrow_arguments
+from sink.storage.files import open_storage
 
 SECRET = "hunter2-Tr0ub4dor"
 KEYS = {"access.key": "AKIDEXAMPLE", "secret.key": SECRET}
@@ -52,7 +53,7 @@ def access(**settings: str) -> Access:
 )
 def test_what_hadoop_is_told_of_s3_is_told_to_arrow(settings: dict[str, str], said: dict[str, object]):
     keys = {"access_key": "AKIDEXAMPLE", "secret_key": SECRET}
-    assert s3_arguments("lake", access(**settings)) == keys | said
+    assert arrow_arguments("lake", access(**settings)) == keys | said
 
 
 def test_a_bucket_may_have_settings_of_its_own():
@@ -61,20 +62,20 @@ def test_a_bucket_may_have_settings_of_its_own():
         "spark.hadoop.fs.s3a.bucket.lake.endpoint.region": "here",
         "spark.driver.memory": "1g",
     }
-    assert s3_arguments("lake", access_of(spark)) == {"region": "here"}
-    assert s3_arguments("other", access_of(spark)) == {"region": "everywhere"}
+    assert arrow_arguments("lake", access_of(spark)) == {"region": "here"}
+    assert arrow_arguments("other", access_of(spark)) == {"region": "everywhere"}
 
 
 def test_no_credentials_is_a_choice_too():
     provider = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
     given = access_of({"spark.hadoop.fs.s3a.aws.credentials.provider": provider})
-    assert s3_arguments("lake", given) == {"anonymous": True}
+    assert arrow_arguments("lake", given) == {"anonymous": True}
 
 
 @pytest.mark.parametrize("half", ["access_key", "secret_key"])
 def test_half_of_the_credentials_is_refused(half: str):
     with pytest.raises(ConfigError, match=r"is missing, which its other half needs; set both or neither") as refusal:
-        s3_arguments("lake", access(**{half: ""}))
+        arrow_arguments("lake", access(**{half: ""}))
     assert SECRET not in str(refusal.value)
 
 

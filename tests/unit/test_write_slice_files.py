@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from coordination.model import Slice, WriteTask
+from sink.storage.files import open_storage
 from sink.write.base_file import Attempt
 from sink.write.partition_paths import PartitionPaths
 from sink.write.slice_files import Limits, SliceFiles
-from sink.write.storage import open_storage
 
 INSTANT = "20240101000000000"
 ROWS = 40_000

@@ -1,48 +1,34 @@
-"""The table's files as seen from a Spark task: pyarrow's file systems under Hudi's names for places.
+"""The table's files as Python sees them: pyarrow's file systems under Hudi's names for places.
 
-Guarantee: a path given to Hudi and the same path given here mean the same file, blanks and odd characters
-included; an S3 bucket is reached with the credentials and the endpoint that Spark is given for it
-(`spark.hadoop.fs.s3a.*`), else with those of the environment. No secret is in a `repr` or an error. Void for
-credentials that only a class of Hadoop's knows (`aws.credentials.provider`). Raises ConfigError for a file system that
-pyarrow does not reach. Imports nothing that an executor need not have.
+Guarantee: a path given to Hudi and the same path given here mean the same file, blanks and odd characters included; a
+bucket is reached as `sink.storage.access` has it. No secret is in a `repr` or an error. Raises ConfigError for a file
+system that pyarrow does not reach. Imports nothing that an executor need not have.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from contextlib import suppress
+from dataclasses import dataclass
 from urllib.parse import quote
 
 import pyarrow as pa
 from pyarrow import fs
 
-from coordination.errors import ConfigError
+from coordination.errors import ConfigError, Unavailable
+from sink.storage.access import NO_ACCESS, S3_SCHEMES, Access, arrow_arguments, is_own_server, scheme_of
 
-_SCHEMES = {"s3a": "s3", "s3n": "s3", "s3": "s3", "gs": "gs", "hdfs": "hdfs", "viewfs": "viewfs"}
+_SCHEMES = {**dict.fromkeys(S3_SCHEMES, "s3"), "gs": "gs", "hdfs": "hdfs", "viewfs": "viewfs"}
+_SCHEMES |= {"abfs": "abfs", "abfss": "abfss"}
 _FOREIGN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOTALL)
-_S3A = "spark.hadoop.fs.s3a."
-_AWS_ENDPOINT = re.compile(r"s3[.-](?P<region>[a-z]{2}(?:-[a-z]+)+-\d)\.amazonaws\.com(?:\.cn)?")
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """What Spark is told of S3, by the names behind `fs.s3a.`: travels to executors, and never shows itself."""
-
-    s3a: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-    def of(self, bucket: str, name: str) -> str:
-        """A setting of the bucket, else of all buckets; empty when there is neither."""
-        return self.s3a.get(f"bucket.{bucket}.{name}", self.s3a.get(name, "")).strip()
-
-
-NO_ACCESS = Access()
-
-
-def access_of(spark: Mapping[str, str]) -> Access:
-    """From `Settings.spark`."""
-    return Access({name.removeprefix(_S3A): value for name, value in spark.items() if name.startswith(_S3A)})
+_CONNECT_SECONDS = 5.0
+_REQUEST_SECONDS = 30.0
+_OPTIONAL_CHECKSUMS = {
+    "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
+    "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
+}
+"""Else Amazon's library ends each upload with a checksum, which other servers may refuse, or keep as data."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +77,7 @@ def require_reachable(base_path: str) -> tuple[str, str]:
     if match is None or scheme is None:
         raise ConfigError(
             f"target.base.path: write.engine=arrow cannot reach {base_path!r}"
-            " (absolute paths, file, s3a, gs, hdfs can be reached);"
+            " (absolute paths, file, s3a, abfs, gs, hdfs can be reached);"
             " use write.engine=hudi"
         )
     return scheme, match["rest"]
@@ -122,38 +108,38 @@ def open_storage(base_path: str, access: Access = NO_ACCESS) -> Storage:
     return Storage(files, root.rstrip("/"))
 
 
+def require_answer(base_path: str, access: Access = NO_ACCESS) -> None:
+    """Raises Unavailable with what the store of the table says, if it lets nobody list there; disks are not asked.
+
+    The question is one whose answer has a text: what a store says to others is a number alone.
+    """
+    if scheme_of(base_path) not in S3_SCHEMES:
+        return
+    try:
+        storage = open_storage(base_path, access)
+        storage.names(".hoodie/.sink-asks")
+    except (pa.ArrowException, OSError) as error:
+        raise Unavailable(f"{base_path}: {error}") from error
+    with suppress(pa.ArrowException, OSError):
+        # Who may list below the table need not be allowed to ask for the bucket.
+        if storage.files.get_file_info(storage.root.partition("/")[0]).type is fs.FileType.NotFound:
+            raise Unavailable(f"{base_path}: NoSuchBucket")
+
+
 def _open_s3(place: str, access: Access) -> Storage:
     bucket = place.partition("/")[0]
-    arguments = s3_arguments(bucket, access)
+    arguments = arrow_arguments(bucket, access)
     if not {"region", "endpoint_override"} & set(arguments):
         # As from_uri does it: a request that goes to another region is turned away.
         arguments["region"] = fs.resolve_s3_region(bucket)
-    return Storage(fs.S3FileSystem(**arguments), place.rstrip("/"))
-
-
-def s3_arguments(bucket: str, access: Access) -> dict[str, Any]:
-    """What `fs.s3a.*` means to `pyarrow.fs.S3FileSystem`. Holds secrets: not for printing."""
-    named = {"access_key": "access.key", "secret_key": "secret.key", "session_token": "session.token"}
-    found = {argument: access.of(bucket, name) for argument, name in named.items()}
-    arguments: dict[str, Any] = {argument: value for argument, value in found.items() if value}
-    if ("access_key" in arguments) != ("secret_key" in arguments):
-        missing = "secret.key" if "access_key" in arguments else "access.key"
-        raise ConfigError(f"{_S3A}{missing} is missing, which its other half needs; set both or neither")
-    if access.of(bucket, "aws.credentials.provider").endswith("AnonymousAWSCredentialsProvider"):
-        arguments["anonymous"] = True
-    scheme, _, endpoint = access.of(bucket, "endpoint").rpartition("://")
-    plain = access.of(bucket, "connection.ssl.enabled").lower() == "false"
-    if scheme or plain:
-        arguments["scheme"] = scheme.lower() or "http"
-    if endpoint:
-        arguments["endpoint_override"] = endpoint.rstrip("/")
-        # Arrow puts the bucket into the path as soon as there is an endpoint, Hadoop only when it is told to.
-        arguments["force_virtual_addressing"] = access.of(bucket, "path.style.access").lower() != "true"
-    if region := access.of(bucket, "endpoint.region") or _region(endpoint):
-        arguments["region"] = region
-    return arguments
-
-
-def _region(endpoint: str) -> str:
-    match = _AWS_ENDPOINT.fullmatch(endpoint.rstrip("/"))
-    return match["region"] if match else ""
+    if is_own_server(bucket, access):
+        for name, value in _OPTIONAL_CHECKSUMS.items():
+            os.environ.setdefault(name, value)
+    files = fs.S3FileSystem(
+        **arguments,
+        # Opening a file for writing asks nothing and begins no upload in parts before there is a part.
+        allow_delayed_open=True,
+        connect_timeout=_CONNECT_SECONDS,
+        request_timeout=_REQUEST_SECONDS,
+    )
+    return Storage(files, place.rstrip("/"))

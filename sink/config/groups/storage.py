@@ -1,0 +1,75 @@
+"""How the store is reached that the table is in."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator
+
+from sink.config.fields import Choice, Group, Secret, setting
+from sink.config.values import Text, text
+
+
+def _server(value: Any) -> str:
+    """`https://host:port`, or `host:port`, which is reached by TLS."""
+    found = text(value).rstrip("/")
+    parts = urlsplit(found if "://" in found else f"https://{found}")
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or parts.path or parts.query:
+        raise ValueError("is not a server's address; write it like https://minio:9000, without a bucket")
+    if parts.username is not None:
+        raise ValueError("carries a login; give it through storage.s3.access.key and storage.s3.secret.key instead")
+    return found
+
+
+Server = Annotated[str, BeforeValidator(_server)]
+
+
+class StorageSettings(Group):
+    s3_endpoint: Server | None = setting(
+        "storage.s3.endpoint",
+        "For `s3a://`: a server that speaks Amazon's protocol, like `https://minio:9000`; `http://` for one without"
+        " TLS. Default: `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, else Amazon's own servers.",
+        default=None,
+    )
+    s3_region: Text | None = setting(
+        "storage.s3.region",
+        "Region of the bucket. Default: `AWS_REGION`, `AWS_DEFAULT_REGION`, else what Amazon says of the bucket, or"
+        " `us-east-1` where there is an endpoint.",
+        default=None,
+    )
+    s3_access_key: Secret | None = setting(
+        "storage.s3.access.key",
+        "Access key of everything that opens the table. Default: `AWS_ACCESS_KEY_ID` with `AWS_SECRET_ACCESS_KEY`, else"
+        " what profile, web identity, container or instance give.",
+        default=None,
+    )
+    s3_secret_key: Secret | None = setting("storage.s3.secret.key", "The secret that belongs to it.", default=None)
+    s3_session_token: Secret | None = setting(
+        "storage.s3.session.token", "Token of keys that were given for a time.", default=None
+    )
+    s3_path_style: Annotated[Literal["true", "false"] | None, Choice] = setting(
+        "storage.s3.path.style",
+        "Whether the bucket stands in the path of a request, not in the host's name. Default: `true` where the endpoint"
+        " is not Amazon's.",
+        default=None,
+    )
+
+    @property
+    def s3_by_hadoops_names(self) -> dict[str, str]:
+        """What is set, by the names behind `fs.s3a.`; secrets among it."""
+        keys = (self.s3_access_key, self.s3_secret_key, self.s3_session_token)
+        access, secret, token = (key.get_secret_value() if key else None for key in keys)
+        found = {
+            "endpoint": self.s3_endpoint,
+            "endpoint.region": self.s3_region,
+            "access.key": access,
+            "secret.key": secret,
+            "session.token": token,
+            "path.style.access": self.s3_path_style,
+        }
+        return {name: value for name, value in found.items() if value}

@@ -1,0 +1,190 @@
+"""How S3 is reached, in the words of each library that opens the table: Hadoop, pyarrow and hudi-rs.
+
+Guarantee: all of them get the same endpoint, region, addressing and keys for a bucket. They come from `storage.s3.*`,
+else from `spark.hadoop.fs.s3a.*`, else from the environment (`AWS_*`, as the AWS tools read it); where there are no
+keys, each library asks its own chain of providers (profile, web identity, container, instance). No secret is in a
+`repr` or an error. Voided by credentials that only a class of Hadoop's knows (`aws.credentials.provider`). Raises
+ConfigError for half of the keys. Pure, and imports nothing that an executor need not have.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from coordination.errors import ConfigError
+
+HADOOP = "spark.hadoop.fs.s3a."
+S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_AWS = re.compile(r"(?:s3[.-](?P<region>[a-z]{2}(?:-[a-z]+)+-\d)\.|.*\.|)amazonaws\.com(?:\.cn)?")
+_DEFAULT_REGION = "us-east-1"
+_ENVIRONMENT: Mapping[str, tuple[str, ...]] = {
+    "endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+    "endpoint.region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+}
+_KEYS: Mapping[str, str] = {
+    "access.key": "AWS_ACCESS_KEY_ID",
+    "secret.key": "AWS_SECRET_ACCESS_KEY",
+    "session.token": "AWS_SESSION_TOKEN",
+}
+_PROVIDERS = "aws.credentials.provider"
+_TEMPORARY = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
+_STATIC = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
+_ANONYMOUS = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
+_CHAIN = "com.amazonaws.auth.DefaultAWSCredentialsProviderChain"
+"""Hadoop's own looks into the environment and asks the instance; this one knows profiles and web identities, too."""
+
+_HADOOP_DEFAULTS: Mapping[str, str] = {
+    # Reads of Parquet footers and of blocks inside of log files: no more than what is asked for.
+    "experimental.input.fadvise": "random",
+    # Nobody makes directories there: else each file costs a request that deletes the markers of those above it.
+    "directory.marker.retention": "keep",
+    # A few commits' worth of reads that wait for each other must not wait for a connection.
+    "connection.maximum": "256",
+    "threads.max": "64",
+    # Hadoop's own tries 20 times, and then 7 times over, with waits that grow: a quarter of an hour of silence.
+    "attempts.maximum": "3",
+    "retry.limit": "3",
+    "connection.establish.timeout": "5000",
+    "connection.timeout": "30000",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What is known of S3, by the names behind `fs.s3a.`: travels to executors, and never shows itself."""
+
+    s3a: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def of(self, bucket: str, name: str) -> str:
+        """A setting of the bucket, else of all buckets; empty when there is neither."""
+        return self.s3a.get(f"bucket.{bucket}.{name}", self.s3a.get(name, "")).strip()
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Keys and tokens, those of single buckets too."""
+        return tuple(value for name, value in self.s3a.items() if name.endswith(tuple(_KEYS)))
+
+
+NO_ACCESS = Access()
+
+
+def access_of(
+    spark: Mapping[str, str], own: Mapping[str, str] | None = None, environment: Mapping[str, str] | None = None
+) -> Access:
+    """`own` is `storage.s3.*` by Hadoop's names, and wins over what Spark was given; the environment comes last."""
+    found = {name.removeprefix(HADOOP): value for name, value in spark.items() if name.startswith(HADOOP)}
+    found |= own or {}
+    given = environment or {}
+    for name, variables in _ENVIRONMENT.items():
+        value = next((given[variable] for variable in variables if given.get(variable)), "")
+        if value and name not in found:
+            found[name] = value
+    if not {"access.key", "secret.key", _PROVIDERS} & set(found):
+        found |= {name: given[variable] for name, variable in _KEYS.items() if given.get(variable)}
+    own_endpoint = (own or {}).get("endpoint") or f"{HADOOP}endpoint" not in spark
+    if found.get("endpoint") and own_endpoint and "path.style.access" not in found:
+        # Servers of one's own seldom have a name for each bucket.
+        found["path.style.access"] = str(not _is_aws(found["endpoint"])).lower()
+    return Access(found)
+
+
+def scheme_of(base_path: str) -> str:
+    """In small letters; empty for a path."""
+    match = _SCHEME.match(base_path)
+    return match[1].lower() if match else ""
+
+
+def bucket_of(base_path: str) -> str:
+    return base_path.partition("://")[2].partition("/")[0]
+
+
+def hadoop_options(access: Access) -> dict[str, str]:
+    """Spark's settings, secrets among them."""
+    found = {**_HADOOP_DEFAULTS, **access.s3a}
+    endpoint = found.get("endpoint", "")
+    if endpoint and not _is_aws(endpoint):
+        found.setdefault("endpoint.region", _DEFAULT_REGION)
+        if endpoint.lower().startswith("http://"):
+            found.setdefault("connection.ssl.enabled", "false")
+    if _PROVIDERS not in found:
+        keys = _TEMPORARY if found.get("session.token") else _STATIC
+        found[_PROVIDERS] = keys if found.get("access.key") else _CHAIN
+    schemes = {f"spark.hadoop.fs.{other}.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem" for other in ("s3", "s3n")}
+    return {**schemes, **{f"{HADOOP}{name}": value for name, value in found.items()}}
+
+
+def arrow_arguments(bucket: str, access: Access) -> dict[str, Any]:
+    """What `pyarrow.fs.S3FileSystem` takes. Holds secrets: not for printing."""
+    arguments: dict[str, Any] = {}
+    for argument, value in zip(("access_key", "secret_key", "session_token"), _keys(bucket, access), strict=True):
+        if value:
+            arguments[argument] = value
+    if access.of(bucket, _PROVIDERS) == _ANONYMOUS:
+        arguments["anonymous"] = True
+    scheme, endpoint = _endpoint(bucket, access)
+    if scheme:
+        arguments["scheme"] = scheme
+    if endpoint:
+        arguments["endpoint_override"] = endpoint
+        # Arrow puts the bucket into the path as soon as there is an endpoint, Hadoop only when it is told to.
+        arguments["force_virtual_addressing"] = not _by_path(bucket, access)
+    if region := _region(bucket, access):
+        arguments["region"] = region
+    return arguments
+
+
+def rust_options(base_path: str, access: Access) -> dict[str, str]:
+    """Options for hudi-rs. Hold secrets: not for printing."""
+    if scheme_of(base_path) not in S3_SCHEMES:
+        return {}
+    bucket = bucket_of(base_path)
+    named = zip(("aws_access_key_id", "aws_secret_access_key", "aws_session_token"), _keys(bucket, access), strict=True)
+    options = {name: value for name, value in named if value}
+    if access.of(bucket, _PROVIDERS) == _ANONYMOUS:
+        options["aws_skip_signature"] = "true"
+    scheme, endpoint = _endpoint(bucket, access)
+    if endpoint:
+        options["aws_endpoint"] = f"{scheme or 'https'}://{endpoint}"
+        options["aws_allow_http"] = str(scheme == "http").lower()
+        options["aws_virtual_hosted_style_request"] = str(not _by_path(bucket, access)).lower()
+    if region := _region(bucket, access) or (_DEFAULT_REGION if endpoint else ""):
+        options["aws_region"] = region
+    return options
+
+
+def is_own_server(bucket: str, access: Access) -> bool:
+    """Whether it is a server that follows Amazon's, which may not know the newest of it."""
+    _, endpoint = _endpoint(bucket, access)
+    return bool(endpoint) and not _is_aws(endpoint)
+
+
+def _keys(bucket: str, access: Access) -> tuple[str, str, str]:
+    key, secret, token = (access.of(bucket, name) for name in _KEYS)
+    if bool(key) != bool(secret):
+        missing = "secret.key" if key else "access.key"
+        raise ConfigError(f"{HADOOP}{missing} is missing, which its other half needs; set both or neither")
+    return key, secret, token
+
+
+def _endpoint(bucket: str, access: Access) -> tuple[str, str]:
+    """Its scheme, where one is known, and `host:port`."""
+    scheme, _, endpoint = access.of(bucket, "endpoint").rpartition("://")
+    plain = access.of(bucket, "connection.ssl.enabled").lower() == "false"
+    return scheme.lower() or ("http" if plain else ""), endpoint.rstrip("/")
+
+
+def _by_path(bucket: str, access: Access) -> bool:
+    return access.of(bucket, "path.style.access").lower() == "true"
+
+
+def _region(bucket: str, access: Access) -> str:
+    match = _AWS.fullmatch(_endpoint(bucket, access)[1])
+    return access.of(bucket, "endpoint.region") or (match and match["region"]) or ""
+
+
+def _is_aws(endpoint: str) -> bool:
+    return _AWS.fullmatch(endpoint.rpartition("://")[2].rstrip("/").partition(":")[0]) is not None

@@ -1,0 +1,118 @@
+"""Tells what is wrong with the store of a table, from what a library said of it: one sentence, with what to do.
+
+Guarantee: the same fault gives the same sentence, whichever library met it (Hadoop, pyarrow or hudi-rs), and whether
+it can get better by itself. Voided by stores that answer with codes of their own: then there is no fault, and the
+library's own words have to do. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from sink.storage.access import S3_SCHEMES, Access, bucket_of, scheme_of
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    sentence: str
+    lasts: bool
+    """Whether it stays until somebody changes settings, keys or the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    said: re.Pattern[str]
+    sentence: str
+    lasts: bool = True
+
+
+def _kind(pattern: str, sentence: str, lasts: bool = True) -> _Kind:
+    return _Kind(re.compile(pattern, re.IGNORECASE), sentence, lasts)
+
+
+_KINDS = (
+    _kind(
+        r"InvalidAccessKeyId|INVALID_ACCESS_KEY_ID|Access Key Id you provided does not exist|InvalidClientTokenId",
+        "storage.s3.access.key: the store at {server} does not know the key; correct it",
+    ),
+    _kind(
+        r"SignatureDoesNotMatch|SIGNATURE_DOES_NOT_MATCH|signature we calculated does not match",
+        "storage.s3.secret.key: it does not belong to the access key, says the store at {server}; correct it",
+    ),
+    _kind(
+        r"ExpiredToken|EXPIRED_TOKEN|InvalidToken|INVALID_TOKEN|token (?:included in the request )?(?:is|has) expired",
+        "storage.s3.session.token: it has expired, or is none; give a new one",
+    ),
+    _kind(
+        r"NoSuchBucket|NO_SUCH_BUCKET|specified bucket does not exist|bucket '?[\w.-]+'? not found"
+        r"|UnknownStoreException",
+        "target.base.path: there is no bucket {bucket} at {server}; make it, or correct the name",
+    ),
+    _kind(
+        r"AuthorizationHeaderMalformed|PermanentRedirect|region '?[\w-]*'? is wrong|IllegalLocationConstraint"
+        r"|AWSRedirectException|Received redirect|status code: 301|HTTP status 301|InvalidRegion",
+        "storage.s3.region: the bucket {bucket} is in another region{region}; correct it",
+    ),
+    _kind(
+        r"PKIX path|SSLHandshakeException|SSL peer certificate|certificate verify failed|curlCode: 60|invalid peer"
+        r" certificate|UnknownIssuer",
+        "storage.s3.endpoint: the certificate of {server} is not trusted here; add who signed it to the host's (and"
+        " Java's) certificates",
+    ),
+    _kind(
+        r"No FileSystem for scheme|ClassNotFoundException: Class org\.apache\.hadoop\.fs\.(?:s3a|azurebfs)"
+        r"|ClassNotFoundException: Class com\.google\.cloud\.hadoop|NoClassDefFoundError",
+        "target.base.path: Java has no file system for {scheme}://; leave spark.jars to Hudi's and your own jars, or"
+        " name in it all that the file system needs",
+    ),
+    _kind(
+        r"Unable to load (?:AWS )?credentials|No AWS Credentials provided|NoAuthWithAWSException|no EC2 metadata"
+        r"|Unable to find credentials|Unable to load (?:AWS )?credentials from",
+        "storage.s3.access.key: there are no keys, in the settings, the environment, a profile or from the instance;"
+        " set storage.s3.access.key and storage.s3.secret.key",
+    ),
+    _kind(
+        r"AccessDenied|ACCESS_DENIED|Access Denied|Forbidden|status code: 403|HTTP status 403",
+        "target.base.path: the key may not do this below {place}; grant it to list the bucket, and to get, put and"
+        " delete objects there",
+    ),
+    _kind(
+        r"UnknownHostException|resolve host|dns error|Name or service not known|curlCode: 6\b",
+        "storage.s3.endpoint: the host of {server} is not known; correct it, or the name service",
+        lasts=False,
+    ),
+    _kind(
+        r"Connection ?refused|ConnectException|Connect(?:ion)? ?time(?:d ?)?out|ConnectTimeoutException"
+        r"|curlCode: (?:7|28)\b|tcp connect error|No route to host|NETWORK_CONNECTION|error sending request"
+        r"|Connection reset|connection closed|NoHttpResponse|Could not connect",
+        "storage.s3.endpoint: {server} does not answer; start it, or correct the address",
+        lasts=False,
+    ),
+    _kind(
+        r"SlowDown|SLOW_DOWN|ServiceUnavailable|Service Unavailable|status code: 503|HTTP status 503",
+        "target.base.path: {server} refuses requests for now",
+        lasts=False,
+    ),
+)
+_REGION = re.compile(r"(?:expecting|expected) '?\"?(?P<name>[a-z]{2}(?:-[a-z]+)+-\d)", re.IGNORECASE)
+
+
+def fault_in(said: str, base_path: str, access: Access) -> Fault | None:
+    """None where the text tells none that is known."""
+    if scheme_of(base_path) in ("", "file"):
+        return None
+    bucket = bucket_of(base_path)
+    is_s3 = scheme_of(base_path) in S3_SCHEMES
+    region = _REGION.search(said)
+    words = {
+        "server": (access.of(bucket, "endpoint") or "Amazon") if is_s3 else bucket,
+        "bucket": bucket,
+        "region": f", {region['name']}" if region else "",
+        "scheme": scheme_of(base_path),
+        "place": base_path,
+    }
+    for kind in _KINDS:
+        if kind.said.search(said):
+            return Fault(kind.sentence.format(**words), kind.lasts)
+    return None

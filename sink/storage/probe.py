@@ -1,0 +1,125 @@
+"""Tries what a worker and the auditor will do in the store of a table: each library writes or reads a probe.
+
+Guarantee: nothing is left, but where the store takes an object and then refuses to delete it, which is told. The probe
+is an object with bytes, below the base path: pyarrow writes, lists and reads it, hudi-rs reads it, and Java's file
+system writes, reads and deletes one of its own. Raises nothing of its own: what fails is an answer.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+from hudi import HudiTableBuilder
+from py4j.java_gateway import JavaGateway
+
+from coordination.errors import SinkError
+from sink.config import Settings
+from sink.java_errors import JAVA_ERRORS, message
+from sink.session import bare_jvm
+from sink.storage.access import hadoop_options, rust_options
+from sink.storage.faults import fault_in
+from sink.storage.files import Storage, open_storage, require_answer
+
+_PROPERTIES = ".hoodie/hoodie.properties"
+_CONTENT = b"hoodie.table.name=probe\nhoodie.table.type=COPY_ON_WRITE\nhoodie.table.version=9\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`library` is who tried; `wrong` is one sentence, empty where all went well."""
+
+    library: str
+    wrong: str = ""
+
+
+def probed(settings: Settings) -> Iterator[Answer]:
+    """Python's answer, the auditor's and Java's. What is wrong for all of them is told once."""
+    place = f".sink-validate-{uuid.uuid4().hex}"
+    python = _answer(settings, "pyarrow", lambda: _by_pyarrow(settings, place))
+    yield python
+    if python.wrong:
+        return
+    yield _answer(settings, "hudi-rs", lambda: _by_rust(settings, place))
+    yield _answer(settings, "Java", lambda: _by_java(settings, f"{place}-java"))
+
+
+def _answer(settings: Settings, library: str, tried: Any) -> Answer:
+    try:
+        tried()
+    except SinkError as error:
+        said = str(error)
+    except JAVA_ERRORS as error:
+        said = message(error)
+    except Exception as error:  # noqa: BLE001
+        # hudi-rs raises its own, and pyarrow several.
+        said = f"{type(error).__name__}: {error}"
+    else:
+        return Answer(library)
+    fault = fault_in(said, settings.base_path, settings.storage)
+    return Answer(library, fault.sentence if fault else f"{settings.base_path}: {said[:600]}")
+
+
+def _by_pyarrow(settings: Settings, place: str) -> None:
+    require_answer(settings.base_path, settings.storage)
+    storage = open_storage(settings.base_path, settings.storage)
+    path = f"{place}/{_PROPERTIES}"
+    with storage.create(path) as stream:
+        stream.write(_CONTENT)
+    try:
+        with storage.files.open_input_stream(storage.locate(path)) as stream:
+            if stream.read() != _CONTENT:
+                raise OSError("what was written is not what is read: the store keeps more than it is given")
+    finally:
+        storage.delete(path)
+    if storage.exists(path):
+        raise OSError(f"{path} was deleted and is still there")
+
+
+def _by_rust(settings: Settings, place: str) -> None:
+    storage = open_storage(settings.base_path, settings.storage)
+    path = f"{place}/{_PROPERTIES}"
+    with storage.create(path) as stream:
+        stream.write(_CONTENT)
+    try:
+        base = re.sub(r"^s3n?://", "s3a://", settings.base_path)
+        builder = HudiTableBuilder.from_base_uri(f"{quote(base, safe=':/@')}/{place}")
+        builder.with_storage_options(rust_options(settings.base_path, settings.storage)).build()
+    finally:
+        _deleted(storage, path)
+
+
+def _deleted(storage: Storage, path: str) -> None:
+    with suppress(OSError, pa.ArrowException):
+        storage.delete(path)
+
+
+def _by_java(settings: Settings, place: str) -> None:
+    with bare_jvm(settings) as gateway:
+        _written_by(gateway, settings, f"{settings.base_path}/{place}")
+
+
+def _written_by(gateway: JavaGateway, settings: Settings, place: str) -> None:
+    jvm: Any = gateway.jvm
+    conf = jvm.org.apache.hadoop.conf.Configuration()
+    given = {**hadoop_options(settings.storage), **settings.spark}
+    for name, value in given.items():
+        if name.startswith("spark.hadoop."):
+            conf.set(name.removeprefix("spark.hadoop."), value)
+    path = jvm.org.apache.hadoop.fs.Path(place)
+    files = path.getFileSystem(conf)
+    files.exists(path)
+    stream = files.create(path, True)
+    stream.write(bytearray(_CONTENT))
+    stream.close()
+    try:
+        if int(files.getFileStatus(path).getLen()) != len(_CONTENT):
+            raise OSError("what was written is not what is read: the store keeps more than it is given")
+    finally:
+        files.delete(path, False)

@@ -1,0 +1,47 @@
+"""Tables on an S3 server, written in the session of the test, and what its JVM keeps open there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+from kazoo.client import KazooClient
+from pyspark.sql import SparkSession
+
+from sink.config import Settings
+from sink.storage.access import access_of, hadoop_options
+from tests.integration.table_kit import Driver, settings
+from tests.storage.s3_server import Store
+
+HUDIS_DEFAULTS = {"hoodie.metadata.enable": "true", "hoodie.metadata.index.column.stats.enable": "true"}
+
+
+def on_s3(store: Store, place: Path, zookeeper: str, **more: str) -> Settings:
+    """Settings of a table in a bucket of its own, with Hudi's defaults."""
+    base = f"s3a://{store.make_bucket()}/orders"
+    return settings(place / "s3", zookeeper, **{"target.base.path": base, **HUDIS_DEFAULTS, **store.settings, **more})
+
+
+def reaching(spark: SparkSession, store: Store) -> SparkSession:
+    """The session, which reaches the store as one does that was started by a user's settings."""
+    conf = spark.sparkContext._jsc.hadoopConfiguration()
+    own = {name.removeprefix("storage.s3."): value for name, value in store.settings.items()}
+    for name, value in hadoop_options(access_of({}, own)).items():
+        conf.set(name.removeprefix("spark.hadoop."), value)
+    return spark
+
+
+def driver_on_s3(spark: SparkSession, store: Store, given: Settings, client: KazooClient) -> Driver:
+    driver = Driver(reaching(spark, store), given, client)
+    driver.table.ensure()
+    return driver
+
+
+def jvm_of(spark: SparkSession) -> psutil.Process:
+    return psutil.Process(int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()))
+
+
+def connections(process: psutil.Process, store: Store) -> int:
+    """Connections to the store, those included of which the other end has gone."""
+    port = int(store.url.rpartition(":")[2])
+    return sum(1 for each in process.net_connections("tcp") if each.raddr and each.raddr.port == port)

@@ -1,0 +1,52 @@
+"""Executors of a cluster write to S3, and keep no connection for what they read inside of log files there."""
+
+from __future__ import annotations
+
+import psutil
+import pytest
+
+from tests.fleet import produce
+from tests.integration.conftest import PARTITIONS, MakeFleet
+from tests.integration.s3_kit import HUDIS_DEFAULTS, connections
+from tests.integration.test_cluster import master  # noqa: F401
+from tests.storage.s3_server import Store
+
+pytestmark = [pytest.mark.integration, pytest.mark.thorough, pytest.mark.timeout(900)]
+
+ROUND = 900
+
+
+def test_executors_keep_no_connection_for_a_read(fleet: MakeFleet, master: str, s3: Store) -> None:  # noqa: F811
+    it = fleet(
+        ROUND,
+        **s3.settings,
+        **HUDIS_DEFAULTS,
+        **{
+            "target.base.path": f"s3a://{s3.make_bucket()}/orders",
+            "partition.field.name": "kind",
+            "spark.master": master,
+            "spark.executor.memory": "600m",
+            "spark.cores.max": 2,
+        },
+    )
+    it.start("w1")
+    seen = []
+    for number in range(1, 9):
+        it.wait_landed(dict.fromkeys(range(PARTITIONS), number * ROUND // PARTITIONS))
+        seen.append([connections(executor, s3) for executor in executors()])
+        produce(it.kafka, it.topic, ROUND, PARTITIONS, first=number * ROUND)
+    it.wait_landed(dict.fromkeys(range(PARTITIONS), 9 * ROUND // PARTITIONS))
+    assert all(len(each) == 2 for each in seen), seen
+    assert max(seen[-1]) <= max(seen[1]) + 6, seen
+    it.assert_exactly_once(9 * ROUND)
+
+
+def executors() -> list[psutil.Process]:
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if "org.apache.spark.executor.CoarseGrainedExecutorBackend" in process.cmdline():
+                found.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return found

@@ -1,0 +1,38 @@
+"""A fleet on S3 lands every record exactly once, whoever is killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import METADATA, PARTITIONS, RECORDS, MakeFleet
+from tests.storage.s3_server import Store
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+ENDS = dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS)
+
+
+def test_a_killed_coordinator_costs_nothing_on_s3(fleet: MakeFleet, s3: Store) -> None:
+    base = f"s3a://{s3.make_bucket()}/orders"
+    it = fleet(**METADATA, **s3.settings, **{"target.base.path": base})
+    it.start("w1", "Complete.after=kill")
+    it.start("w2")
+    it.wait_fired("Complete.after")
+    it.wait_landed(ENDS)
+    it.assert_exactly_once(RECORDS)
+    assert s3.secret_key not in "".join(path.read_text() for path in it.directory.glob("*.log"))
+    assert read_by_the_docs(s3, base).count("3000") == 3
+
+
+def read_by_the_docs(store: Store, base: str) -> str:
+    """What the page's Python prints of the table."""
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "table-on-s3.md").read_text()
+    code = text.partition("```python\n")[2].partition("```")[0]
+    code = code.replace("http://minio:9000", store.url).replace("s3a://lake/orders", base)
+    environment = {**os.environ, "S3_KEY": store.access_key, "S3_SECRET": store.secret_key}
+    return subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)

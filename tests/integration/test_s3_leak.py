@@ -1,0 +1,32 @@
+"""A coordinator that commits to S3 for long keeps no more connections, threads and files than after a few commits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from pyspark.sql import SparkSession
+
+from tests.integration.s3_kit import connections, driver_on_s3, jvm_of, on_s3
+from tests.storage.s3_server import Store
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
+
+WARM = 3
+
+
+@pytest.mark.parametrize("commits", [12, pytest.param(100, marks=pytest.mark.thorough)])
+def test_commits_leave_no_connections_threads_or_files_behind(
+    spark: SparkSession, zookeeper_client: KazooClient, zookeeper, s3: Store, tmp_path: Path, commits: int
+) -> None:
+    given = on_s3(s3, tmp_path, zookeeper.address, **{"partition.field.name": "kind"})
+    driver = driver_on_s3(spark, s3, given, zookeeper_client)
+    jvm, seen = jvm_of(spark), []
+    for number in range(1, commits + 1):
+        driver.land(number)
+        seen.append((connections(jvm, s3), jvm.num_threads(), jvm.num_fds()))
+    driver.table.stop_heartbeats()
+    for before, after in zip(map(max, zip(*seen[:WARM], strict=True)), seen[-1], strict=True):
+        assert after <= before + 10, seen
+    assert driver.count() == 10 * commits

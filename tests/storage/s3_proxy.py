@@ -1,0 +1,218 @@
+"""A proxy before an S3 server that counts requests, delays each, and can refuse or cut them.
+
+`python -m tests.storage.s3_proxy PORT TARGET`, with TARGET as `host:port`. It is steered by requests of its own:
+`PUT /-/delay?seconds=0.02`, `PUT /-/fault?status=503` (0: none; -1: connections are cut), `PUT /-/forget`, and
+`GET /-/requests`, which gives a JSON list of those since, in their order. Signatures stay valid: hosts and bodies are
+handed on as they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+from sink.local.servers import LOOPBACK, Server
+
+_HEAD_BYTES = 1 << 20
+_OWN = {"connection", "keep-alive", "transfer-encoding", "expect"}
+
+
+@dataclass(frozen=True)
+class Request:
+    method: str
+    target: str
+    status: int
+    client: str
+    """`Java`, `C++`, `Rust` or another one, by the library that asked."""
+    started: float
+
+    @property
+    def kind(self) -> str:
+        query = dict(parse_qsl(urlsplit(self.target).query, keep_blank_values=True))
+        return "LIST" if self.method == "GET" and "list-type" in query else self.method
+
+    @property
+    def path(self) -> str:
+        """Below the bucket; of a listing, what it lists."""
+        parts = urlsplit(self.target)
+        query = dict(parse_qsl(parts.query))
+        return query.get("prefix", "") if self.kind == "LIST" else parts.path.partition("/")[2].partition("/")[2]
+
+
+@dataclass
+class _Message:
+    first: str
+    headers: list[tuple[str, str]]
+    body: bytes = b""
+
+    def header(self, name: str) -> str:
+        return next((value for key, value in self.headers if key.lower() == name), "")
+
+    def encoded(self, first: str, *more: tuple[str, str]) -> bytes:
+        kept = [(key, value) for key, value in self.headers if key.lower() not in _OWN]
+        lines = [first, *(f"{key}: {value}" for key, value in (*kept, *more))]
+        return "\r\n".join([*lines, "", ""]).encode("latin-1") + self.body
+
+
+class Proxy:
+    def __init__(self, target: str) -> None:
+        self._host, _, port = target.partition(":")
+        self._port = int(port)
+        self._delay = 0.0
+        self._fault = 0
+        self._seen: list[Request] = []
+
+    async def serve(self, port: int) -> None:
+        server = await asyncio.start_server(self._client, LOOPBACK, port, limit=_HEAD_BYTES)
+        async with server:
+            await server.serve_forever()
+
+    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        upstream: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        try:
+            while (request := await _read(reader, writer)) is not None:
+                method, target, _ = request.first.split(" ", 2)
+                if target.startswith("/-/"):
+                    writer.write(self._steered(target))
+                    continue
+                started = asyncio.get_running_loop().time()
+                await asyncio.sleep(self._delay)
+                status = self._fault
+                if status < 0:
+                    break
+                if status:
+                    writer.write(f"HTTP/1.1 {status} Refused\r\nContent-Length: 0\r\n\r\n".encode())
+                else:
+                    answer, upstream = await self._forwarded(request, method, upstream)
+                    writer.write(answer)
+                    status = int(answer.split(b" ", 2)[1])
+                self._seen.append(Request(method, target, status, _library(request), started))
+                await writer.drain()
+        except (OSError, asyncio.IncompleteReadError):
+            pass  # one side has gone: so does this connection
+        finally:
+            for each in (writer, upstream and upstream[1]):
+                if each:
+                    each.close()
+
+    async def _forwarded(
+        self,
+        request: _Message,
+        method: str,
+        upstream: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None,
+    ) -> tuple[bytes, tuple[asyncio.StreamReader, asyncio.StreamWriter] | None]:
+        """The answer, and the connection if it can be used again."""
+        length = [] if request.header("content-length") else [("Content-Length", str(len(request.body)))]
+        sent = request.encoded(request.first, *length)
+        for fresh in (False, True):
+            if upstream is None or fresh:
+                upstream = await asyncio.open_connection(self._host, self._port, limit=_HEAD_BYTES)
+            try:
+                upstream[1].write(sent)
+                answer = await _read(upstream[0], None, without_body=method == "HEAD")
+            except (OSError, asyncio.IncompleteReadError):
+                answer = None
+            if answer is not None:
+                break
+        if answer is None:
+            raise OSError("the server has gone")
+        version, rest = answer.first.split(" ", 1)
+        if version == "HTTP/1.0" or answer.header("connection").lower() == "close":
+            upstream[1].close()
+            upstream = None
+        length = [] if answer.header("content-length") else [("Content-Length", str(len(answer.body)))]
+        return answer.encoded(f"HTTP/1.1 {rest}", *length), upstream
+
+    def _steered(self, target: str) -> bytes:
+        parts = urlsplit(target)
+        given = dict(parse_qsl(parts.query))
+        body = b""
+        match parts.path:
+            case "/-/delay":
+                self._delay = float(given["seconds"])
+            case "/-/fault":
+                self._fault = int(given["status"])
+            case "/-/forget":
+                self._seen = []
+            case "/-/requests":
+                body = json.dumps([asdict(request) for request in self._seen]).encode()
+        return f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+async def _read(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter | None, without_body: bool = False
+) -> _Message | None:
+    """A request, or with no `writer` an answer; None at the end."""
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.IncompleteReadError as error:
+        if error.partial:
+            raise
+        return None
+    first, *lines = head.decode("latin-1").split("\r\n")[:-2]
+    message = _Message(first, [(key, value.strip()) for key, _, value in (line.partition(":") for line in lines)])
+    if writer is not None and message.header("expect").lower() == "100-continue":
+        writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    if without_body:
+        return message
+    if message.header("transfer-encoding").lower() == "chunked":
+        while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
+            message.body += (await reader.readexactly(size + 2))[:-2]
+        while await reader.readuntil(b"\r\n") != b"\r\n":
+            continue
+    elif length := int(message.header("content-length") or 0):
+        message.body = await reader.readexactly(length)
+    return message
+
+
+def _library(request: _Message) -> str:
+    agent = request.header("user-agent")
+    known = {"aws-sdk-java": "Java", "aws-sdk-cpp": "C++", "object_store": "Rust"}
+    return next((name for part, name in known.items() if part in agent), agent.partition("/")[0])
+
+
+class S3Proxy(Server):
+    """The proxy as a process of its own."""
+
+    def __init__(self, directory: Path, target: str) -> None:
+        super().__init__(directory, 0, "S3 proxy")
+        self._target = urlsplit(target).netloc
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.address}"
+
+    def delay(self, seconds: float) -> None:
+        self._ask(f"delay?seconds={seconds}")
+
+    def fault(self, status: int) -> None:
+        self._ask(f"fault?status={status}")
+
+    def forget(self) -> None:
+        self._ask("forget")
+
+    def requests(self) -> Sequence[Request]:
+        return [Request(**each) for each in json.loads(self._ask("requests"))]
+
+    def _ask(self, what: str) -> bytes:
+        with urllib.request.urlopen(f"{self.url}/-/{what}", timeout=30) as answer:
+            return bytes(answer.read())
+
+    def _command(self) -> list[str]:
+        return [sys.executable, "-m", "tests.storage.s3_proxy", str(self.port), self._target]
+
+    def _answers(self) -> bool:
+        try:
+            return self._ask("requests") == b"[]"
+        except OSError:
+            return False
+
+
+if __name__ == "__main__":
+    asyncio.run(Proxy(sys.argv[2]).serve(int(sys.argv[1])))

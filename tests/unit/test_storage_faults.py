@@ -1,0 +1,87 @@
+"""What libraries say of a store becomes one sentence: the texts are theirs, as MinIO and Amazon made them say it."""
+
+from __future__ import annotations
+
+import pytest
+
+from sink.storage.access import access_of
+from sink.storage.faults import fault_in
+
+ACCESS = access_of({}, {"endpoint": "http://minio:9000"})
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence", "lasts"),
+    [
+        (
+            "When listing objects under key 't' in bucket 'lake': AWS Error INVALID_ACCESS_KEY_ID during ListObjectsV2"
+            " operation: The Access Key Id you provided does not exist in our records.",
+            "storage.s3.access.key: the store at http://minio:9000 does not know the key; correct it",
+            True,
+        ),
+        (
+            "com.amazonaws.services.s3.model.AmazonS3Exception: The request signature we calculated does not match the"
+            " signature you provided. (Service: Amazon S3; Status Code: 403; Error Code: SignatureDoesNotMatch)",
+            "storage.s3.secret.key: it does not belong to the access key, says the store at http://minio:9000; correct"
+            " it",
+            True,
+        ),
+        (
+            "org.apache.hadoop.fs.s3a.UnknownStoreException: `s3a://lake/t': getFileStatus: The specified bucket does"
+            " not exist (Service: Amazon S3; Status Code: 404; Error Code: NoSuchBucket)",
+            "target.base.path: there is no bucket lake at http://minio:9000; make it, or correct the name",
+            True,
+        ),
+        (
+            "The authorization header is malformed; the region 'eu-central-1' is wrong; expecting 'us-west-2' (Service:"
+            " Amazon S3; Status Code: 400; Error Code: AuthorizationHeaderMalformed)",
+            "storage.s3.region: the bucket lake is in another region, us-west-2; correct it",
+            True,
+        ),
+        (
+            "AWS Error NETWORK_CONNECTION during ListObjectsV2 operation: curlCode: 60, SSL peer certificate or SSH"
+            " remote key was not OK",
+            "storage.s3.endpoint: the certificate of http://minio:9000 is not trusted here; add who signed it to the"
+            " host's (and Java's) certificates",
+            True,
+        ),
+        (
+            "java.lang.RuntimeException: java.lang.ClassNotFoundException: Class"
+            " org.apache.hadoop.fs.s3a.S3AFileSystem not found",
+            "target.base.path: Java has no file system for s3a://; leave spark.jars to Hudi's and your own jars, or"
+            " name in it all that the file system needs",
+            True,
+        ),
+        (
+            "getFileStatus on s3a://lake/t: com.amazonaws.services.s3.model.AmazonS3Exception: Forbidden (Service:"
+            " Amazon S3; Status Code: 403; Error Code: 403 Forbidden)",
+            "target.base.path: the key may not do this below s3a://lake/t; grant it to list the bucket, and to get,"
+            " put and delete objects there",
+            True,
+        ),
+        (
+            "curlCode: 7, Could not connect to server; Details: Failed to connect to minio port 9000",
+            "storage.s3.endpoint: http://minio:9000 does not answer; start it, or correct the address",
+            False,
+        ),
+        (
+            "curlCode: 6, Could not resolve hostname; Details: Could not resolve host: minio",
+            "storage.s3.endpoint: the host of http://minio:9000 is not known; correct it, or the name service",
+            False,
+        ),
+        (
+            "Please reduce your request rate (Service: Amazon S3; Status Code: 503; Error Code: SlowDown)",
+            "target.base.path: http://minio:9000 refuses requests for now",
+            False,
+        ),
+    ],
+)
+def test_a_fault_is_one_sentence_and_known_to_last_or_not(said: str, sentence: str, lasts: bool) -> None:
+    fault = fault_in(said, "s3a://lake/t", ACCESS)
+    assert fault is not None
+    assert (fault.sentence, fault.lasts) == (sentence, lasts)
+
+
+def test_what_nobody_knows_and_what_a_disk_says_is_no_fault_of_a_store() -> None:
+    assert fault_in("Not an Avro data file", "s3a://lake/t", ACCESS) is None
+    assert fault_in("AccessDenied", "/data/t", ACCESS) is None

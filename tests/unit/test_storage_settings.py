@@ -1,0 +1,133 @@
+"""`storage.s3.*` means the same to every library that opens the table, and its secrets are never shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coordination.errors import ConfigError
+from sink.config import Settings, load
+from sink.storage.access import access_of, arrow_arguments, hadoop_options, rust_options
+from sink.storage.session import class_path, session_options
+
+SECRET = "hunter2-Tr0ub4dor"
+KEYS = {"storage.s3.access.key": "AKIDEXAMPLE", "storage.s3.secret.key": SECRET}
+MINIO = {"storage.s3.endpoint": "http://minio:9000/", **KEYS}
+
+
+def settings(directory: Path, **more: str) -> Settings:
+    given = {
+        "zookeeper.connect": "127.0.0.1:2181",
+        "kafka.bootstrap.servers": "127.0.0.1:9092",
+        "kafka.topic.names": "orders",
+        "target.base.path": "s3a://lake/orders",
+        "target.table.name": "orders",
+        "schema.ddl": "id BIGINT",
+        **more,
+    }
+    file = directory / "sink.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
+    return load(file, {})
+
+
+def test_an_endpoint_and_two_keys_are_enough(tmp_path: Path) -> None:
+    access = settings(tmp_path, **MINIO).storage
+    assert arrow_arguments("lake", access) == {
+        "access_key": "AKIDEXAMPLE",
+        "secret_key": SECRET,
+        "scheme": "http",
+        "endpoint_override": "minio:9000",
+        "force_virtual_addressing": False,
+    }
+    assert rust_options("s3a://lake/orders", access) == {
+        "aws_access_key_id": "AKIDEXAMPLE",
+        "aws_secret_access_key": SECRET,
+        "aws_endpoint": "http://minio:9000",
+        "aws_allow_http": "true",
+        "aws_virtual_hosted_style_request": "false",
+        "aws_region": "us-east-1",
+    }
+    hadoop = hadoop_options(access)
+    assert {
+        "spark.hadoop.fs.s3a.endpoint": "http://minio:9000",
+        "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+        "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
+        "spark.hadoop.fs.s3a.access.key": "AKIDEXAMPLE",
+        "spark.hadoop.fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+    }.items() <= hadoop.items()
+
+
+def test_amazon_itself_is_told_the_region_and_the_keys_alone(tmp_path: Path) -> None:
+    access = settings(tmp_path, **KEYS, **{"storage.s3.region": "eu-west-1"}).storage
+    assert arrow_arguments("lake", access) == {"access_key": "AKIDEXAMPLE", "secret_key": SECRET, "region": "eu-west-1"}
+    assert "aws_endpoint" not in rust_options("s3a://lake/orders", access)
+    assert "spark.hadoop.fs.s3a.path.style.access" not in hadoop_options(access)
+
+
+def test_the_environment_fills_in_what_the_settings_leave_open() -> None:
+    environment = {
+        "AWS_ENDPOINT_URL": "https://store",
+        "AWS_REGION": "r1",
+        "AWS_ACCESS_KEY_ID": "AKIDENV",
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_SESSION_TOKEN": "token",
+    }
+    assert arrow_arguments("lake", access_of({}, {}, environment)) == {
+        "access_key": "AKIDENV",
+        "secret_key": SECRET,
+        "session_token": "token",
+        "scheme": "https",
+        "endpoint_override": "store",
+        "region": "r1",
+        "force_virtual_addressing": False,
+    }
+    own = {"access.key": "AKIDOWN", "secret.key": "own", "endpoint": "http://minio:9000"}
+    chosen = arrow_arguments("lake", access_of({}, own, environment))
+    assert (chosen["access_key"], chosen["endpoint_override"]) == ("AKIDOWN", "minio:9000")
+    assert "session_token" not in chosen
+
+
+def test_without_keys_hadoop_asks_the_chain_that_knows_profiles_and_web_identities() -> None:
+    provider = hadoop_options(access_of({}))["spark.hadoop.fs.s3a.aws.credentials.provider"]
+    assert provider == "com.amazonaws.auth.DefaultAWSCredentialsProviderChain"
+
+
+def test_secrets_are_known_to_the_logs_and_in_no_text(tmp_path: Path) -> None:
+    given = settings(tmp_path, **MINIO, **{"storage.s3.session.token": "a-token"})
+    assert {SECRET, "a-token", "AKIDEXAMPLE"} <= set(given.secrets)
+    shown = repr(given) + str(given.model_dump()) + repr(given.storage)
+    assert not [secret for secret in (SECRET, "a-token", "AKIDEXAMPLE") if secret in shown]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"storage.s3.access.key": "AKIDEXAMPLE"}, "storage.s3.access.key is of no use without storage.s3.secret.key"),
+        ({"storage.s3.endpoint": "http://minio:9000/lake"}, "is not a server's address"),
+        ({"storage.s3.endpoint": "ftp://minio"}, "is not a server's address"),
+        ({"storage.s3.endpoint": "https://me:it@minio"}, "carries a login"),
+        (
+            {"storage.s3.region": "r1", "spark.hadoop.fs.s3a.endpoint.region": "r2"},
+            "storage.s3.region is the same setting as spark.hadoop.fs.s3a.endpoint.region; keep one",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(tmp_path: Path, more: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        settings(tmp_path, **more)
+
+
+def test_a_table_on_a_disk_asks_for_no_jars_and_no_options(tmp_path: Path) -> None:
+    given = settings(tmp_path, **MINIO, **{"target.base.path": "/data/orders"})
+    assert session_options(given) == {}
+    assert not [jar for jar in class_path(given) if jar.name.startswith("hadoop-aws")]
+
+
+def test_the_connector_of_google_is_asked_for_where_nobody_has_brought_it(tmp_path: Path) -> None:
+    given = {"target.base.path": "gs://lake/orders"}
+    with pytest.raises(ConfigError, match=r"gcs-connector, .* name its file in spark\.jars"):
+        class_path(settings(tmp_path, **given))
+    brought = class_path(settings(tmp_path, **given, **{"spark.jars": "/opt/gcs-connector-hadoop3.jar"}))
+    assert not [jar for jar in brought if "gcs" in jar.name]
