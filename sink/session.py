@@ -34,7 +34,7 @@ from sink.config import Settings
 from sink.java_errors import JAVA_ERRORS, everything, message
 from sink.local.class_archive import archive_option
 from sink.local.java import find_java
-from sink.local.java_options import committing_jvm
+from sink.local.java_options import collector, committing_jvm
 from sink.local.packages import pyspark_jars
 from sink.storage.access import HADOOP
 from sink.storage.inline_reads import executor_options
@@ -79,6 +79,7 @@ _LOADED_FIRST = "org.apache.hudi.metadata.HoodieMetadataPayload"
 write no column statistics for as long as it lives."""
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_DEFAULT_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 
 _NO_ATTACHING = "-Djol.skipHotspotSAAttach=true -Djol.skipDynamicAttach=true"
 """Hudi's estimates of object sizes would start another JVM, which attaches to this one, for a better guess."""
@@ -87,7 +88,7 @@ _IN_UTC = "-Duser.timezone=UTC"
 """Hudi names instants by the JVM's local time: hosts in different zones would disagree, and each autumn an hour comes
 twice."""
 
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1"
 
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 
@@ -119,7 +120,8 @@ def start_session(settings: Settings, app: str, spark_log: Path | None = None) -
         log4j = Path(directory, "log4j2.properties")
         log4j.write_text(_log4j(spark_log))
         archive = archive_option() if _is_alone(conf) else ""
-        lean = committing_jvm(conf.get(_JAVA_OPTIONS, "")) if _only_commits(settings) else ""
+        given = [conf.get(name, "") for name in (_JAVA_OPTIONS, _DEFAULT_JAVA_OPTIONS)]
+        lean = committing_jvm(*given) if _only_commits(settings) else ""
         _add_java_options(conf, first=f"{archive} {_IN_UTC} {lean}", last=_NO_ATTACHING)
         _add_java_options(conf, last=f"-Dlog4j2.configurationFile={log4j.as_uri()}")
         # The file is read once, when the JVM starts: it may go when the context is up.
@@ -314,7 +316,7 @@ def _environment(appended: Sequence[Path]) -> Iterator[None]:
         "JAVA_HOME": str(find_java().home),
         "SPARK_HOME": str(pyspark_jars().parent),
         # A JVM that only puts the command line of the other one together.
-        "SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", _SHORT_LIVED),
+        "SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", f"{_SHORT_LIVED} {collector()}"),
         "SPARK_DIST_CLASSPATH": os.pathsep.join(map(str, appended)),
     }
     names = (*ours, "PYSPARK_SUBMIT_ARGS")

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from sink.local.java_options import committing_jvm
+from sink.local.java_options import _ENVIRONMENT, committing_jvm
+
+
+@pytest.fixture(autouse=True)
+def no_options_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in _ENVIRONMENT:
+        monkeypatch.delenv(name, raising=False)
 
 
 def test_a_jvm_that_only_commits_collects_with_one_thread_and_compiles_for_good_later() -> None:
@@ -15,3 +21,14 @@ def test_a_jvm_that_only_commits_collects_with_one_thread_and_compiles_for_good_
 @pytest.mark.parametrize("given", ["-XX:+UseG1GC", "-Dname=value -XX:+UseParallelGC -Xss2m", "-XX:+UseZGC"])
 def test_a_collector_that_the_user_names_is_the_only_one(given: str) -> None:
     assert "GC" not in committing_jvm(given)
+
+
+@pytest.mark.parametrize("name", _ENVIRONMENT)
+def test_a_collector_in_the_environment_is_the_only_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With another one beside it no JVM starts."""
+    monkeypatch.setenv(name, "-Dname=value -XX:+UseG1GC")
+    assert "GC" not in committing_jvm("-Xss2m")
+
+
+def test_a_collector_in_any_of_the_settings_is_the_only_one() -> None:
+    assert "GC" not in committing_jvm("-Xss2m", "-XX:+UseG1GC")
