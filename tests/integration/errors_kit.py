@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from coordination.messages import Complete
@@ -21,6 +20,7 @@ from sink.write.bad_records import ASIDE
 from sink.write.engine import Written
 from sink.write.engines import engine_of
 from sink.write.shape import table_schema
+from tests.integration.reader_kit import kept_producer
 from tests.integration.sinktable import FIRST_TIMESTAMP, tasks_of
 from tests.integration.table_kit import allow
 
@@ -105,7 +105,7 @@ class Sink:
 
 
 def produce(kafka: str, topic: str, records: Sequence[Record], partition: int = 0) -> None:
-    producer = Producer({"bootstrap.servers": kafka, "linger.ms": 20})
+    producer = kept_producer(kafka)
     for number, (key, value) in enumerate(records):
         producer.produce(topic, value, key, partition, timestamp=FIRST_TIMESTAMP + number, headers=list(HEADERS))
     assert producer.flush(60) == 0

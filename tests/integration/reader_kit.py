@@ -37,7 +37,7 @@ class Sent:
 
 def send(kafka: str, topic: str, records: Iterable[Sent], partition: int = 0, transaction: str = "") -> None:
     """`transaction`: `commit` or `abort` sends them in one, which takes one offset more."""
-    producer = _producer(kafka, **{"transactional.id": uuid.uuid4().hex}) if transaction else _kept_producer(kafka)
+    producer = _producer(kafka, **{"transactional.id": uuid.uuid4().hex}) if transaction else kept_producer(kafka)
     if transaction:
         producer.init_transactions(30)
         producer.begin_transaction()
@@ -60,7 +60,7 @@ def _producer(kafka: str, **own: Any) -> Producer:
 
 
 @cache
-def _kept_producer(kafka: str) -> Producer:
+def kept_producer(kafka: str) -> Producer:
     """Idempotent, for a batch that is sent again would change the order; kept, for each asks for an id of its own."""
     return _producer(kafka, **{"enable.idempotence": True})
 

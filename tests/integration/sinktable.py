@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from coordination.model import Slice, WriteTask
 from sink.audit.log import as_kafka_prints
 from sink.config import Settings, load
+from tests.integration.reader_kit import kept_producer
 
 FIRST_TIMESTAMP = int(time.time()) * 1000
 """Milliseconds of a partition's first record. Not long ago: the broker deletes by the records' own age."""
@@ -39,7 +39,7 @@ def make_settings(place: Path, kafka: str, topic: str, ddl: str, **more: str) ->
 
 
 def produce(kafka: str, topic: str, values: Sequence[bytes | str | None], partition: int = 0) -> None:
-    producer = Producer({"bootstrap.servers": kafka, "linger.ms": 20, "message.max.bytes": 20_000_000})
+    producer = kept_producer(kafka)
     for number, value in enumerate(values):
         producer.produce(
             topic,

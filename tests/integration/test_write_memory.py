@@ -69,6 +69,7 @@ def test_a_write_that_failed_for_memory_lands_with_less_and_one_line_says_so_eac
                 assert lines == []
                 break
     assert [result.records for result in written.results] == [COUNT, COUNT]
+    assert len(held) > 1
     assert held[:2] == [MemoryLimits(tasks=2), MemoryLimits(4 * MIB, 4 * MIB, 4 * MIB, 1)]
     assert memory.limits().batch_bytes > held[-1].batch_bytes
     assert {str(path.relative_to(instant.base)) for path in instant.data_files} <= instant.marked
