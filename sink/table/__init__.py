@@ -158,8 +158,8 @@ class Table:
 
     def held(self, stats: Sequence[str]) -> tuple[str, ...]:
         """File ids of these stats that the table already holds, those of replaced file groups included. What a late
-        task left of them under an instant that was rolled back is removed. Where rows are changed in the file groups
-        that hold them, none is refused.
+        task left beside them under an instant that was rolled back is removed, by whatever id: once a batch was divided
+        its files have others. Where rows are changed in the file groups that hold them, none is refused.
         """
         if not stats or self._changes_rows:
             return ()
@@ -168,11 +168,12 @@ class Table:
         with self._reading():
             now = self._timeline.snapshot()
             names = self._data_files.names(sorted({stat["partitionPath"] for stat in written}))
-            files = [m.groups() for m in map(_DATA_FILE.fullmatch, names) if m and m[1] in ids]
-            if any(now.is_gone(instant) for _, instant in files):
+            files = [m.groups() for m in map(_DATA_FILE.fullmatch, names) if m]
+            gone = {instant for instant in {instant for _, instant in files} if now.is_gone(instant)}
+            if gone:
                 # Of an instant before the active timeline readers would take it for committed.
                 sweep(self._hudi, self._timeline)
-        found = {file for file, instant in files if _counts(now, instant) and not now.is_gone(instant)}
+        found = {file for file, instant in files if file in ids and instant not in gone and _counts(now, instant)}
         return tuple(sorted(found | (ids & self._timeline.replaced(now))))
 
     def unplanned(self, stats: Sequence[str], tasks: Sequence[WriteTask]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -398,6 +399,16 @@ def test_what_a_late_task_left_before_the_first_commit_is_not_held_and_not_left(
     assert files(driver)
     assert driver.table.held(late) == ()
     assert files(driver) == set()
+
+
+def test_what_a_late_task_left_of_a_batch_that_was_divided_since_is_not_left(driver: Driver) -> None:
+    """The next attempt's files have other ids; there is no metadata table."""
+    instant = driver.table.begin(1, 1)
+    driver.table.roll_back(instant)
+    driver.write(instant, 0)
+    half = driver.write(driver.table.begin(2, 1), 0, 5)
+    assert driver.table.held(half) == ()
+    assert files(driver) == {Path(json.loads(stat)["path"]).name for stat in half}
 
 
 def test_instants_are_named_in_utc_whatever_the_zone_of_the_host(
