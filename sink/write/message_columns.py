@@ -1,7 +1,7 @@
 """Messages of librdkafka as columns of a record batch.
 
 Guarantee: what Spark's Kafka source gives for the same records: a record without a timestamp has -1 ms, one without
-headers has null. Raises pyarrow's errors for values that no column can hold.
+headers has null. Raises errors of pyarrow's for values that no column can hold.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from sink.write.record_digests import Hashes, record_digests
 
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _TIME = pa.timestamp("us", "UTC")
+_INT_MAX = (1 << 31) - 1
+_TOO_MANY = f"values or keys of more than {_INT_MAX} bytes were read at a time"
 
 
 def message_columns(
@@ -54,6 +56,8 @@ def _binary(values: list[bytes | None]) -> pa.BinaryArray:
     present = cast("list[bytes]", values)
     ends = np.zeros(len(present) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, present), np.int64, len(present)), out=ends[1:])
+    if ends[-1] > _INT_MAX:
+        raise pa.ArrowCapacityError(_TOO_MANY)
     buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(present))]
     return pa.Array.from_buffers(pa.binary(), len(present), buffers)
 
