@@ -33,6 +33,7 @@ from sink.write.record_digests import partition_seed
 SILENT_SECONDS = 60.0
 _WAIT_SECONDS = 0.02
 _MESSAGES = 4096
+_SMALL_PART = 4
 _IGNORED = {KafkaError.GROUP_AUTHORIZATION_FAILED}
 """librdkafka asks for the group, which nothing here needs."""
 
@@ -82,6 +83,8 @@ class TaskReader:
         self, consumer: KeptConsumer, slices: Sequence[Slice], limits: ReadLimits, headers: bool = False
     ) -> None:
         self._kept = consumer
+        # What was said of the connections while others read is no cause of what happens now.
+        self._kept.trouble = ""
         self._client: Consumer = consumer.client
         self._limits = limits
         self._index = SliceIndex(slices)
@@ -199,7 +202,7 @@ class TaskReader:
                 self._heard_at = time.monotonic()
                 self._at_end(run, message.offset() or 0)
         elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            if run is not None and not run.is_complete:
+            if run is not None and run.position < run.end:
                 reason = f"the log does not have this offset of [{run.start}, {run.end}) any more; see on.data.loss"
                 raise DataLoss(run.topic, run.partition, run.position, reason)
         elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
@@ -239,7 +242,7 @@ class TaskReader:
         if first < stop:
             run.position = min(int(offsets[stop - 1]) + 1, run.end) if last == stop else run.end
         if first < last:
-            piece = records.slice(first, last - first)
+            piece = _own(records, first, last - first)
             run.add(piece)
             self._bytes_read += piece.nbytes
         self._offsets_read += run.position - before
@@ -260,6 +263,12 @@ class TaskReader:
                 f"Kafka: no record of {head.topic}-{head.partition} from offset {head.position} on came for"
                 f" {silent:.0f} s{cause}{self._last_end}. The slices will be read again."
             )
+
+
+def _own(records: pa.RecordBatch, first: int, count: int) -> pa.RecordBatch:
+    """Rows of a batch; a copy of them where they are a small part, or they would hold all of it while they wait."""
+    piece = records.slice(first, count)
+    return pa.concat_batches([piece]) if piece.nbytes * _SMALL_PART < records.nbytes else piece
 
 
 @contextmanager

@@ -1,0 +1,79 @@
+"""How a reading takes what its consumer hands over, where no broker hands it over so on demand."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, Message
+
+from coordination.errors import DataLoss
+from coordination.model import Slice
+from sink.write.kafka_consumer import KeptConsumer
+from sink.write.kafka_reader import ReadLimits, TaskReader
+
+MIB = 1 << 20
+AMPLE = ReadLimits(32 * MIB, 32 * MIB, 32 * MIB)
+
+
+class Prepared:
+    """Hands over prepared messages, a list at a time, as a librdkafka consumer."""
+
+    def __init__(self, *messages: Sequence[Message]) -> None:
+        self.trouble = ""
+        self._messages = deque(messages)
+
+    @property
+    def client(self) -> Any:
+        return self
+
+    def consume(self, _count: int, _timeout: float) -> list[Message]:
+        return list(self._messages.popleft())
+
+    def incremental_assign(self, _partitions: Any) -> None: ...
+
+    def incremental_unassign(self, _partitions: Any) -> None: ...
+
+
+def record(partition: int, offset: int, value: bytes = b"v") -> Message:
+    return Message("orders", partition, offset, None, value, None, None, (TIMESTAMP_CREATE_TIME, 0))
+
+
+def out_of_range(partition: int) -> Message:
+    return Message("orders", partition, error=KafkaError(KafkaError._AUTO_OFFSET_RESET))
+
+
+def slices(*ends: int) -> list[Slice]:
+    return [Slice("orders", partition, 0, end, "id", 0) for partition, end in enumerate(ends)]
+
+
+def reading(wanted: Sequence[Slice], *messages: Sequence[Message], limits: ReadLimits = AMPLE) -> TaskReader:
+    return TaskReader(cast("KeptConsumer", Prepared(*messages)), wanted, limits)
+
+
+def test_a_slice_that_came_whole_is_not_lost_when_the_log_lost_what_is_behind_it() -> None:
+    reader = reading(slices(3), [record(0, 0), record(0, 1), record(0, 2), out_of_range(0)])
+    assert [batch.records.column("offset").to_pylist() for batch in reader] == [[0, 1, 2]]
+
+
+def test_a_slice_of_which_a_part_came_is_lost() -> None:
+    reader = reading(slices(3), [record(0, 0), out_of_range(0)])
+    with pytest.raises(DataLoss, match="orders-0 offset 1"):
+        list(reader)
+
+
+def test_a_small_record_that_waits_holds_no_large_ones_that_came_with_it() -> None:
+    """Those of partition 1 wait for those of partition 0."""
+    count, large = 20, b"x" * MIB
+    messages = ([record(0, at, large), record(1, at)] for at in range(count))
+    reader = reading(slices(count, count), *messages, limits=ReadLimits(32 * MIB, 32 * MIB, MIB))
+    batches = iter(reader)
+    for _ in range(count // 2):
+        next(batches)
+    waiting = reader._window["orders", 1].pieces
+    assert len(waiting) >= count // 2
+    assert sum(piece.get_total_buffer_size() for piece in waiting) < MIB
+    *_, last = batches
+    assert last.records.column("offset").to_pylist() == list(range(count))
