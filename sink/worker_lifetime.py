@@ -101,17 +101,7 @@ class Worker:
             ThreadPoolExecutor(1, "participating", first) as writing,
         ):
             resources = Resources(
-                settings,
-                client,
-                self._keeper,
-                root,
-                table,
-                errors,
-                engine,
-                kafka,
-                coordinating,
-                writing,
-                observer,
+                settings, client, self._keeper, root, table, errors, engine, kafka, coordinating, writing, observer
             )
             warming = writing.submit(warm_up, spark)
             ask = partial(require_answer, settings.base_path, settings.storage)
@@ -180,7 +170,7 @@ class Worker:
 
     @contextmanager
     def _alive(self) -> Iterator[None]:
-        """Who waits with a bound, or for ZooKeeper, does not hang: the service manager's watchdog is told so."""
+        """Tells the service manager's watchdog that this process waits, with a bound or for ZooKeeper: no hanging."""
         ended = Event()
 
         def tell() -> None:

@@ -23,7 +23,7 @@ _FEWEST = 256
 """Values of a batch: for fewer, numpy's calls cost more than they spare."""
 _MOST_BYTES = 16 << 20
 _MOST_QUOTES = 1 << 21
-"""Of a batch. Eight bytes for each are kept."""
+"""Quotes of a batch. Eight bytes for each are kept."""
 _BLOCK = 1 << 16
 _WORD = 8
 _QUOTE, _BACKSLASH, _BLANK = b'"\\ '

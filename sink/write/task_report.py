@@ -19,9 +19,6 @@ from sink.write.bad_offsets import BadOffset, too_many
 from sink.write.read_batches import ReadBatch
 from sink.write.record_columns import BadRow
 
-DIGEST_MASK = (1 << 64) - 1
-"""Digests are sums modulo 2^64."""
-
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
