@@ -29,7 +29,7 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         yield Store(server.url, key["AccessKeyId"], key["SecretAccessKey"])
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def bucket(strict: Store) -> str:
     return strict.make_bucket()
 
@@ -71,7 +71,7 @@ def test_what_is_wrong_is_one_sentence_without_a_secret(
     (wrong,) = [each for each in found(strict, bucket, tmp_path, zookeeper.address, **more) if each.wrong]
     assert sentence.format(url=strict.url) in wrong.sentence
     assert strict.secret_key not in wrong.sentence
-    assert strict.keys(bucket) == []
+    assert not [key for key in strict.keys(bucket) if not key.endswith("/")]
 
 
 def test_a_worker_ends_with_status_2_where_nothing_gets_better_by_itself(fleet: MakeFleet, strict: Store) -> None:
