@@ -1,6 +1,7 @@
 """Tries what a worker and the auditor will do in the store of a table: each library writes or reads a probe.
 
-Guarantee: nothing is left, but where the store takes an object and then refuses to delete it, which is told. The probe
+Guarantee: nothing is left, but where the store takes an object and then refuses to delete it, or Java cannot be asked:
+then the empty objects stay that pyarrow takes for directories. The probe
 is an object with bytes, below the base path: pyarrow writes, lists and reads it, hudi-rs reads it, and Java's file
 system writes, reads and deletes one of its own. Raises nothing of its own: what fails is an answer.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -18,17 +19,22 @@ from urllib.parse import quote
 import pyarrow as pa
 from hudi import HudiTableBuilder
 from py4j.java_gateway import JavaGateway
+from pyarrow import fs
 
-from coordination.errors import SinkError
+from coordination.errors import SinkError, Unavailable
 from sink.config import Settings
 from sink.java_errors import JAVA_ERRORS, message
 from sink.session import bare_jvm
-from sink.storage.access import hadoop_options, rust_options
+from sink.storage.access import S3_SCHEMES, bucket_of, hadoop_options, rust_options, scheme_of
 from sink.storage.faults import fault_in
 from sink.storage.files import Storage, open_storage, require_answer
 
 _PROPERTIES = ".hoodie/hoodie.properties"
-_CONTENT = b"hoodie.table.name=probe\nhoodie.table.type=COPY_ON_WRITE\nhoodie.table.version=9\n"
+_CONTENT = b"".join(
+    b"hoodie.%s\n" % line
+    for line in (b"table.name=probe", b"table.type=COPY_ON_WRITE", b"table.version=9", b"timeline.layout.version=2")
+)
+"""As little as hudi-rs takes for a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +48,13 @@ class Answer:
 def probed(settings: Settings) -> Iterator[Answer]:
     """Python's answer, the auditor's and Java's. What is wrong for all of them is told once."""
     place = f".sink-validate-{uuid.uuid4().hex}"
-    python = _answer(settings, "pyarrow", lambda: _by_pyarrow(settings, place))
+    missing: list[str] = []
+    python = _answer(settings, "pyarrow", lambda: _by_pyarrow(settings, place, missing))
     yield python
     if python.wrong:
         return
     yield _answer(settings, "hudi-rs", lambda: _by_rust(settings, place))
-    yield _answer(settings, "Java", lambda: _by_java(settings, f"{place}-java"))
+    yield _answer(settings, "Java", lambda: _by_java(settings, f"{place}-java", missing))
 
 
 def _answer(settings: Settings, library: str, tried: Any) -> Answer:
@@ -66,10 +73,15 @@ def _answer(settings: Settings, library: str, tried: Any) -> Answer:
     return Answer(library, fault.sentence if fault else f"{settings.base_path}: {said[:600]}")
 
 
-def _by_pyarrow(settings: Settings, place: str) -> None:
+def _by_pyarrow(settings: Settings, place: str, missing: list[str]) -> None:
+    """`missing` gets the directories, below the bucket, that are not there yet."""
     require_answer(settings.base_path, settings.storage)
     storage = open_storage(settings.base_path, settings.storage)
     path = f"{place}/{_PROPERTIES}"
+    directory = storage.locate(path)
+    while "/" in (directory := directory.rpartition("/")[0]):
+        if storage.files.get_file_info(directory).type is fs.FileType.NotFound:
+            missing.append(directory.partition("/")[2])
     with storage.create(path) as stream:
         stream.write(_CONTENT)
     try:
@@ -100,12 +112,16 @@ def _deleted(storage: Storage, path: str) -> None:
         storage.delete(path)
 
 
-def _by_java(settings: Settings, place: str) -> None:
+def _by_java(settings: Settings, place: str, missing: Sequence[str]) -> None:
     with bare_jvm(settings) as gateway:
-        _written_by(gateway, settings, f"{settings.base_path}/{place}")
+        try:
+            _written_by(gateway, settings, f"{settings.base_path}/{place}", missing)
+        except JAVA_ERRORS as error:
+            # It can be read for as long as this JVM is there.
+            raise Unavailable(message(error)) from None
 
 
-def _written_by(gateway: JavaGateway, settings: Settings, place: str) -> None:
+def _written_by(gateway: JavaGateway, settings: Settings, place: str, missing: Sequence[str]) -> None:
     jvm: Any = gateway.jvm
     conf = jvm.org.apache.hadoop.conf.Configuration()
     given = {**hadoop_options(settings.storage), **settings.spark}
@@ -123,3 +139,8 @@ def _written_by(gateway: JavaGateway, settings: Settings, place: str) -> None:
             raise OSError("what was written is not what is read: the store keeps more than it is given")
     finally:
         files.delete(path, False)
+        if scheme_of(place) in S3_SCHEMES:
+            # pyarrow and Hadoop leave an empty object for each directory in which they delete.
+            store, bucket = files.getAmazonS3ClientForTesting("sink validate"), bucket_of(place)
+            for key in missing:
+                store.deleteObject(bucket, f"{key}/")
