@@ -58,8 +58,11 @@ def unaccounted(transaction: Transaction) -> str | None:
     planned = transaction.plan.slices
     for incarnation in sorted({*planned, *transaction.statuses}):
         status = transaction.statuses.get(incarnation)
-        reported = Counter(result.slice for result in status.results) if status else Counter()
-        given = Counter(planned.get(incarnation, ()))
+        results = [result.slice for result in status.results] if status else []
+        slices = planned.get(incarnation, ())
+        if results == [*slices]:
+            continue  # in the order of the plan, as a participant reports
+        reported, given = Counter(results), Counter(slices)
         if reported == given:
             continue
         if strange := sorted(reported - given):

@@ -75,10 +75,9 @@ class Invariants:
     def remembers(self, machine: Coordinator | Participant) -> None:
         """A machine's queues and memories are of what is open now; they do not grow with its age."""
         held = vars(machine._term if isinstance(machine, Coordinator) else machine)
-        group = len(held["group" if isinstance(machine, Coordinator) else "_group"])
-        memory = sum(len(kept) for kept in held.values() if isinstance(kept, _COLLECTIONS)) - group
-        if memory > REMEMBERED or group > QUEUED:
-            sizes = {name: len(kept) for name, kept in held.items() if isinstance(kept, _COLLECTIONS)}
+        sizes = {name: len(kept) for name, kept in held.items() if isinstance(kept, _COLLECTIONS)}
+        group = sizes["group" if isinstance(machine, Coordinator) else "_group"]
+        if sum(sizes.values()) - group > REMEMBERED or group > QUEUED:
             raise Violation("queues are bounded", f"{type(machine).__name__}: {sizes}")
 
     # ZooKeeper
@@ -262,6 +261,8 @@ class Invariants:
             new = after.states.get(source)
             if new is None:
                 raise Violation("a recorded partition stays recorded", f"{source}")
+            if new is old:
+                continue
             for kept in old.open:
                 if kept in new.open or kept.batch > before.ledger.last:
                     continue

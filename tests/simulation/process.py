@@ -263,7 +263,10 @@ class Process:
         if coordinator is None or coordinator._term.view is None or self._noticing or self.cut or expired:
             return
         latest = self.world.tree()
-        if latest is not None and self._effects.idle(coordinator) and coordinator._term.view != latest:
+        # Most often the very same reading: comparing two takes a look at every znode.
+        if latest is None or coordinator._term.view is latest:
+            return
+        if self._effects.idle(coordinator) and coordinator._term.view != latest:
             raise Violation("a coordinator hears of every change", f"{self.name} has missed one")
 
     def notice(self) -> None:

@@ -5,8 +5,8 @@ section about real topics comes out of the benchmark's results.
 The real machines run against ZooKeeper in memory, without faults: every partition has new records, each worker
 reports the slices of its write task with a write stat as long as a real one. The second transaction is counted: the
 first also records the partitions. Every worker reads its share whenever it is told of a change, with the real
-`Keeper`; write statuses arrive together. `seconds` is what the coordinator's steps and all reports took together, on
-one core.
+`Keeper`; write statuses arrive together. `seconds` is the CPU time that the coordinator's steps and all reports took
+together.
 """
 
 from __future__ import annotations
@@ -150,9 +150,9 @@ class Scale:
             self._children = max(self._children, self.keeper.most_children())
 
     def _step(self, event: object) -> list[object]:
-        began = time.perf_counter()
+        began = time.process_time()
         effects = self._coordinator.step(event)  # type: ignore[arg-type]
-        self.seconds += time.perf_counter() - began
+        self.seconds += time.process_time() - began
         return effects  # type: ignore[return-value]
 
     def _let_participants_read(self) -> None:
@@ -167,9 +167,9 @@ class Scale:
     def _perform(self, request: Request) -> Outcome:
         match request.operation:
             case ReadKeeper():
-                began = time.perf_counter()
+                began = time.process_time()
                 view = self._reader.keeper.read()
-                self.seconds += time.perf_counter() - began
+                self.seconds += time.process_time() - began
                 return Done(view)
             case ReadTable(instants=instants):
                 return Done(self.table.view(instants))
@@ -195,12 +195,12 @@ class Scale:
                         self._write_status(t.header.number, incarnation, tasks)
 
     def _write_status(self, number: int, incarnation: str, tasks: Sequence[WriteTask]) -> None:
-        began = time.perf_counter()
+        began = time.process_time()
         results = tuple(SliceResult(piece, *self.log.read(piece)) for task in tasks for piece in task.slices)
         stats = tuple(STAT.format(task.slices[0].partition) for task in tasks)
         *pieces, last = tree.status_ops(WriteStatus(number, incarnation, results, stats, size=100 * len(results)))
         groups = [group for group in tree.batched(pieces, [last]) if group]
-        self.seconds += time.perf_counter() - began
+        self.seconds += time.process_time() - began
         for group in groups:
             self.keeper.write(group)
 
@@ -240,14 +240,11 @@ Written by `python -m tests.simulation.scale --docs`: do not edit.
 What one transaction costs ZooKeeper and the protocol, by simulation: the machines that the workers run, against
 ZooKeeper in memory. Every partition has new records, and every worker has a write task and reports its slices with a
 Hudi write stat as long as a real one. `reads` are requests of the coordinator and of all participants, by the real
-`Keeper` with its caches and watches; write statuses arrive together. Bytes and seconds; `seconds` is the coordinator's
-work and that of all reports together, on one core of whatever machine ran this. ZooKeeper refuses requests and
-answers above
-{ZNODE_LIMIT:,} bytes (`-Djute.maxbuffer`): larger
-contents are cut into pieces, each below it.
+`Keeper` with its caches and watches; write statuses arrive together. `written` and `read` are bytes; `seconds` is the
+CPU time of the coordinator and of all reports together, on whatever machine ran this. ZooKeeper refuses requests and
+answers above {ZNODE_LIMIT:,} bytes (`-Djute.maxbuffer`): larger contents are cut into pieces, each below it.
 
-A worker costs 15 to 21 reads: five more where a plan no longer fits into one multi (20.0 with 500 workers,
-20.8 with 2,000).
+A worker costs 15 to 24 reads: five more where a plan no longer fits into one multi (20.1 with 500 workers).
 
 {table}
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Protocol
 
 from coordination import continuity
@@ -64,10 +65,12 @@ def stat_of(task: WriteTask) -> str:
     return json.dumps(stat, separators=(",", ":"))
 
 
+@lru_cache(maxsize=4096)
 def file_id(stat: str) -> str:
     return str(json.loads(stat)["fileId"])
 
 
+@lru_cache(maxsize=4096)
 def task_of(stat: str) -> WriteTask:
     (task,) = decode_tasks(json.loads(stat)["tasks"])
     return task
