@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from sink.config.values import CATALOG_NAME
+
 if TYPE_CHECKING:
     from sink.config.model import Settings
 
@@ -17,7 +19,7 @@ ENVELOPED = ("json", "json-confluent", "avro-confluent")
 
 
 def contradictions(settings: Settings) -> Iterator[str]:
-    for about in (_format, _zookeeper, _partition_time, _errors, _upserts, _order_of_changes, _archiving):
+    for about in (_format, _zookeeper, _partition_time, _errors, _upserts, _order_of_changes, _archiving, _catalog):
         yield from about(settings)
 
 
@@ -125,4 +127,25 @@ def _order_of_changes(settings: Settings) -> Iterator[str]:
         yield (
             "value.envelope=debezium is JSON, or Avro behind a registry's header, not"
             f" value.format={settings.value_format}"
+        )
+
+
+def _catalog(settings: Settings) -> Iterator[str]:
+    given = sorted(name for name in settings.model_fields_set if name.startswith("catalog_"))
+    if given and not settings.catalogued:
+        name = type(settings).model_fields[given[0]].alias
+        yield f"{name} is for tables in a catalogue: set catalog.metastore.uris too, or catalog.class"
+    if not settings.catalogued:
+        return
+    if settings.catalog_table is None and not CATALOG_NAME.match(settings.table_name):
+        yield (
+            f"target.table.name={settings.table_name} is no name for a catalogue: set catalog.table, of letters, digits"
+            " and underscores"
+        )
+    slashes = settings.partition_time_field is not None and "/" in settings.partition_time_format
+    if slashes and settings.catalog_extractor is None and (settings.partition_fields or not settings.hive_style):
+        yield (
+            f"partition.time.format={settings.partition_time_format} is for no catalogue like this: none of Hudi's"
+            " partition extractors makes the value again of a path with slashes in it; use a format without slashes, or"
+            " partition.hive.style=true without partition.field.name, or name a class in catalog.partition.extractor"
         )
