@@ -17,16 +17,15 @@ from typing import Protocol
 import structlog
 
 from coordination.catalog import CatalogState
-from coordination.errors import SinkError, Unavailable
+from coordination.errors import Unavailable
 from sink.config import Settings
-from sink.java_errors import JAVA_ERRORS, said
+from sink.java_errors import said
 from sink.metrics import Metrics
 
 LOG = structlog.get_logger("sink.worker")
 LOOK_SECONDS = 2.0
 FIRST_RETRY_SECONDS = 5.0
 LAST_RETRY_SECONDS = 300.0
-REASON_CHARACTERS = 400
 
 
 class Record(Protocol):
@@ -87,13 +86,10 @@ class CatalogSync:
         self._following.clear()
 
     def end(self) -> None:
+        """Nobody waits for what is under way."""
         self._ended.set()
         # The thread waits for it.
         self._following.set()
-
-    def join(self, seconds: float) -> None:
-        if self._thread.ident is not None:
-            self._thread.join(seconds)
 
     def _run(self) -> None:
         while not self._ended.is_set():
@@ -122,13 +118,13 @@ class CatalogSync:
             self._sync(committed)
 
     def _sync(self, committed: int) -> None:
-        self._tried = began = time.monotonic()
+        began = time.monotonic()
         try:
             instant = self._register()
-        except (SinkError, *JAVA_ERRORS, OSError) as error:
+        except Exception as error:  # noqa: BLE001 (nothing rests on it, and there is nobody else to say it)
             if self._ended.is_set():
                 return  # Spark may be stopped already
-            reason = said(error)[:REASON_CHARACTERS]
+            reason = said(error)
             self._state = self._state.after_failure(self._worker, time.time(), reason)
             LOG.warning(
                 "catalog.failed",
@@ -143,5 +139,6 @@ class CatalogSync:
             self._state = self._state.after_success(self._worker, time.time(), committed, instant)
             seconds = round(time.monotonic() - began, 3)
             LOG.debug("catalog.synced", catalog=self._state.catalog, instant=instant, seconds=seconds)
-        self._metrics.registered(self._state.failures, time.monotonic() - began)
+        self._tried = time.monotonic()
+        self._metrics.registered(self._state.failures, self._tried - began)
         self._record.record(self._state)

@@ -43,7 +43,7 @@ def serve(directory: Path, port: int) -> None:
     from pyspark import SparkConf
     from pyspark.java_gateway import launch_gateway
 
-    options = f"-Xmx{HEAP} -Dderby.system.home={directory} -Dderby.stream.error.file={directory / 'derby.log'}"
+    options = f"-Dderby.system.home={directory} -Dderby.stream.error.file={directory / 'derby.log'}"
     given = SparkConf(False).set("spark.driver.memory", HEAP).set("spark.driver.extraJavaOptions", options)
     jvm = launch_gateway(given).jvm  # type: ignore[no-untyped-call]
     conf = _conf(jvm, directory)

@@ -104,24 +104,24 @@ def client(spark: SparkSession, metastore: MetastoreServer) -> Iterator[Metastor
     made.close()
 
 
+def thoroughly(*case: Any) -> Any:
+    return pytest.param(*case, marks=pytest.mark.thorough)
+
+
 @pytest.mark.parametrize(
     ("name", "columns", "more"),
     [
-        ("plain", (), {}),
-        ("styled", ("kind",), {"partition__field__name": "kind"}),
-        ("bare", ("kind",), {"partition__field__name": "kind", "partition__hive__style": "false"}),
+        ("slashes", ("partition_time",), {"partition__time__field": "at", "partition__time__format": "yyyy/MM/dd"}),
+        thoroughly("plain", (), {}),
+        thoroughly("styled", ("kind",), {"partition__field__name": "kind"}),
+        thoroughly("bare", ("kind",), {"partition__field__name": "kind", "partition__hive__style": "false"}),
         ("two", ("kind", "day"), {"partition__field__name": "kind", "partition__time__field": "at"}),
-        (
+        thoroughly(
             "bare_two",
             ("kind", "day"),
             {"partition__field__name": "kind", "partition__time__field": "at", "partition__hive__style": "false"},
         ),
-        (
-            "slashes",
-            ("partition_time",),
-            {"partition__time__field": "at", "partition__time__format": "yyyy/MM/dd"},
-        ),
-        ("indexed", ("kind",), {"partition__field__name": "kind", "hoodie__metadata__enable": "true"}),
+        thoroughly("indexed", ("kind",), {"partition__field__name": "kind", "hoodie__metadata__enable": "true"}),
     ],
 )
 def test_each_partition_has_the_values_of_its_rows_however_directories_are_named(
@@ -175,6 +175,7 @@ def test_a_table_is_read_by_its_name_and_of_the_partitions_only_those_that_are_a
     reader.close()
 
 
+@pytest.mark.thorough
 def test_a_class_that_is_not_there_is_named_as_the_reason(landing: MakeLanding) -> None:
     glue = "org.apache.hudi.aws.sync.AwsGlueCatalogSyncTool"
     made = landing("glued", catalog__class=glue)
