@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from sink.config.groups.catalog import HIVE_SYNC
 from sink.config.values import CATALOG_NAME
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 KEPT = {"min": "20", "max": "30"}
 """Commits that Hudi keeps in the active timeline, unless it is told otherwise."""
+METASTORE = "spark.hadoop.hive.metastore.uris"
 ENVELOPED = ("json", "json-confluent", "avro-confluent")
 
 
@@ -137,6 +139,8 @@ def _catalog(settings: Settings) -> Iterator[str]:
         yield f"{name} is for tables in a catalogue: set catalog.metastore.uris too, or catalog.class"
     if not settings.catalogued:
         return
+    if settings.catalog_class == HIVE_SYNC and not (settings.catalog_uris or METASTORE in settings.spark):
+        yield f"catalog.class={HIVE_SYNC} would make a metastore of its own on each worker: set catalog.metastore.uris"
     if settings.catalog_table is None and not CATALOG_NAME.match(settings.table_name):
         yield (
             f"target.table.name={settings.table_name} is no name for a catalogue: set catalog.table, of letters, digits"

@@ -49,6 +49,7 @@ def test_without_a_metastore_or_a_class_there_is_no_catalogue(tmp_path: Path) ->
         ({"catalog__metastore__uris": "metastore:9083"}, "not an address like thrift://metastore-1:9083"),
         ({"catalog__metastore__uris": "thrift://metastore"}, "is not a list of host:port"),
         ({**URI, "catalog__class": "HiveSyncTool"}, "is not the full name of a Java class"),
+        ({"catalog__class": HIVE_SYNC}, "a metastore of its own on each worker: set catalog.metastore.uris"),
         ({**URI, "catalog__database": "a-b"}, "is no name for a catalogue"),
         ({"catalog__database": "lake"}, "set catalog.metastore.uris too, or catalog.class"),
         ({**URI, "target__table__name": "my-orders"}, "set catalog.table, of letters, digits and underscores"),
@@ -165,5 +166,8 @@ def test_the_status_tells_how_far_behind_a_catalogue_is_and_forgets_another_one(
     assert _catalog(settings_of(tmp_path), state, 9) is None
 
 
-def test_hudis_own_class_is_the_default(tmp_path: Path) -> None:
+def test_hudis_own_class_finds_a_metastore_that_spark_knows(tmp_path: Path) -> None:
+    known = {"spark__hadoop__hive__metastore__uris": "thrift://metastore:9083"}
+    assert settings_of(tmp_path, **known, catalog__class=HIVE_SYNC).catalogued
+    assert not settings_of(tmp_path, **known).catalogued
     assert settings_of(tmp_path, **URI).catalog_class == HIVE_SYNC
