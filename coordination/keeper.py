@@ -25,6 +25,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent
 
 from coordination import codec, tree
+from coordination.catalog import CatalogRecord, CatalogState
 from coordination.errors import Conflict, Corrupt, NotLeader, OutcomeUnknown, Unavailable
 from coordination.model import Member
 from coordination.reading import Reader, Share, ShareReader, TreeReader
@@ -97,6 +98,10 @@ class Keeper:
     def services(self) -> ServicesRun | None:
         """What became of the last run of table services, if there was one. Raises `Unavailable`."""
         return ServicesOffice(self._client, self._root, "").last()
+
+    def catalog(self) -> CatalogState | None:
+        """How far a catalogue follows the table, if there is one. Raises `Unavailable`."""
+        return CatalogRecord(self._client, self._root).last()
 
     def share(self, incarnation: str) -> Share:
         """One reading of what concerns a participant, as cheap in a large fleet as in a small one. Raises as `read`."""

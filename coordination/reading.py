@@ -96,7 +96,7 @@ class Reader(ABC, Generic[T]):
 
 class TreeReader(Reader[KeeperView]):
     def kind(self, path: str) -> Kind | None:
-        return None if path == tree.SERVICES else tree.kind(path)
+        return None if path in (tree.SERVICES, tree.CATALOG) else tree.kind(path)
 
     def _build(self, snapshot: Snapshot, decoded: Decoded) -> KeeperView:
         return _whole(snapshot, decoded)

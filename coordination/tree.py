@@ -14,6 +14,7 @@ Everything below `/sink/<sink name>`:
     transactions/<number>/pieces/<incarnation>.<attempt>/<piece>  a write status that is too large for one znode
     transactions/<number>/status/<incarnation>          makes the write status count
     services/                               what the last run of table services did; kazoo Lock: contenders for them
+    catalog                                 how far a catalogue follows the table
     halt                                    why the sink stopped itself
 """
 
@@ -54,8 +55,9 @@ PARTITIONS = "partitions"
 TRANSACTIONS = "transactions"
 HALT = "halt"
 SERVICES = "services"
+CATALOG = "catalog"
 SKELETON = (WORKERS, ELECTION, PARTITIONS)
-RECORDS = (KEEPER, EPOCH, PARTITIONS, TRANSACTIONS, HALT, SERVICES)
+RECORDS = (KEEPER, EPOCH, PARTITIONS, TRANSACTIONS, HALT, SERVICES, CATALOG)
 """All but what sessions own. The table rebuilds what is needed of it."""
 REMEDY = "stop all workers, drop what ZooKeeper records with `sink reset --forget --yes`, and start them again"
 

@@ -20,6 +20,7 @@ from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState
 
 from coordination import versions
+from coordination.catalog import CatalogRecord
 from coordination.coordinator import Coordinator
 from coordination.election import Candidacy
 from coordination.errors import ConfigError, Corrupt, NewerVersion, Unavailable
@@ -34,6 +35,7 @@ from coordination.term import CoordinatorConfig
 from coordination.tolerance import NO_ERRORS, ErrorLimits
 from coordination.write_tasks import USUAL_SIZES, TaskSizes
 from sink.actor import Actor
+from sink.catalog import CatalogSync
 from sink.columns import Columns
 from sink.config import Settings
 from sink.config.values import flag
@@ -89,12 +91,14 @@ class Incarnation:
             resources.observer.note,
             self._participant_resigned,
         )
+        office = ServicesOffice(resources.client, resources.root, member.incarnation)
         self._services = Services(
             resources.settings,
-            ServicesOffice(resources.client, resources.root, member.incarnation),
+            office,
             lambda: resources.table.services(),
             lambda: self.leads,
             resources.observer.metrics,
+            _catalog_sync(resources, office),
         )
         self._reader = threading.Thread(target=self._guarded, args=(self._read_shares,), name="reader", daemon=True)
         self._candidate = threading.Thread(target=self._guarded, args=(self._stand,), name="candidate", daemon=True)
@@ -312,6 +316,18 @@ class Incarnation:
         self._with.observer.metrics.coordinating(False)
         actor.stop()
         self._with.table.stop_heartbeats()
+
+
+def _catalog_sync(resources: Resources, office: ServicesOffice) -> CatalogSync | None:
+    if not resources.settings.catalogued:
+        return None
+    return CatalogSync(
+        resources.settings,
+        CatalogRecord(resources.client, resources.root),
+        lambda: resources.table.register(),
+        office.committed,
+        resources.observer.metrics,
+    )
 
 
 def new_member(settings: Settings, host: str, pid: int, version: str, cores: int = 1) -> Member:

@@ -71,6 +71,15 @@ class Metrics:
         self._service_seconds = Gauge(
             "sink_services_seconds", "How long a table service took last", ("sink", "service"), registry=registry
         )
+        self._registrations = Counter(
+            "sink_catalog_syncs", "Registrations in the catalogue", ("sink", "outcome"), registry=registry
+        )
+        self._catalog_failures = Gauge(
+            "sink_catalog_failures", "Registrations that failed in a row", by_sink, registry=registry
+        )
+        self._catalog_seconds = Gauge(
+            "sink_catalog_seconds", "How long the last registration took", by_sink, registry=registry
+        )
         self._lag = Gauge(
             "sink_lag", "Readable offsets not AFTER yet", ("sink", "topic", "partition"), registry=registry
         )
@@ -133,6 +142,12 @@ class Metrics:
         outcome = "failed" if service.reason else "done" if service.instant else "idle"
         self._services.labels(self._sink, service.name, outcome).inc()
         self._service_seconds.labels(self._sink, service.name).set(service.seconds)
+
+    def registered(self, failures: int, seconds: float) -> None:
+        """A registration in the catalogue has ended; `failures` in a row, this one included."""
+        self._registrations.labels(self._sink, "failed" if failures else "done").inc()
+        self._catalog_failures.labels(self._sink).set(failures)
+        self._catalog_seconds.labels(self._sink).set(seconds)
 
     def lag(self, states: Mapping[TopicPartition, PartitionState], log: LogView) -> None:
         """From a view of the log and the states recorded then: what is readable, but not AFTER yet."""

@@ -17,6 +17,7 @@ import structlog
 
 from coordination.errors import SinkError, Unavailable
 from coordination.services import Service, ServicesOffice, ServicesRun
+from sink.catalog import CatalogSync
 from sink.config import Settings
 from sink.java_errors import JAVA_ERRORS, said
 from sink.metrics import Metrics
@@ -27,7 +28,9 @@ RETRY_SECONDS = 0.5
 
 
 class Services:
-    """One incarnation's. `run` performs the services, `leads` says whether this worker coordinates."""
+    """One incarnation's. `run` performs the services, `leads` says whether this worker coordinates; `catalog`, in a
+    thread of its own, works while this worker holds the office.
+    """
 
     def __init__(
         self,
@@ -36,21 +39,27 @@ class Services:
         run: Callable[[], tuple[Service, ...]],
         leads: Callable[[], bool],
         metrics: Metrics,
+        catalog: CatalogSync | None = None,
     ) -> None:
         self._settings = settings
         self._office = office
         self._perform = run
         self._leads = leads
         self._metrics = metrics
+        self._catalog = catalog
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._stand, name="services", daemon=True)
 
     def start(self) -> None:
+        if self._catalog is not None:
+            self._catalog.start()
         self._thread.start()
 
     def end(self) -> None:
         """Nothing new is begun; what is under way goes on."""
         self._ended.set()
+        if self._catalog is not None:
+            self._catalog.end()
         self._office.withdraw()
 
     def join(self, seconds: float) -> None:
@@ -72,6 +81,8 @@ class Services:
 
     def _serve(self) -> None:
         try:
+            if self._catalog is not None:
+                self._catalog.follow()
             last = self._office.last()
             done = last.committed if last else 0
             while not self._ended.is_set() and self._may_serve():
@@ -81,6 +92,8 @@ class Services:
                     done = committed
                 self._ended.wait(LOOK_SECONDS)
         finally:
+            if self._catalog is not None:
+                self._catalog.pause()
             self._give_back()
 
     def _give_back(self) -> None:

@@ -22,7 +22,7 @@ from coordination.services import ServicesRun
 from sink.commands.common import ConfigOption, JsonOption, console, quiet, sink_root, zookeeper
 from sink.config import Settings, load
 from sink.kafka import Log
-from sink.operations.status import EndedStatus, PartitionStatus, Status, collect
+from sink.operations.status import CatalogStatus, EndedStatus, PartitionStatus, Status, collect
 
 WATCH_SECONDS = 1.0
 SHOWN_PARTITIONS = 40
@@ -104,6 +104,8 @@ def _parts(found: Status) -> Iterator[RenderableType]:
         yield _history(found.history)
     if found.services is not None:
         yield _services(found.services)
+    if found.catalog is not None:
+        yield from _catalog(found.catalog)
 
 
 def _members(found: Status) -> Table:
@@ -194,6 +196,19 @@ def _services(run: ServicesRun) -> Table:
     for each in run.services:
         table.add_row(each.name, f"{each.seconds:.2f} s", each.instant, Text(each.reason, style="red"))
     return table
+
+
+def _catalog(found: CatalogStatus) -> Iterator[Text]:
+    if found.synced:
+        yield Text(
+            f"catalogue {found.catalog}: registered up to instant {found.instant} (transaction {found.committed},"
+            f" {found.behind} behind), {_moment(found.synced)}, by {found.worker}"
+        )
+    else:
+        yield Text(f"catalogue {found.catalog}: nothing registered yet")
+    if found.failures:
+        times = f"failed {found.failures} times in a row" if found.failures > 1 else "failed once"
+        yield Text(f"catalogue: {times}, {_moment(found.failed)}, on {found.worker}: {found.reason}", style="red")
 
 
 def _table(title: str, *names: str) -> Table:

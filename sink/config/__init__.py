@@ -30,7 +30,7 @@ from sink.config.groups.records import COLUMNS, RAW_COLUMNS, schema_problem
 from sink.config.model import Settings, aliases
 from sink.config.redaction import HIDDEN, Properties, looks_secret, redact_text
 from sink.config.rules import FOREIGN, IMPLIED, canonical, refusals
-from sink.config.spelling import mistaken_for
+from sink.config.spelling import KNOWN, mistaken_for
 
 __all__ = ["Settings", "load"]
 
@@ -92,7 +92,7 @@ def _build(
     passed: dict[str, Entry] = {}
     for key, entry in entries.items():
         passes = _is_passed_through(key)
-        near = _nearest(key, names, 0.92) or mistaken_for(key) if passes else _nearest(key, names, 0.6)
+        near = _passed_near(key, names) if passes else _nearest(key, names, 0.6)
         if key in names:
             values[key] = entry.value
         elif key in FOREIGN:
@@ -167,6 +167,11 @@ def _schema_problems(entries: Mapping[str, Entry], directory: Path) -> Iterator[
 def _nearest(key: str, names: Iterable[str], cutoff: float) -> str | None:
     near = difflib.get_close_matches(key, list(names), 1, cutoff)
     return near[0] if near else None
+
+
+def _passed_near(key: str, names: Iterable[str]) -> str | None:
+    """What a name that is passed through was probably meant to be; one that is known is meant as it is."""
+    return None if key in KNOWN else _nearest(key, names, 0.92) or mistaken_for(key)
 
 
 def _unknown(key: str, entry: Entry, near: str | None) -> Iterator[Problem]:

@@ -8,19 +8,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+<<<<<<< HEAD
 from sink.storage.access import HADOOP
+=======
+from sink.config.groups.catalog import HIVE_SYNC
+from sink.config.values import CATALOG_NAME
+>>>>>>> catalogue
 
 if TYPE_CHECKING:
     from sink.config.model import Settings
 
 KEPT = {"min": "20", "max": "30"}
 """Commits that Hudi keeps in the active timeline, unless it is told otherwise."""
+<<<<<<< HEAD
 _OWN_NAMES = {"endpoint.region": "region", "path.style.access": "path.style"}
+=======
+METASTORE = "spark.hadoop.hive.metastore.uris"
+>>>>>>> catalogue
 ENVELOPED = ("json", "json-confluent", "avro-confluent")
 
 
 def contradictions(settings: Settings) -> Iterator[str]:
+<<<<<<< HEAD
     for about in (_format, _zookeeper, _partition_time, _errors, _upserts, _order_of_changes, _archiving, _storage):
+=======
+    for about in (_format, _zookeeper, _partition_time, _errors, _upserts, _order_of_changes, _archiving, _catalog):
+>>>>>>> catalogue
         yield from about(settings)
 
 
@@ -131,6 +144,7 @@ def _order_of_changes(settings: Settings) -> Iterator[str]:
         )
 
 
+<<<<<<< HEAD
 def _storage(settings: Settings) -> Iterator[str]:
     own = settings.s3_by_hadoops_names
     for name in sorted(own):
@@ -139,3 +153,26 @@ def _storage(settings: Settings) -> Iterator[str]:
     for name, other in (("access.key", "secret.key"), ("secret.key", "access.key"), ("session.token", "access.key")):
         if name in own and other not in own:
             yield f"storage.s3.{name} is of no use without storage.s3.{other}; set both or neither"
+=======
+def _catalog(settings: Settings) -> Iterator[str]:
+    given = sorted(name for name in settings.model_fields_set if name.startswith("catalog_"))
+    if given and not settings.catalogued:
+        name = type(settings).model_fields[given[0]].alias
+        yield f"{name} is for tables in a catalogue: set catalog.metastore.uris too, or catalog.class"
+    if not settings.catalogued:
+        return
+    if settings.catalog_class == HIVE_SYNC and not (settings.catalog_uris or METASTORE in settings.spark):
+        yield f"catalog.class={HIVE_SYNC} would make a metastore of its own on each worker: set catalog.metastore.uris"
+    if settings.catalog_table is None and not CATALOG_NAME.match(settings.table_name):
+        yield (
+            f"target.table.name={settings.table_name} is no name for a catalogue: set catalog.table, of letters, digits"
+            " and underscores"
+        )
+    slashes = settings.partition_time_field is not None and "/" in settings.partition_time_format
+    if slashes and settings.catalog_extractor is None and (settings.partition_fields or not settings.hive_style):
+        yield (
+            f"partition.time.format={settings.partition_time_format} is for no catalogue like this: none of Hudi's"
+            " partition extractors makes the value again of a path with slashes in it; use a format without slashes, or"
+            " partition.hive.style=true without partition.field.name, or name a class in catalog.partition.extractor"
+        )
+>>>>>>> catalogue

@@ -19,6 +19,7 @@ from pydantic import BeforeValidator, field_serializer, model_validator
 from sink.config import kafka as config_kafka
 from sink.config.contradictions import contradictions
 from sink.config.fields import setting
+from sink.config.groups.catalog import CatalogSettings
 from sink.config.groups.endpoints import EndpointSettings
 from sink.config.groups.records import RecordSettings
 from sink.config.groups.rows import RowSettings
@@ -37,7 +38,11 @@ PassThrough = Annotated[Properties, BeforeValidator(_pass_through)]
 
 
 # Fields are collected from right to left: that is their order in the reference, and in which they are checked.
+<<<<<<< HEAD
 class Settings(WorkerSettings, TransactionSettings, RowSettings, RecordSettings, StorageSettings, EndpointSettings):
+=======
+class Settings(WorkerSettings, CatalogSettings, TransactionSettings, RowSettings, RecordSettings, EndpointSettings):
+>>>>>>> catalogue
     """Everything a worker needs to know. Immutable; printing it shows no secrets."""
 
     kafka: PassThrough = setting(
@@ -74,6 +79,12 @@ class Settings(WorkerSettings, TransactionSettings, RowSettings, RecordSettings,
     @property
     def errors_table_name(self) -> str:
         return f"{self.table_name}_errors"
+
+    @property
+    def catalog_name(self) -> str:
+        """Where the table is registered, for people, and to tell one catalogue from another."""
+        table = f"{self.catalog_database}.{self.catalog_table or self.table_name}"
+        return f"{table} in {self.catalog_uris or self.catalog_class}"
 
     @property
     def kafka_java(self) -> Properties:

@@ -18,7 +18,7 @@ from sink.config.model import Settings
 from sink.config.rules import CHOICES, FLAGS, FOREIGN, RULES
 
 _KINDS: Mapping[str, tuple[str, ...]] = {
-    "duration": ("session_timeout_ms", "interval_ms", "writestatus_timeout_ms"),
+    "duration": ("session_timeout_ms", "interval_ms", "writestatus_timeout_ms", "catalog_interval_ms"),
     "size": ("file_max_bytes", "flush_bytes"),
     "list": ("topics", "record_key_fields", "partition_fields", "ordering_fields", "registry_urls"),
     "path": (
@@ -32,7 +32,7 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
         "registry_certificate",
         "registry_key",
     ),
-    "servers": ("zookeeper", "bootstrap"),
+    "servers": ("zookeeper", "bootstrap", "catalog_uris"),
 }
 
 _BY_CONTENT = ("schema_ddl", "schema_file", "value_schema_file")

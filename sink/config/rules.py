@@ -35,7 +35,7 @@ _COMPACTION = "compaction runs off the commit path, on one elected worker; see s
 _ONE_INSTANT = "the fleet writes and commits one Hudi instant together"
 _LAZY = "an instant that another worker still writes must not be rolled back by whoever passes by"
 _PENDING = "the coordinator decides about pending clusterings, under the table lock"
-_NO_CATALOG = "the sink registers its table in no catalog; let Hudi's sync tools do it, at their own times"
+_CATALOG = "catalog.metastore.uris or catalog.class has the table registered, off the commit path"
 _ORDERING = "ordering.field.name decides which of two rows is the newer one"
 _SPARK_READS = "Spark's Kafka reader sets it"
 _HUDI_IN_SPARK = "Hudi needs its own there"
@@ -132,9 +132,12 @@ RULES: Mapping[str, Rule] = {
     ),
     "hoodie.datasource.write.drop.partition.columns": Rule(("false",), "a file holds all columns of its rows"),
     "hoodie.write.table.version": Rule(("9",), "the sink writes tables of version 9"),
-    "hoodie.meta.sync.enable": Rule(("false",), _NO_CATALOG),
-    "hoodie.datasource.meta.sync.enable": Rule(("false",), _NO_CATALOG),
-    "hoodie.datasource.hive_sync.enable": Rule(("false",), _NO_CATALOG),
+    "hoodie.meta.sync.enable": Rule(("false",), _CATALOG),
+    "hoodie.datasource.meta.sync.enable": Rule(("false",), _CATALOG),
+    "hoodie.datasource.hive_sync.enable": Rule(("false",), _CATALOG),
+    "hoodie.datasource.hive_sync.partition_fields": Rule((), "partition.field.name and partition.time.field decide it"),
+    "hoodie.datasource.hive_sync.ignore_exceptions": Rule(("false",), "a failure is told of, and tried again"),
+    "hoodie.datasource.meta.sync.base.path": Rule((), "target.base.path decides it"),
 }
 
 FLAGS = frozenset(
@@ -209,8 +212,8 @@ FOREIGN: Mapping[str, str] = {
         for tool in ("streamer", "deltastreamer")
         for name, remedy in _STREAMER.items()
     },
-    "hoodie.meta.sync.classes": f"is not used: {_NO_CATALOG}",
-    "hoodie.datasource.hive_sync.database": f"is not used: {_NO_CATALOG}",
+    "hoodie.meta.sync.classes": "is not used; use catalog.class",
+    "hoodie.meta.sync.client.tool.class": "belongs to Hudi Streamer; use catalog.class",
 }
 
 

@@ -21,6 +21,8 @@ _SHARE = re.compile(r"\d{1,3}(\.\d{1,12})?\Z", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*\Z")
+CATALOG_NAME = re.compile(r"[A-Za-z0-9_]{1,128}\Z")
+_JAVA_CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_][\w$]*)+\Z", re.ASCII)
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+)\Z")
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
@@ -222,6 +224,31 @@ def urls(value: Any) -> tuple[str, ...]:
     return found
 
 
+def metastore_uris(value: Any) -> str:
+    """`thrift://host:port,thrift://host:port`, tidied."""
+    found = items(value)
+    for uri in found:
+        scheme, _, server = uri.partition("://")
+        if scheme != "thrift" or not server:
+            raise ValueError(f"has {uri[:80]!r}, which is not an address like thrift://metastore-1:9083")
+        check_address(server, port_required=True)
+    return ",".join(found)
+
+
+def catalog_name(value: Any) -> str:
+    found = text(value)
+    if not CATALOG_NAME.match(found):
+        raise ValueError(f"is no name for a catalogue: {found[:40]!r}; use letters, digits and underscores")
+    return found
+
+
+def java_class(value: Any) -> str:
+    found = text(value)
+    if not _JAVA_CLASS.match(found):
+        raise ValueError("is not the full name of a Java class; write it like org.apache.hudi.hive.HiveSyncTool")
+    return found
+
+
 def base_path(value: Any) -> str:
     """An absolute path or a URI, without a slash at the end."""
     found = text(value)
@@ -260,6 +287,9 @@ TimeZone = Annotated[str, BeforeValidator(time_zone)]
 Servers = Annotated[str, BeforeValidator(servers)]
 Ensemble = Annotated[str, BeforeValidator(ensemble)]
 ZnodePath = Annotated[str, BeforeValidator(znode_path)]
+MetastoreUris = Annotated[str, BeforeValidator(metastore_uris)]
+CatalogName = Annotated[str, BeforeValidator(catalog_name)]
+JavaClass = Annotated[str, BeforeValidator(java_class)]
 BasePath = Annotated[str, BeforeValidator(base_path)]
 ValueFormatName = Literal[
     "json", "json-confluent", "avro", "avro-confluent", "protobuf", "protobuf-confluent", "string", "bytes"

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from coordination.catalog import CatalogState
 from coordination.errors import SinkError
 from coordination.keeper import Keeper
 from coordination.model import LogView, PartitionState, Phase, TopicPartition
@@ -97,6 +98,23 @@ class EndedStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class CatalogStatus:
+    """How far a catalogue follows the table. `committed` is the sink's newest transaction that it knows of; `behind` is
+    how many numbers the sink is ahead of it. With `failures` in a row, the last one at `failed` for `reason`.
+    """
+
+    catalog: str
+    worker: str
+    synced: float
+    committed: int
+    instant: str
+    behind: int
+    failures: int
+    failed: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     sink: str
     zookeeper: str
@@ -118,6 +136,7 @@ class Status:
     kafka_error: str | None
     services: ServicesRun | None = None
     """What the last run of table services did."""
+    catalog: CatalogStatus | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, **asdict(self)}
@@ -127,7 +146,22 @@ def collect(settings: Settings, keeper: Keeper, log: Log | None) -> Status:
     """Read everything once. Without `log` there is no lag."""
     view = keeper.read()
     observed, error = _observe(log, [*settings.topics, *(source.topic for source in view.states)])
-    return replace(build(settings, view, observed, error, time.time()), services=keeper.services())
+    found = build(settings, view, observed, error, time.time())
+    return replace(found, services=keeper.services(), catalog=_catalog(settings, keeper.catalog(), found.committed))
+
+
+def _catalog(settings: Settings, state: CatalogState | None, committed: int) -> CatalogStatus | None:
+    """None where the settings name no catalogue. What is recorded of another one counts for nothing."""
+    if not settings.catalogued:
+        return None
+    name = settings.catalog_name
+    if state is None or state.catalog != name:
+        state = CatalogState(name)
+    behind = max(0, committed - state.committed)
+    return CatalogStatus(
+        name, state.worker, state.synced, state.committed, state.instant, behind, state.failures, state.failed,
+        state.reason,
+    )  # fmt: skip
 
 
 def build(

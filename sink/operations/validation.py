@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient
@@ -42,6 +44,7 @@ from sink.write.changes import Changes
 from sink.write.inputs import require_reader
 from sink.write.shape import change_shape, registry_access, table_schema, value_format
 
+METASTORE_SECONDS = 5.0
 REGISTRY_SECONDS = 5.0
 """So long a schema registry is asked for an answer."""
 
@@ -70,6 +73,7 @@ def validate(settings: Settings) -> list[Finding]:
         ("table", lambda: _table(settings, schema)),
         ("errors table", lambda: _errors(settings)),
         ("offsets", lambda: _offsets(settings)),
+        ("catalogue", lambda: _catalog(settings)),
     ]
     for part, check in checks:
         try:
@@ -319,6 +323,22 @@ def _offsets(settings: Settings) -> Iterator[Finding]:
         said = f"whether another tool has left offsets in the table is not known: {error}"
     if said:
         yield Finding("offsets", said, note=True)
+
+
+def _catalog(settings: Settings) -> Iterator[Finding]:
+    """Whether a metastore listens: what it answers, only a worker's JVM can ask."""
+    for uri in (settings.catalog_uris or "").split(",") if settings.catalog_uris else ():
+        place = urlsplit(uri)
+        try:
+            socket.create_connection((place.hostname or "", place.port or 0), METASTORE_SECONDS).close()
+        except OSError as error:
+            said = (
+                f"catalog.metastore.uris: {uri} cannot be reached ({error}): the table lands all the same, and is"
+                " registered when it can be"
+            )
+            yield Finding("catalogue", said, note=True)
+        else:
+            yield Finding("catalogue", f"{uri} listens; the table will be {settings.catalog_name.partition(' ')[0]}")
 
 
 def _reached(settings: Settings) -> bool:

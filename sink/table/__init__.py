@@ -5,7 +5,7 @@ under the table lock, which nothing else may change meanwhile; one that `roll_ba
 complete; what is not known after an exception is read back or said to be unknown. Voided by writers of the
 same table without the table lock, and by clocks that differ by more than `options.CLOCK_SKEW_MS`. Raises
 TableError, Unavailable (nothing was changed), OutcomeUnknown, Conflict, Corrupt. One thread at a time,
-`services` and `stop_heartbeats` excepted.
+`services`, `register` and `stop_heartbeats` excepted.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from sink.java_errors import JAVA_ERRORS, causes, message
 from sink.schema import TableSchema
 from sink.schema.avro import avro_schema
 from sink.schema.evolution import Compatibility, Misfit, evolved
+from sink.table.catalog import register
 from sink.table.conflicts import changed_groups, make_way
 from sink.table.creation import columns_of_table, create_or_verify
 from sink.table.data_files import DataFiles
@@ -188,6 +189,13 @@ class Table:
         """
         with self._serving, self._reading():
             return TableServices(self._hudi, self._settings, self._locks).run()
+
+    def register(self) -> str:
+        """Registers the table in the catalogue, off the commit path: the newest instant that is known there now. Safe
+        beside everything.
+        """
+        with self._reading():
+            return register(self._hudi, self._settings)
 
     def stop_heartbeats(self) -> None:
         """For a coordinator that was deposed: its instants are now another's to keep alive."""

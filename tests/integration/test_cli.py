@@ -21,6 +21,7 @@ from confluent_kafka import Producer
 from kazoo.client import KazooClient
 
 from coordination import codec, tree, write_tasks, writes
+from coordination.catalog import CatalogRecord, CatalogState
 from coordination.keeper import Keeper
 from coordination.model import (
     Header,
@@ -257,6 +258,27 @@ def test_status_tells_what_the_last_run_of_table_services_did_and_why_one_failed
     assert (found["committed"], [each["reason"] for each in found["services"]]) == (7, ["", "the disk is full"])
 
 
+def test_status_tells_how_far_the_catalogue_is_and_why_it_is_not_further(make_config, sink):
+    config = make_config(catalog__metastore__uris="thrift://127.0.0.1:1")
+    fleet = Fleet(config)
+    fleet.join()
+    fleet.record(end=5)
+    _, out = sink("status", "--config", config)
+    assert "catalogue default.orders in thrift://127.0.0.1:1: nothing registered yet" in out
+    record = CatalogRecord(fleet.client, sink_root(fleet.settings))
+    state = CatalogState(fleet.settings.catalog_name).after_success("w1", 1_767_225_600.0, 0, "20260101000000000")
+    record.record(state)
+    record.record(state.after_failure("w2", 1_767_225_660.0, "ConnectException: refused"))
+    fleet.close()
+    code, out = sink("status", "--config", config)
+    assert code == 0
+    assert "registered up to instant 20260101000000000 (transaction 0, 0 behind), 2026-01-01 00:00:00 UTC" in out
+    assert "catalogue: failed once, 2026-01-01 00:01:00 UTC, on w2: ConnectException: refused" in out
+    _, out = sink("status", "--config", config, "--json")
+    found = json.loads(out)["catalog"]
+    assert (found["instant"], found["failures"], found["behind"]) == ("20260101000000000", 1, 0)
+
+
 def shown(out: str, title: str) -> list[list[str]]:
     """The words of each line below a title, that of the headings first."""
     lines = (line.split() for line in out[out.index(title) :].splitlines()[1:])
@@ -457,6 +479,15 @@ def test_validate_passes_a_configuration_that_fits(make_config, sink, tmp_path: 
     ):
         assert said in out
     assert not (tmp_path / "table").exists()
+
+
+def test_validate_tells_whether_a_metastore_listens_and_passes_without(make_config, sink):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        uri = f"thrift://127.0.0.1:{server.getsockname()[1]}"
+        code, out = sink("validate", "--config", make_config(catalog__metastore__uris=uri))
+        assert (code, f"{uri} listens; the table will be default." in out) == (0, True)
+    code, out = sink("validate", "--config", make_config(catalog__metastore__uris=uri))
+    assert (code, f"{uri} cannot be reached" in out) == (0, True)
 
 
 def test_validate_tells_where_bad_records_would_go(make_config, sink, tmp_path: Path):

@@ -44,7 +44,7 @@ HUDI = _below(
     clean.max.commits clean.parallelism clean.trigger.max.commits cleaner.commits.retained
     cleaner.hours.retained cleaner.parallelism cleaner.policy client.heartbeat.interval_in_ms
     compact.inline.max.delta.commits copyonwrite.record.size.estimate
-    datasource.hive_sync.enable datasource.hive_sync.table datasource.hive_sync.table_properties
+    datasource.hive_sync.enable datasource.hive_sync.table_properties
     datasource.meta.sync.enable embed.timeline.server.async
     fail.on.timeline.archiving filesystem.view.type
     metadata.enable metadata.index.async metadata.index.bloom.filter.enable metadata.index.column.stats.enable

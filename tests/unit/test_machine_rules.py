@@ -25,7 +25,7 @@ from coordination.tree import Ledger
 
 SOURCE = TopicPartition("orders", 0)
 MODULES = sorted(Path(coordination.__file__).parent.glob("*.py"))
-OUTSIDE = {"keeper.py", "election.py", "services.py"}
+OUTSIDE = {"keeper.py", "election.py", "services.py", "catalog.py"}
 IMPURE = [
     "asyncio",
     "concurrent",

@@ -1,0 +1,85 @@
+"""Reads tables through a Hive metastore, as somebody who knows their names alone: Spark SQL in a process of its own.
+
+`python -m tests.integration.catalog_kit URI DIRECTORY` is that process: it reads one statement a line from standard
+input and answers each with one line of JSON. The session of the tests has a catalogue in memory, and a JVM has one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from sink.local.packages import pyspark_jars, spark_jars
+
+
+class Reader:
+    """Somebody with Spark, Hudi's jar and the metastore's address."""
+
+    def __init__(self, uri: str, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._log = directory / "reader.log"
+        command = [sys.executable, "-m", "tests.integration.catalog_kit", uri, str(directory)]
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+
+    def rows(self, statement: str) -> list[list[Any]]:
+        """What it gives, row by row. Raises RuntimeError with Spark's reason."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(statement) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, f"the reader ended: {self._log.read_text()[-2000:]}"
+        answer = json.loads(line)
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
+        found: list[list[Any]] = answer["rows"]
+        return found
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+
+
+def _serve(uri: str, directory: str) -> None:
+    os.environ["SPARK_HOME"] = str(pyspark_jars().parent)
+    os.environ["SPARK_DIST_CLASSPATH"] = os.pathsep.join(map(str, spark_jars()))
+    settings = {
+        "spark.driver.memory": "1g",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.catalogImplementation": "hive",
+        "spark.sql.warehouse.dir": f"{directory}/warehouse",
+        "spark.hadoop.hive.metastore.uris": uri,
+        "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+        "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+        "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+    }
+    builder = SparkSession.builder.master("local[1]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    for line in sys.stdin:
+        try:
+            answer: dict[str, Any] = {"rows": [list(row) for row in spark.sql(json.loads(line)).collect()]}
+        except (Py4JError, PySparkException) as error:
+            answer = {"error": str(error)}
+        print(json.dumps(answer, default=str), flush=True)
+
+
+if __name__ == "__main__":
+    _serve(*sys.argv[1:])

@@ -1,0 +1,231 @@
+"""A table that is found by its name: what Hudi's sync registers in a real Hive metastore, and what a metastore that is
+away does to the sink.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from coordination.catalog import CatalogRecord, CatalogState
+from coordination.errors import Unavailable
+from tests.fleet import Fleet, produce
+from tests.integration.catalog_kit import Reader
+from tests.integration.conftest import PARTITIONS, MakeFleet
+from tests.integration.landing_kit import Landing
+from tests.integration.sinktable import make_settings
+from tests.integration.sinktable import produce as produce_values
+from tests.integration.table_kit import connected
+from tests.metastore import MetastoreServer
+from tests.waiting import eventually
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+DDL = "id bigint, kind string, whole int, at timestamp"
+WIDER = "id bigint, kind string, whole bigint, at timestamp, more string"
+KINDS = ("buy", "view", None)
+
+MakeLanding = Callable[..., Landing]
+
+
+def event(number: int) -> dict[str, Any]:
+    """A day for each three of them."""
+    at = f"2026-01-{1 + number // 3:02d}T12:00:00Z"
+    return {"id": number, "kind": KINDS[number % 3], "whole": number, "at": at, "more": "new"}
+
+
+@pytest.fixture(scope="module")
+def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MetastoreServer]:
+    with MetastoreServer(tmp_path_factory.mktemp("metastore")) as server:
+        yield server
+
+
+@pytest.fixture
+def landing(
+    spark: SparkSession, kafka, zookeeper, topic, metastore: MetastoreServer, tmp_path: Path
+) -> Iterator[MakeLanding]:
+    """Makes a table in the catalogue, each under a name of its own, over one topic of 12 records."""
+    topic_name = topic()
+    produce_values(kafka.address, topic_name, [json.dumps(event(number)) for number in range(12)])
+    with connected(zookeeper.address) as client:
+
+        def make(name: str, ddl: str = DDL, **more: str) -> Landing:
+            (tmp_path / name).mkdir(exist_ok=True)
+            given = {
+                "zookeeper__connect": zookeeper.address,
+                "target__table__name": name,
+                "catalog__metastore__uris": metastore.uri,
+                "hoodie__metadata__enable": "false",
+                **more,
+            }
+            made = Landing(spark, make_settings(tmp_path / name, kafka.address, topic_name, ddl, **given), client)
+            made.topic = topic_name  # type: ignore[attr-defined]
+            return made
+
+        yield make
+
+
+def land(landing: Landing, number: int, start: int, end: int) -> None:
+    landing.land(number, landing.topic, start, end)  # type: ignore[attr-defined]
+
+
+class Metastore:
+    """A client of it, in the JVM of the session."""
+
+    def __init__(self, spark: SparkSession, uri: str) -> None:
+        hive = spark._jvm.org.apache.hadoop.hive
+        conf = hive.conf.HiveConf()
+        conf.set("hive.metastore.uris", uri)
+        self._client = hive.metastore.HiveMetaStoreClient(conf)
+
+    def columns(self, table: str) -> dict[str, str]:
+        found = self._client.getTable("default", table)
+        fields = [*found.getSd().getCols(), *found.getPartitionKeys()]
+        return {str(field.getName()): str(field.getType()) for field in fields}
+
+    def partitions(self, table: str, columns: int) -> dict[tuple[str, ...], str]:
+        """Directories, by the values."""
+        found = self._client.listPartitions("default", table, -1) if columns else []
+        return {tuple(map(str, each.getValues())): str(each.getSd().getLocation()) for each in found}
+
+    def close(self) -> None:
+        self._client.close()
+
+
+@pytest.fixture
+def client(spark: SparkSession, metastore: MetastoreServer) -> Iterator[Metastore]:
+    made = Metastore(spark, metastore.uri)
+    yield made
+    made.close()
+
+
+def thoroughly(*case: Any) -> Any:
+    return pytest.param(*case, marks=pytest.mark.thorough)
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "more"),
+    [
+        ("slashes", ("partition_time",), {"partition__time__field": "at", "partition__time__format": "yyyy/MM/dd"}),
+        thoroughly("plain", (), {}),
+        thoroughly("styled", ("kind",), {"partition__field__name": "kind"}),
+        thoroughly("bare", ("kind",), {"partition__field__name": "kind", "partition__hive__style": "false"}),
+        ("two", ("kind", "day"), {"partition__field__name": "kind", "partition__time__field": "at"}),
+        thoroughly(
+            "bare_two",
+            ("kind", "day"),
+            {"partition__field__name": "kind", "partition__time__field": "at", "partition__hive__style": "false"},
+        ),
+        thoroughly("indexed", ("kind",), {"partition__field__name": "kind", "hoodie__metadata__enable": "true"}),
+    ],
+)
+def test_each_partition_has_the_values_of_its_rows_however_directories_are_named(
+    name: str, columns: tuple[str, ...], more: dict[str, str], landing: MakeLanding, client: Metastore
+) -> None:
+    made = landing(name, **more)
+    land(made, 1, 0, 6)
+    first = made.table.register()
+    land(made, 2, 6, 12)
+    assert made.table.register() > first
+    path = "_hoodie_partition_path"
+    rows = made.read().select(path, *columns).distinct().collect()
+    base = f"file:{made.settings.base_path}"
+    written = {
+        tuple("__HIVE_DEFAULT_PARTITION__" if row[column] is None else str(row[column]) for column in columns): (
+            f"{base}/{row[path]}"
+        )
+        for row in rows
+    }
+    assert client.partitions(name, len(columns)) == (written if columns else {})
+    assert client.columns(name).items() >= {
+        "id": "bigint", "kind": "string", "whole": "int", "at": "timestamp", **dict.fromkeys(columns, "string")
+    }.items()  # fmt: skip
+
+
+def test_a_table_is_read_by_its_name_and_of_the_partitions_only_those_that_are_asked_for(
+    landing: MakeLanding, metastore: MetastoreServer, tmp_path: Path
+) -> None:
+    reader = Reader(metastore.uri, tmp_path / "reader")
+    more = {"partition__field__name": "kind", "partition__time__field": "at"}
+    made = landing("orders", **more)
+    land(made, 1, 0, 6)
+    made.table.register()
+    assert reader.rows("select sum(id), count(distinct day), max(at) from orders") == [[15, 2, "2026-01-02 12:00:00"]]
+    # Columns that have changed, and a partition more.
+    wider = landing("orders", WIDER, **more)
+    land(wider, 2, 6, 9)
+    wider.table.register()
+    reader.rows("refresh table orders")
+    query = "select id, whole, more from orders where kind = 'buy' order by id"
+    assert reader.rows(query) == [[0, 0, None], [3, 3, None], [6, 6, "new"]]
+    assert ["whole", "bigint"] in [row[:2] for row in reader.rows("describe orders")]
+    # What lies in other partitions is not even opened.
+    for file in Path(made.settings.base_path).glob("kind=view/**/*.parquet"):
+        file.write_bytes(b"broken")
+    reader.rows("refresh table orders")
+    assert reader.rows(query) == [[0, 0, None], [3, 3, None], [6, 6, "new"]]
+    assert reader.rows("select id from orders where kind = 'buy' and day = '2026-01-02'") == [[3]]
+    with pytest.raises(RuntimeError, match="parquet"):
+        reader.rows("select sum(whole) from orders")
+    reader.close()
+
+
+@pytest.mark.thorough
+def test_a_class_that_is_not_there_is_named_as_the_reason(landing: MakeLanding) -> None:
+    glue = "org.apache.hudi.aws.sync.AwsGlueCatalogSyncTool"
+    made = landing("glued", catalog__class=glue)
+    land(made, 1, 0, 3)
+    with pytest.raises(Unavailable, match=glue):
+        made.table.register()
+    land(made, 2, 3, 6)
+    assert made.read().count() == 6
+
+
+def test_a_value_that_hudi_cannot_make_of_its_path_registers_nothing_else_in_its_place(
+    landing: MakeLanding, client: Metastore, kafka
+) -> None:
+    made = landing("odd", partition__field__name="kind")
+    odd = {**event(0), "kind": "a=b"}
+    produce_values(kafka.address, made.topic, [json.dumps(odd)])  # type: ignore[attr-defined]
+    land(made, 1, 0, 13)
+    with pytest.raises(Unavailable, match="a=b"):
+        made.table.register()
+    assert ("a",) not in client.partitions("odd", 1)
+
+
+def recorded(it: Fleet) -> CatalogState:
+    return CatalogRecord(it.client, it.root).last() or CatalogState("none yet")
+
+
+def test_a_metastore_that_is_away_delays_no_commit_and_is_brought_up_when_it_is_back(
+    fleet: MakeFleet, metastore: MetastoreServer
+) -> None:
+    it = fleet(
+        records=900,
+        **{
+            "catalog.metastore.uris": metastore.uri,
+            "catalog.table": "faraway",
+            "catalog.interval.ms": 1000,
+            "partition.field.name": "kind",
+            "spark.hadoop.hive.metastore.client.socket.timeout": "2s",
+        },
+    )
+    metastore.pause()
+    it.start("w1")
+    it.wait_landed(dict.fromkeys(range(PARTITIONS), 300))
+    eventually("a failure is recorded", lambda: recorded(it).failures > 0, 60, it.logs)
+    assert recorded(it).instant == ""
+    assert "catalog.failed" in it.log("w1")
+    produce(it.kafka, it.topic, 900, PARTITIONS, first=900)
+    it.wait_landed(dict.fromkeys(range(PARTITIONS), 600))
+    metastore.resume()
+    view = it.view()
+    eventually("it is up to date", lambda: recorded(it).committed >= view.ledger.committed, 120, it.logs)
+    assert recorded(it).failures == 0
+    assert recorded(it).instant == max(each.instant or "" for each in view.ledger.history)
+    it.assert_exactly_once(1800)
