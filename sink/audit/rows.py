@@ -21,6 +21,7 @@ from hudi import HudiFileGroupReader, HudiFileSlice, HudiReadOptions, HudiRecord
 from numpy.typing import NDArray
 
 from coordination.model import TopicPartition
+from sink.audit.mirror import MirroredReader, MirroredTable, NotFetched
 from sink.audit.timeline import TableFiles
 from sink.storage.access import rust_options
 
@@ -150,13 +151,13 @@ class Ledger:
         self._add_offsets("stored", source, offsets)
 
     def add_slice(
-        self, reader: HudiFileGroupReader, piece: HudiFileSlice, columns: Sequence[str]
+        self, reader: HudiFileGroupReader | MirroredReader, piece: HudiFileSlice, columns: Sequence[str]
     ) -> FileRows:
         options = HudiReadOptions(projection=list(columns)).with_batch_size(BATCH_ROWS)
         path = piece.base_file_relative_path()
         return self._add(path, lambda: reader.read_file_slice_stream(piece, options), columns)
 
-    def add_file(self, reader: HudiFileGroupReader, path: str, columns: Sequence[str]) -> FileRows:
+    def add_file(self, reader: HudiFileGroupReader | MirroredReader, path: str, columns: Sequence[str]) -> FileRows:
         options = HudiReadOptions(projection=list(columns)).with_batch_size(BATCH_ROWS)
         return self._add(path, lambda: reader.read_file_slice_from_paths_stream(path, [], options), columns)
 
@@ -169,9 +170,7 @@ class Ledger:
         self._flush()
         self._connection.execute(_SWEEP)
 
-    def segments(
-        self, condition: str, limit: int, table: str = "segments"
-    ) -> tuple[list[Segment], int, int]:
+    def segments(self, condition: str, limit: int, table: str = "segments") -> tuple[list[Segment], int, int]:
         """The first segments that fulfil an SQL `condition`, how many there are, and the offsets in them.
 
         `table` may be `aborted`: what the log has, yet does not deliver to a read_committed consumer.
@@ -194,9 +193,7 @@ class Ledger:
 
     def offsets_by_source(self, condition: str, weight: str = "1") -> dict[TopicPartition, int]:
         names = {number: source for source, number in self._sources.items()}
-        query = (
-            f"SELECT source, sum((high - low) * ({weight})) FROM segments WHERE {condition} GROUP BY source"
-        )
+        query = f"SELECT source, sum((high - low) * ({weight})) FROM segments WHERE {condition} GROUP BY source"
         return {names[row[0]]: int(row[1]) for row in self._connection.execute(query).fetchall()}
 
     def files_of(self, segment: Segment) -> list[str]:
@@ -324,16 +321,18 @@ class Ledger:
 
 def raised_by_hudi(error: Exception) -> bool:
     """hudi-rs derives its error from `Exception` and exports it nowhere."""
-    return type(error).__name__ == "HudiCoreError"
+    return type(error).__name__ == "HudiCoreError" or isinstance(error, NotFetched)
 
 
-def rust_table(files: TableFiles) -> HudiTable:
+def rust_table(files: TableFiles) -> HudiTable | MirroredTable:
     """The table as hudi-rs sees it now."""
+    if not files.uri:
+        return MirroredTable(files)
     builder = HudiTableBuilder.from_base_uri(files.uri)
     return builder.with_storage_options(rust_options(files.base_path, files.access)).build()
 
 
-def provenance_of(table: HudiTable) -> bool:
+def provenance_of(table: HudiTable | MirroredTable) -> bool:
     names = set(table.get_schema().names)
     return names.issuperset(PROVENANCE)
 
