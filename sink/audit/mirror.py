@@ -40,9 +40,9 @@ class MirroredTable:
     def __init__(self, files: TableFiles) -> None:
         self._files = files
         self._directory = tempfile.TemporaryDirectory(prefix="sink-mirror-")
-        self._place = Path(self._directory.name)
+        self.place = Path(self._directory.name)
         self._copy()
-        self._table: HudiTable = HudiTableBuilder.from_base_uri(self._place.as_uri()).build()
+        self._table: HudiTable = HudiTableBuilder.from_base_uri(self.place.as_uri()).build()
 
     def get_schema(self) -> pa.Schema:
         return self._table.get_schema()
@@ -67,7 +67,7 @@ class MirroredTable:
             raise NotFetched(f"{filled[-1]} cannot be read: {error}") from error
         finally:
             for path in filled:
-                (self._place / path).write_bytes(b"")
+                (self.place / path).write_bytes(b"")
 
     def _copy(self) -> None:
         """What is deleted meanwhile is left out."""
@@ -84,7 +84,7 @@ class MirroredTable:
             try:
                 self._fetch(path)
             except FileNotFoundError:
-                (self._place / path).unlink(missing_ok=True)
+                (self.place / path).unlink(missing_ok=True)
 
     def _named(self, directory: str) -> list[str]:
         """The files in it."""
@@ -110,7 +110,7 @@ class MirroredTable:
                     pending.append(path)
 
     def _made(self, path: str) -> Path:
-        target = self._place / path
+        target = self.place / path
         target.parent.mkdir(parents=True, exist_ok=True)
         return target
 

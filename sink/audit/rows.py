@@ -170,7 +170,9 @@ class Ledger:
         self._flush()
         self._connection.execute(_SWEEP)
 
-    def segments(self, condition: str, limit: int, table: str = "segments") -> tuple[list[Segment], int, int]:
+    def segments(
+        self, condition: str, limit: int, table: str = "segments"
+    ) -> tuple[list[Segment], int, int]:
         """The first segments that fulfil an SQL `condition`, how many there are, and the offsets in them.
 
         `table` may be `aborted`: what the log has, yet does not deliver to a read_committed consumer.
@@ -193,7 +195,9 @@ class Ledger:
 
     def offsets_by_source(self, condition: str, weight: str = "1") -> dict[TopicPartition, int]:
         names = {number: source for source, number in self._sources.items()}
-        query = f"SELECT source, sum((high - low) * ({weight})) FROM segments WHERE {condition} GROUP BY source"
+        query = (
+            f"SELECT source, sum((high - low) * ({weight})) FROM segments WHERE {condition} GROUP BY source"
+        )
         return {names[row[0]]: int(row[1]) for row in self._connection.execute(query).fetchall()}
 
     def files_of(self, segment: Segment) -> list[str]:

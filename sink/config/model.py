@@ -48,7 +48,9 @@ class Settings(WorkerSettings, TransactionSettings, RowSettings, RecordSettings,
         default_factory=Properties,
     )
     spark: PassThrough = setting("spark.*", "Any other setting of Spark.", default_factory=Properties)
-    hudi: PassThrough = setting("hoodie.*", "Any other setting of Hudi.", default_factory=Properties, fleet=True)
+    hudi: PassThrough = setting(
+        "hoodie.*", "Any other setting of Hudi.", default_factory=Properties, fleet=True
+    )
 
     @model_validator(mode="after")
     def _together(self) -> Settings:
