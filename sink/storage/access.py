@@ -2,9 +2,9 @@
 
 Guarantee: on S3 all of them get the same endpoint, region, addressing and keys for a bucket. They come from
 `storage.s3.*`, else from `spark.hadoop.fs.s3a.*`, else from the environment (`AWS_*`, as the AWS tools read it); where
-there are no keys, each library asks its own chain of providers (profile, web identity, container, instance). No secret is in a
-`repr` or an error. Voided by credentials that only a class of Hadoop's knows (`aws.credentials.provider`). Raises
-ConfigError for half of the keys. Pure, and imports nothing that an executor need not have.
+there are no keys, each library asks its own chain of providers (profile, web identity, container, instance). No secret
+is in a `repr` or an error. Voided by credentials that only a class of Hadoop's knows (`aws.credentials.provider`).
+Raises ConfigError for half of the keys. Pure, and imports nothing that an executor need not have.
 """
 
 from __future__ import annotations

@@ -27,6 +27,9 @@ _PROVIDER = "dfs.client.failover.proxy.provider."
 _NAMENODES = "dfs.ha.namenodes."
 _BOTH_IN_TURN = "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider"
 _PORT = 8020
+_FAILOVER = "dfs.client.failover."
+_SHORT_WAITS = {f"{_FAILOVER}sleep.max.millis": "3000"}
+"""Some 40 s with two namenodes: a session of ZooKeeper's, and the fencing that comes before the other is active."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +100,11 @@ def require_unambiguous(base_path: str, access: HdfsAccess) -> None:
         )
 
 
-def has_several_namenodes(address: str, access: HdfsAccess) -> bool:
-    """`address`: as `locate` gives it."""
+def client_settings(address: str, access: HdfsAccess) -> dict[str, str]:
+    """What Python's client is given; `address` as `locate` gives it. Hadoop's own would ask for minutes in silence."""
     scheme, _, authority = address.partition("://")
-    return scheme != "hdfs" or "," in access.settings.get(f"{_NAMENODES}{authority}", "")
+    several = scheme != "hdfs" or "," in access.settings.get(f"{_NAMENODES}{authority}", "")
+    return {f"{_FAILOVER}max.attempts": "30" if several else "5", **_SHORT_WAITS, **access.settings}
 
 
 def _is_service(authority: str, access: HdfsAccess) -> bool:

@@ -1,13 +1,14 @@
 """HDFS as a file system of pyarrow's, through `hdfs-native`: the protocol of Hadoop's own client, without a JVM.
 
-Guarantee: asked by a name service, the namenode that is active answers; while one takes over from another, the
-question is asked again for up to `PATIENCE_SECONDS`. A file is there under its name from its first byte on, as with
+Guarantee: asked by a name service, the namenode that is active answers; while one takes over from another, the client
+asks again for as long as `client_settings` have it. A file is there under its name from its first byte on, as with
 Hadoop's own client. Raises OSError, with FileNotFoundError and PermissionError among it, for all that the cluster
 refuses; ConfigError where `hdfs-native` is not installed.
 """
 
 from __future__ import annotations
 
+import functools
 import getpass
 import io
 import os
@@ -19,55 +20,55 @@ import pyarrow as pa
 from pyarrow import fs
 
 from coordination.errors import ConfigError
-from sink.storage.hdfs import HdfsAccess, has_several_namenodes, locate
+from sink.storage.hdfs import HdfsAccess, client_settings, locate
 
 if TYPE_CHECKING:
     from hdfs_native import Client, FileStatus
 
-PATIENCE_SECONDS = 45.0
-"""For a namenode to take over from another: ZooKeeper's session and the fencing that comes before."""
-_LONGEST_WAIT = 3.0
 _REMOTE = re.compile(r'RPCError\("(?P<kind>[\w.$]+)", "(?P<text>(?:[^"\\]|\\.)*)"\)')
-_TAKING_OVER = ("StandbyException", "RetriableException", "SafeModeException", "ObserverRetryOnActiveException")
+_NOBODY_ACTIVE = ("StandbyException", "RetriableException", "SafeModeException")
 _NO_HOST = re.compile(r"lookup address|Name or service not known|nodename nor servname|No NameNode hosts")
 Answer = TypeVar("Answer")
-
-
-class TakingOver(OSError):
-    """No namenode is active at present."""
 
 
 def open_hdfs(base_path: str, access: HdfsAccess) -> tuple[fs.FileSystem, str]:
     """The file system, and the path in it. Asks no server."""
     address, root = locate(base_path, access)
+    if not access.secured and access.user and access.user != getpass.getuser():
+        # An executor runs as whoever started it: the files are to be the worker's.
+        os.environ.setdefault("HADOOP_USER_NAME", access.user)
     try:
-        from hdfs_native import Client
+        client = _client(address, tuple(sorted(client_settings(address, access).items())), *_login(access), os.getpid())
     except ImportError as error:
         raise ConfigError(
             f"target.base.path: {base_path} needs hdfs-native in this Python (`pip install hdfs-native`), on executors,"
             " too; or write.engine=hudi, which writes through Spark's own client"
         ) from error
-    arguments: dict[str, Any] = {}
-    if access.secured:
-        if access.principal and os.path.isfile(access.keytab):
-            arguments = {"kerberos_principal": access.principal, "kerberos_keytab": access.keytab}
-    elif access.user and access.user != getpass.getuser():
-        # An executor runs as whoever started it: the files are to be the worker's.
-        os.environ.setdefault("HADOOP_USER_NAME", access.user)
-    try:
-        client = Client(address, dict(access.settings), **arguments)
     except (RuntimeError, ValueError, OSError) as error:
         raise ConfigError(f"target.base.path: {base_path}: {_told(error, address)}") from error
-    return fs.PyFileSystem(HdfsHandler(client, address, has_several_namenodes(address, access))), root
+    return fs.PyFileSystem(HdfsHandler(client, address)), root
+
+
+def _login(access: HdfsAccess) -> tuple[str, str]:
+    """Principal and keytab for Kerberos, where there are both; else it is a ticket or a token that lets in."""
+    there = access.secured and access.principal and os.path.isfile(access.keytab)
+    return (access.principal, access.keytab) if there else ("", "")
+
+
+@functools.lru_cache(maxsize=16)
+def _client(address: str, settings: tuple[tuple[str, str], ...], principal: str, keytab: str, _process: int) -> Client:
+    """One for each cluster and process: it has threads and connections of its own, which no fork takes along."""
+    from hdfs_native import Client
+
+    return Client(address, dict(settings), kerberos_principal=principal or None, kerberos_keytab=keytab or None)
 
 
 class HdfsHandler(fs.FileSystemHandler):  # type: ignore[misc]
     """What pyarrow asks of a file system that is written in Python."""
 
-    def __init__(self, client: Client, address: str, several: bool) -> None:
+    def __init__(self, client: Client, address: str) -> None:
         self._client = client
         self._address = address
-        self._several = several
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, HdfsHandler) and other._client is self._client
@@ -119,9 +120,7 @@ class HdfsHandler(fs.FileSystemHandler):  # type: ignore[misc]
         self._delete(path, recursive=False)
 
     def move(self, src: str, dest: str) -> None:
-        # Asked once: after a lost answer the source is gone, and nobody could tell why.
-        with _Translated(self._address):
-            self._client.rename(src, dest, overwrite=False)
+        self._ask(lambda: self._client.rename(src, dest, overwrite=False))
 
     def copy_file(self, src: str, dest: str) -> None:
         raise NotImplementedError("HDFS copies nothing by itself")
@@ -152,19 +151,9 @@ class HdfsHandler(fs.FileSystemHandler):  # type: ignore[misc]
             raise FileNotFoundError(path)
 
     def _ask(self, question: Callable[[], Answer]) -> Answer:
-        """Any number of times the same question: none of those asked here does harm twice."""
-        import tenacity
-
-        worth_it = (TakingOver, ConnectionError) if self._several else TakingOver
-        for attempt in tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(worth_it),
-            stop=tenacity.stop_after_delay(PATIENCE_SECONDS),
-            wait=tenacity.wait_exponential(multiplier=0.1, max=_LONGEST_WAIT),
-            reraise=True,
-        ):
-            with attempt, _Translated(self._address):
-                return question()
-        raise AssertionError("tenacity raises or returns")
+        with _Translated(self._address):
+            return question()
+        raise AssertionError("what fails is raised")
 
 
 class _Translated:
@@ -243,7 +232,7 @@ def _file_info(path: str, status: FileStatus) -> fs.FileInfo:
 def _told(error: Exception, address: str) -> OSError:
     """One sentence; Hadoop's answer without its stack."""
     text = str(error)
-    if isinstance(error, (FileNotFoundError, FileExistsError, IsADirectoryError, TakingOver)):
+    if isinstance(error, (FileNotFoundError, FileExistsError, IsADirectoryError)):
         return error
     remote = _REMOTE.search(text)
     if remote is None:
@@ -256,8 +245,8 @@ def _told(error: Exception, address: str) -> OSError:
         kind = ConnectionError if isinstance(error, ConnectionError) or "onnection" in text else OSError
         return kind(f"{address}: {text}")
     kind_of_it, said = remote["kind"].rpartition(".")[2], remote["text"].partition("\\n")[0].replace('\\"', '"')
-    if kind_of_it in _TAKING_OVER:
-        return TakingOver(f"{address}: no namenode is active ({kind_of_it}: {said})")
+    if kind_of_it in _NOBODY_ACTIVE:
+        return OSError(f"{address}: no namenode is active ({kind_of_it}: {said})")
     if kind_of_it == "AccessControlException":
         return PermissionError(f"{address}: {said}")
     if kind_of_it == "FileNotFoundException":

@@ -38,7 +38,9 @@ def test_the_local_disk_holds_one_slice_at_a_time(table: HandmadeTable) -> None:
     read = mirrored.create_file_group_reader_with_options(HudiReadOptions()).read_file_slice_stream
     for piece in mirrored.get_file_slices(HudiReadOptions()):
         for _ in read(piece, HudiReadOptions()):
-            assert sum(_blocks(file) for file in _data(mirrored)) == _blocks(table.path / piece.base_file_relative_path())
+            assert sum(_blocks(file) for file in _data(mirrored)) == _blocks(
+                table.path / piece.base_file_relative_path()
+            )
     assert sum(_blocks(file) for file in _data(mirrored)) == 0
     place = mirrored.place
     del mirrored, read

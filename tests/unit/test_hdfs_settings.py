@@ -8,8 +8,8 @@ import pytest
 
 from coordination.errors import ConfigError
 from sink.config import Settings, load
-from sink.storage.hdfs import HdfsAccess, failover_options, hdfs_access, locate
-from sink.storage.hdfs_files import TakingOver, _told
+from sink.storage.hdfs import HdfsAccess, client_settings, failover_options, hdfs_access, locate
+from sink.storage.hdfs_files import _told
 from sink.storage.session import session_options
 
 LAKE = {
@@ -95,6 +95,13 @@ def test_a_local_path_that_hadoop_takes_for_the_clusters_is_refused(
     session_options(settings(tmp_path, **{"target.base.path": "file:///data/orders"}))
 
 
+def test_a_client_asks_shorter_than_hadoops_own_unless_the_user_says_otherwise() -> None:
+    attempts, longest = "dfs.client.failover.max.attempts", "dfs.client.failover.sleep.max.millis"
+    assert client_settings("hdfs://lake", HdfsAccess(LAKE)) == {**LAKE, attempts: "30", longest: "3000"}
+    assert client_settings("hdfs://namenode:8020", HdfsAccess(LAKE))[attempts] == "5"
+    assert client_settings("hdfs://lake", HdfsAccess({**LAKE, attempts: "2"}))[attempts] == "2"
+
+
 DENIED = (
     'RPCError("org.apache.hadoop.security.AccessControlException", "Permission denied: user=me, access=WRITE,'
     ' inode=\\"/\\":hdfs:supergroup:drwxr-xr-x\\n\\tat org.apache.hadoop.hdfs.Check(Check.java:1)\\n")'
@@ -108,7 +115,7 @@ STANDBY = (
     ("raised", "kind", "said"),
     [
         (RuntimeError(DENIED), PermissionError, "hdfs://lake: Permission denied: user=me, access=WRITE, inode="),
-        (RuntimeError(STANDBY), TakingOver, "hdfs://lake: no namenode is active (StandbyException: Operation"),
+        (RuntimeError(STANDBY), OSError, "hdfs://lake: no namenode is active (StandbyException: Operation"),
         (OSError("Connection refused (os error 111)"), ConnectionError, "hdfs://lake: Connection refused"),
         (RuntimeError('InvalidArgument("No NameNode hosts found")'), OSError, "lake is neither a host nor a name"),
     ],
