@@ -1,6 +1,6 @@
 """A real HDFS cluster for tests: Hadoop's own, two namenodes of one name service and two datanodes in one JVM.
 
-Its jars come from where the others come from, once (60 MB). Python starts the JVM and tells it what to do.
+Its jars come from where the others come from, once (30 MB). Python starts the JVM and tells it what to do.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.protocol import Py4JJavaError
 
+from coordination.errors import Unavailable
+from sink.java_errors import message
 from sink.local.java import find_java
 from sink.local.packages import fetch, pyspark_jars
 from sink.local.servers import LOOPBACK, free_ports
@@ -22,14 +25,21 @@ SERVICE = "lake"
 NAMENODES = ("nn1", "nn2")
 COORDINATES = (
     "org.apache.hadoop:hadoop-client-minicluster:3.3.4",
+    "junit:junit:4.13.2",
     "org.mockito:mockito-core:2.28.2",
 )
-"""The second is named by a class of the first's."""
+"""The others are named by classes of the first's."""
 _HEAP = "-Xmx512m"
 
 
+_OF_SPARK = ("hadoop-client-*", "log4j-*", "slf4j-api-*", "commons-logging-*", "snappy-java-*")
+
+
 def minicluster_jars() -> list[Path]:
-    return fetch("minicluster", COORDINATES)
+    """With those of the same Hadoop that PySpark has already."""
+    own = [jar for pattern in _OF_SPARK for jar in sorted(pyspark_jars().glob(f"{pattern}.jar"))]
+    brought = ("hadoop-client-api", "hadoop-client-runtime", "slf4j-api", "commons-logging", "snappy-java")
+    return [*own, *fetch("minicluster", COORDINATES, without=brought)]
 
 
 @dataclass
@@ -38,6 +48,8 @@ class HdfsCluster:
 
     ports: tuple[int, ...]
     cluster: Any
+    no_arguments: Any
+    """An empty array of Java's strings."""
 
     @property
     def hadoop(self) -> dict[str, str]:
@@ -64,7 +76,7 @@ class HdfsCluster:
 
     def start(self, number: int) -> None:
         """As a standby."""
-        self.cluster.restartNameNode(number, False)
+        self.cluster.restartNameNode(number, False, self.no_arguments)
 
     def conf_dir(self, directory: Path) -> Path:
         """Files for `HADOOP_CONF_DIR`, as an administrator hands them out."""
@@ -85,7 +97,7 @@ def a_cluster(directory: Path) -> Iterator[HdfsCluster]:
     jars = minicluster_jars()
     directory.mkdir(parents=True, exist_ok=True)
     java = find_java()
-    with (directory / "hdfs.log").open("ab") as log:
+    with (directory / "hdfs.log").open("a") as log:
         port, secret, process = launch_gateway(
             jarpath=str(next(pyspark_jars().glob("py4j-*.jar"))),
             classpath=os.pathsep.join(map(str, jars)),
@@ -93,17 +105,20 @@ def a_cluster(directory: Path) -> Iterator[HdfsCluster]:
             java_path=str(java.binary),
             die_on_exit=True,
             enable_auth=True,
-            redirect_stdout=log,
             redirect_stderr=log,
             return_proc=True,
         )
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=secret))
     try:
-        gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=secret))
         ports = tuple(free_ports(2 * len(NAMENODES)))
         cluster = _started(gateway.jvm, directory, ports)
-        yield HdfsCluster(ports[: len(NAMENODES)], cluster)
+        yield HdfsCluster(ports[: len(NAMENODES)], cluster, gateway.new_array(gateway.jvm.String, 0))
         cluster.shutdown()
+    except Py4JJavaError as error:
+        # Its text comes from a JVM that is about to be gone.
+        raise Unavailable(f"the cluster: {message(error)}") from None
     finally:
+        gateway.shutdown()
         process.kill()
         process.wait()
 
