@@ -129,13 +129,15 @@ def require_answer(base_path: str, access: Access = NO_ACCESS) -> None:
 
     The question is one whose answer has a text: what a store says to others is a number alone.
     """
-    if scheme_of(base_path) not in S3_SCHEMES:
+    if scheme_of(base_path) not in S3_SCHEMES | HDFS_SCHEMES:
         return
     try:
         storage = open_storage(base_path, access)
         storage.names(".hoodie/.sink-asks")
     except (pa.ArrowException, OSError) as error:
         raise Unavailable(f"{base_path}: {error}") from error
+    if scheme_of(base_path) in HDFS_SCHEMES:
+        return
     with suppress(pa.ArrowException, OSError):
         # Who may list below the table need not be allowed to ask for the bucket.
         if storage.files.get_file_info(storage.root.partition("/")[0]).type is fs.FileType.NotFound:

@@ -99,7 +99,7 @@ def test_a_check_of_the_settings_leaves_nothing_behind(
     # HDFS lets those in who say who they are, and its root belongs to who started it.
     monkeypatch.setenv("HADOOP_USER_NAME", "nobody-here")
     refused = command(it, "validate", wrong=True)
-    assert "Permission denied: user=nobody-here, access=WRITE" in refused.stdout + refused.stderr
+    assert "Permission denied: user=nobody-here, access=WRITE" in " ".join((refused.stdout + refused.stderr).split())
 
 
 def command(it: Fleet, *arguments: str, wrong: bool = False) -> subprocess.CompletedProcess[str]:

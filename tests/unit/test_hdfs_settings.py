@@ -8,6 +8,8 @@ import pytest
 
 from coordination.errors import ConfigError
 from sink.config import Settings, load
+from sink.storage.access import NO_ACCESS
+from sink.storage.faults import fault_in
 from sink.storage.hdfs import HdfsAccess, client_settings, failover_options, hdfs_access, locate
 from sink.storage.hdfs_files import _told
 from sink.storage.session import session_options
@@ -126,3 +128,27 @@ def test_what_hadoop_refuses_is_told_in_a_line(raised: Exception, kind: type[OSE
     assert said in str(told)
     assert "\tat " not in str(told)
     assert "\\n" not in str(told)
+
+
+JAVAS_DENIAL = (
+    "org.apache.hadoop.security.AccessControlException: Permission denied: user=me, access=WRITE,"
+    ' inode="/":hdfs:supergroup:drwxr-xr-x'
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence", "lasts"),
+    [
+        (str(_told(RuntimeError(DENIED), "hdfs://lake")), 'user=me, access=WRITE, inode="/":hdfs:supergroup', True),
+        (JAVAS_DENIAL, 'access=WRITE, inode="/":hdfs:supergroup:drwxr-xr-x; have the directory made', True),
+        (str(_told(RuntimeError(STANDBY), "hdfs://lake")), "no namenode of lake answers as the active one", False),
+        ("java.net.ConnectException: Connection refused", "no namenode of lake answers as the active one", False),
+        ("java.net.UnknownHostException: lake", "lake is neither a host nor a name service", False),
+    ],
+)
+def test_a_fault_gives_the_same_sentence_whichever_client_met_it(said: str, sentence: str, lasts: bool) -> None:
+    fault = fault_in(said, "hdfs://lake/orders", NO_ACCESS)
+    assert fault is not None
+    assert sentence in fault.sentence
+    assert fault.lasts is lasts
+    assert "s3" not in fault.sentence
