@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 DISTRIBUTION = "hudi-keeper-sink"
-PARTS = ("pyspark", "kazoo", "confluent-kafka", "pyarrow", "hudi", "duckdb")
+PARTS = ("pyspark", "kazoo", "confluent-kafka", "pyarrow", "hudi", "hdfs-native", "duckdb")
 
 
 def sink_version() -> str:

@@ -24,6 +24,7 @@ from kazoo.client import KazooClient
 from sink.local.kafka import KafkaServer
 from sink.local.process import overrides_a_setting
 from sink.local.zookeeper import ZooKeeperServer
+from tests.storage.hdfs_cluster import HdfsCluster, a_cluster
 from tests.storage.s3_server import Store, a_store
 
 if TYPE_CHECKING:
@@ -114,6 +115,13 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """An S3 server that outlives the test. Make a bucket of the test's own in it."""
     with a_store(tmp_path_factory.mktemp("s3")) as store:
         yield store
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HdfsCluster]:
+    """An HDFS cluster that outlives the test, its first namenode active. Stay in a directory of the test's own."""
+    with a_cluster(tmp_path_factory.mktemp("hdfs")) as cluster:
+        yield cluster
 
 
 @pytest.fixture

@@ -71,15 +71,19 @@ class Fleet:
         self._connect()
 
     def start(self, name: str, failpoint: str = "", **settings: object) -> WorkerProcess:
-        config = self.directory / f"{name}.yaml"
-        given = {**self._defaults(), "worker.id": name, **self.settings, **settings}
-        config.write_text(yaml.safe_dump({key: value for key, value in given.items() if value is not None}))
+        config = self.configure(name, **settings)
         environment = {VARIABLE: failpoint, DIRECTORY: str(self.points), **self.environment}
         worker = WorkerProcess(config, self.directory / f"{name}.log", environment, name)
         worker.start()
         self.workers[name] = worker
         self._expect(*failpoint.partition("=")[::2], worker)
         return worker
+
+    def configure(self, name: str, **settings: object) -> Path:
+        config = self.directory / f"{name}.yaml"
+        given = {**self._defaults(), "worker.id": name, **self.settings, **settings}
+        config.write_text(yaml.safe_dump({key: value for key, value in given.items() if value is not None}))
+        return config
 
     def arm(self, name: str, point: str, action: str) -> None:
         """As `start` with a failpoint, for a worker that runs."""

@@ -35,6 +35,7 @@ from sink.audit.compare import (
 from sink.audit.errors import ErrorCounts, add_errors
 from sink.audit.files import NamedFiles, check_storage, check_uncommitted, check_view, named_files
 from sink.audit.log import LogReader, TopicAccess
+from sink.audit.mirror import MirroredTable
 from sink.audit.report import Findings, Kind, PartitionRow, Report
 from sink.audit.rows import PROVENANCE, FileRows, Ledger, provenance_of, raised_by_hudi, rust_table
 from sink.audit.timeline import (
@@ -59,7 +60,7 @@ class _Seen:
     """One consistent look at the table: what the timeline says and what hudi-rs shows of it."""
 
     timeline: Timeline
-    table: HudiTable
+    table: HudiTable | MirroredTable
     slices: Sequence[HudiFileSlice]
 
 

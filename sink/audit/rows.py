@@ -21,6 +21,7 @@ from hudi import HudiFileGroupReader, HudiFileSlice, HudiReadOptions, HudiRecord
 from numpy.typing import NDArray
 
 from coordination.model import TopicPartition
+from sink.audit.mirror import MirroredReader, MirroredTable, NotFetched
 from sink.audit.timeline import TableFiles
 from sink.storage.access import rust_options
 
@@ -150,13 +151,13 @@ class Ledger:
         self._add_offsets("stored", source, offsets)
 
     def add_slice(
-        self, reader: HudiFileGroupReader, piece: HudiFileSlice, columns: Sequence[str]
+        self, reader: HudiFileGroupReader | MirroredReader, piece: HudiFileSlice, columns: Sequence[str]
     ) -> FileRows:
         options = HudiReadOptions(projection=list(columns)).with_batch_size(BATCH_ROWS)
         path = piece.base_file_relative_path()
         return self._add(path, lambda: reader.read_file_slice_stream(piece, options), columns)
 
-    def add_file(self, reader: HudiFileGroupReader, path: str, columns: Sequence[str]) -> FileRows:
+    def add_file(self, reader: HudiFileGroupReader | MirroredReader, path: str, columns: Sequence[str]) -> FileRows:
         options = HudiReadOptions(projection=list(columns)).with_batch_size(BATCH_ROWS)
         return self._add(path, lambda: reader.read_file_slice_from_paths_stream(path, [], options), columns)
 
@@ -324,16 +325,18 @@ class Ledger:
 
 def raised_by_hudi(error: Exception) -> bool:
     """hudi-rs derives its error from `Exception` and exports it nowhere."""
-    return type(error).__name__ == "HudiCoreError"
+    return type(error).__name__ == "HudiCoreError" or isinstance(error, NotFetched)
 
 
-def rust_table(files: TableFiles) -> HudiTable:
+def rust_table(files: TableFiles) -> HudiTable | MirroredTable:
     """The table as hudi-rs sees it now."""
+    if not files.uri:
+        return MirroredTable(files)
     builder = HudiTableBuilder.from_base_uri(files.uri)
     return builder.with_storage_options(rust_options(files.base_path, files.access)).build()
 
 
-def provenance_of(table: HudiTable) -> bool:
+def provenance_of(table: HudiTable | MirroredTable) -> bool:
     names = set(table.get_schema().names)
     return names.issuperset(PROVENANCE)
 

@@ -32,6 +32,7 @@ from coordination.model import Checkpoint, Gap, PartitionCheckpoint, Slice, Slic
 from sink.audit.report import Finding, Kind
 from sink.storage.access import NO_ACCESS, S3_SCHEMES, Access
 from sink.storage.files import open_storage
+from sink.storage.hdfs import HDFS_SCHEMES
 
 CHECKPOINT_PREFIX = "sink.checkpoint."
 REPLAYED_PREFIX = "sink.replayed."
@@ -132,7 +133,9 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class TableFiles:
-    """The table's storage, read only: `root` is the base path as `filesystem` knows it, `uri` as hudi-rs does."""
+    """The table's storage, read only: `root` is the base path as `filesystem` knows it, `uri` as hudi-rs does, empty
+    for a store that it does not know.
+    """
 
     base_path: str
     filesystem: pafs.FileSystem
@@ -202,6 +205,9 @@ def _locate(base_path: str, access: Access) -> tuple[pafs.FileSystem, str, str]:
         root = posixpath.abspath(local)
         return pafs.LocalFileSystem(), root, Path(root).as_uri()
     place = quote(foreign["place"], safe="/:@?&=")
+    if foreign["scheme"].lower() in HDFS_SCHEMES:
+        storage = open_storage(base_path, access)
+        return storage.files, storage.root, ""
     if foreign["scheme"].lower() in S3_SCHEMES:
         storage = open_storage(base_path, access)
         return storage.files, storage.root, f"s3a://{place}"

@@ -8,32 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-<<<<<<< HEAD
-from sink.storage.access import HADOOP
-=======
 from sink.config.groups.catalog import HIVE_SYNC
 from sink.config.values import CATALOG_NAME
->>>>>>> catalogue
+from sink.storage.access import HADOOP
 
 if TYPE_CHECKING:
     from sink.config.model import Settings
 
 KEPT = {"min": "20", "max": "30"}
 """Commits that Hudi keeps in the active timeline, unless it is told otherwise."""
-<<<<<<< HEAD
 _OWN_NAMES = {"endpoint.region": "region", "path.style.access": "path.style"}
-=======
 METASTORE = "spark.hadoop.hive.metastore.uris"
->>>>>>> catalogue
 ENVELOPED = ("json", "json-confluent", "avro-confluent")
 
 
 def contradictions(settings: Settings) -> Iterator[str]:
-<<<<<<< HEAD
-    for about in (_format, _zookeeper, _partition_time, _errors, _upserts, _order_of_changes, _archiving, _storage):
-=======
-    for about in (_format, _zookeeper, _partition_time, _errors, _upserts, _order_of_changes, _archiving, _catalog):
->>>>>>> catalogue
+    of_rows = (_format, _partition_time, _errors, _upserts, _order_of_changes)
+    for about in (*of_rows, _zookeeper, _archiving, _storage, _catalog):
         yield from about(settings)
 
 
@@ -144,7 +135,6 @@ def _order_of_changes(settings: Settings) -> Iterator[str]:
         )
 
 
-<<<<<<< HEAD
 def _storage(settings: Settings) -> Iterator[str]:
     own = settings.s3_by_hadoops_names
     for name in sorted(own):
@@ -153,7 +143,8 @@ def _storage(settings: Settings) -> Iterator[str]:
     for name, other in (("access.key", "secret.key"), ("secret.key", "access.key"), ("session.token", "access.key")):
         if name in own and other not in own:
             yield f"storage.s3.{name} is of no use without storage.s3.{other}; set both or neither"
-=======
+
+
 def _catalog(settings: Settings) -> Iterator[str]:
     given = sorted(name for name in settings.model_fields_set if name.startswith("catalog_"))
     if given and not settings.catalogued:
@@ -175,4 +166,3 @@ def _catalog(settings: Settings) -> Iterator[str]:
             " partition extractors makes the value again of a path with slashes in it; use a format without slashes, or"
             " partition.hive.style=true without partition.field.name, or name a class in catalog.partition.extractor"
         )
->>>>>>> catalogue

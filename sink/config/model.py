@@ -12,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, field_serializer, model_validator
@@ -27,7 +28,8 @@ from sink.config.groups.storage import StorageSettings
 from sink.config.groups.transactions import TransactionSettings
 from sink.config.groups.worker import WorkerSettings
 from sink.config.redaction import Properties, redact_text
-from sink.storage.access import Access, access_of
+from sink.storage.access import Access, access_of, scheme_of
+from sink.storage.hdfs import HDFS_SCHEMES, hdfs_access
 
 
 def _pass_through(value: Any) -> Properties:
@@ -38,11 +40,15 @@ PassThrough = Annotated[Properties, BeforeValidator(_pass_through)]
 
 
 # Fields are collected from right to left: that is their order in the reference, and in which they are checked.
-<<<<<<< HEAD
-class Settings(WorkerSettings, TransactionSettings, RowSettings, RecordSettings, StorageSettings, EndpointSettings):
-=======
-class Settings(WorkerSettings, CatalogSettings, TransactionSettings, RowSettings, RecordSettings, EndpointSettings):
->>>>>>> catalogue
+class Settings(
+    WorkerSettings,
+    CatalogSettings,
+    TransactionSettings,
+    RowSettings,
+    RecordSettings,
+    StorageSettings,
+    EndpointSettings,
+):
     """Everything a worker needs to know. Immutable; printing it shows no secrets."""
 
     kafka: PassThrough = setting(
@@ -106,7 +112,10 @@ class Settings(WorkerSettings, CatalogSettings, TransactionSettings, RowSettings
     @property
     def storage(self) -> Access:
         """How the store of the table is reached, by everything that opens it."""
-        return access_of(self.spark, self.s3_by_hadoops_names, os.environ)
+        access = access_of(self.spark, self.s3_by_hadoops_names, os.environ)
+        if {scheme_of(self.base_path), scheme_of(self.errors_base_path)} & HDFS_SCHEMES:
+            return replace(access, hdfs=hdfs_access(self.spark, os.environ))
+        return access
 
     @property
     def secrets(self) -> tuple[str, ...]:

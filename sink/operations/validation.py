@@ -351,7 +351,7 @@ def _reached(settings: Settings) -> bool:
 
 def _writable(settings: Settings) -> Iterator[Finding]:
     storage = open_storage(settings.base_path, settings.storage)
-    if storage.has_directories and storage.root.startswith("/") and not settings.base_path.startswith("hdfs"):
+    if storage.has_directories and storage.root.startswith("/"):
         problem = _unwritable(Path(storage.root))
         if problem:
             yield Finding("table", f"target.base.path: {problem}", wrong=True)

@@ -1,10 +1,10 @@
-"""How S3 is reached, in the words of each library that opens the table: Hadoop, pyarrow and hudi-rs.
+"""How a store is reached, in the words of each library that opens the table: Hadoop, pyarrow and hudi-rs.
 
-Guarantee: all of them get the same endpoint, region, addressing and keys for a bucket. They come from `storage.s3.*`,
-else from `spark.hadoop.fs.s3a.*`, else from the environment (`AWS_*`, as the AWS tools read it); where there are no
-keys, each library asks its own chain of providers (profile, web identity, container, instance). No secret is in a
-`repr` or an error. Voided by credentials that only a class of Hadoop's knows (`aws.credentials.provider`). Raises
-ConfigError for half of the keys. Pure, and imports nothing that an executor need not have.
+Guarantee: on S3 all of them get the same endpoint, region, addressing and keys for a bucket. They come from
+`storage.s3.*`, else from `spark.hadoop.fs.s3a.*`, else from the environment (`AWS_*`, as the AWS tools read it); where
+there are no keys, each library asks its own chain of providers (profile, web identity, container, instance). No secret
+is in a `repr` or an error. Voided by credentials that only a class of Hadoop's knows (`aws.credentials.provider`).
+Raises ConfigError for half of the keys. Pure, and imports nothing that an executor need not have.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coordination.errors import ConfigError
+from sink.storage.hdfs import NO_HDFS, HdfsAccess
 
 HADOOP = "spark.hadoop.fs.s3a."
 S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
@@ -55,9 +56,10 @@ _HADOOP_DEFAULTS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What is known of S3, by the names behind `fs.s3a.`: travels to executors, and never shows itself."""
+    """What is known of S3, by the names behind `fs.s3a.`, and of HDFS: travels to executors, and never shows itself."""
 
     s3a: Mapping[str, str] = field(default_factory=dict, repr=False)
+    hdfs: HdfsAccess = field(default=NO_HDFS, repr=False)
 
     def of(self, bucket: str, name: str) -> str:
         """A setting of the bucket, else of all buckets; empty when there is neither."""

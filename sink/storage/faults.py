@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from sink.storage.access import S3_SCHEMES, Access, bucket_of, scheme_of
+from sink.storage.hdfs import HDFS_SCHEMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,24 @@ _KINDS = (
         lasts=False,
     ),
 )
+_KINDS_OF_HDFS = (
+    _kind(
+        r"(?P<detail>Permission denied: user=[^,]+, access=\w+, inode=\"[^\"]*\":[\w:.-]+)",
+        "target.base.path: {detail}; have the directory made for that user, or set HADOOP_USER_NAME",
+    ),
+    _kind(
+        r"neither a host nor a name service|UnknownHostException",
+        "target.base.path: {server} is neither a host nor a name service that is known here; describe it in the files"
+        " of HADOOP_CONF_DIR, or by spark.hadoop.dfs.ha.namenodes.{server}",
+        lasts=False,
+    ),
+    _kind(
+        r"StandbyException|SafeModeException|RetriableException|Connection ?refused|ConnectException|No route to host"
+        r"|Connection reset|timed? ?out",
+        "target.base.path: no namenode of {server} answers as the active one; start it, or correct its address",
+        lasts=False,
+    ),
+)
 _REGION = re.compile(r"(?:expecting|expected) '?\"?(?P<name>[a-z]{2}(?:-[a-z]+)+-\d)", re.IGNORECASE)
 
 
@@ -112,7 +131,7 @@ def fault_in(said: str, base_path: str, access: Access) -> Fault | None:
         "scheme": scheme_of(base_path),
         "place": base_path,
     }
-    for kind in _KINDS:
-        if kind.said.search(said):
-            return Fault(kind.sentence.format(**words), kind.lasts)
+    for kind in _KINDS_OF_HDFS if scheme_of(base_path) in HDFS_SCHEMES else _KINDS:
+        if match := kind.said.search(said):
+            return Fault(kind.sentence.format(**words, **match.groupdict()), kind.lasts)
     return None

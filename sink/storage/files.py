@@ -18,6 +18,7 @@ from pyarrow import fs
 
 from coordination.errors import ConfigError, Unavailable
 from sink.storage.access import NO_ACCESS, S3_SCHEMES, Access, arrow_arguments, is_own_server, scheme_of
+from sink.storage.hdfs import HDFS_SCHEMES
 
 _SCHEMES = {**dict.fromkeys(S3_SCHEMES, "s3"), "gs": "gs", "hdfs": "hdfs", "viewfs": "viewfs"}
 _SCHEMES |= {"abfs": "abfs", "abfss": "abfss"}
@@ -41,13 +42,24 @@ class Storage:
     @property
     def has_directories(self) -> bool:
         """Object stores have none; making one leaves an empty object behind."""
-        return isinstance(self.files, (fs.LocalFileSystem, fs.HadoopFileSystem))
+        return isinstance(self.files, fs.LocalFileSystem)
+
+    @property
+    def nearest(self) -> Storage:
+        """The directory, or the nearest above it that is there: where it would be made. An object store has none."""
+        root = self.root
+        while isinstance(self.files, fs.PyFileSystem) and root and not self._is_there(root):
+            root = root.rpartition("/")[0]
+        return Storage(self.files, root)
+
+    def _is_there(self, place: str) -> bool:
+        return bool(self.files.get_file_info(place).type != fs.FileType.NotFound)
 
     def locate(self, path: str) -> str:
         return f"{self.root}/{path}"
 
     def exists(self, path: str) -> bool:
-        return bool(self.files.get_file_info(self.locate(path)).type != fs.FileType.NotFound)
+        return self._is_there(self.locate(path))
 
     def names(self, directory: str) -> list[str]:
         selector = fs.FileSelector(self.locate(directory), allow_not_found=True)
@@ -83,12 +95,12 @@ def require_reachable(base_path: str) -> tuple[str, str]:
     return scheme, match["rest"]
 
 
-_kept: dict[tuple[str, tuple[tuple[str, str], ...]], Storage] = {}
+_kept: dict[tuple[tuple[str, ...], ...], Storage] = {}
 
 
 def kept_storage(base_path: str, access: Access = NO_ACCESS) -> Storage:
     """As `open_storage`, once in a process: a client of an object store keeps its connections."""
-    key = (base_path, tuple(sorted(access.s3a.items())))
+    key = ((base_path,), *sorted(access.s3a.items()), *sorted(access.hdfs.settings.items()))
     if key not in _kept:
         _kept[key] = open_storage(base_path, access)
     return _kept[key]
@@ -99,6 +111,10 @@ def open_storage(base_path: str, access: Access = NO_ACCESS) -> Storage:
     scheme, rest = require_reachable(base_path)
     if scheme == "file":
         return Storage(fs.LocalFileSystem(), rest)
+    if scheme in HDFS_SCHEMES:
+        from sink.storage.hdfs_files import open_hdfs
+
+        return Storage(*open_hdfs(base_path, access.hdfs))
     try:
         if scheme == "s3" and access.s3a:
             return _open_s3(rest, access)
@@ -113,13 +129,15 @@ def require_answer(base_path: str, access: Access = NO_ACCESS) -> None:
 
     The question is one whose answer has a text: what a store says to others is a number alone.
     """
-    if scheme_of(base_path) not in S3_SCHEMES:
+    if scheme_of(base_path) not in S3_SCHEMES | HDFS_SCHEMES:
         return
     try:
         storage = open_storage(base_path, access)
         storage.names(".hoodie/.sink-asks")
     except (pa.ArrowException, OSError) as error:
         raise Unavailable(f"{base_path}: {error}") from error
+    if scheme_of(base_path) in HDFS_SCHEMES:
+        return
     with suppress(pa.ArrowException, OSError):
         # Who may list below the table need not be allowed to ask for the bucket.
         if storage.files.get_file_info(storage.root.partition("/")[0]).type is fs.FileType.NotFound:

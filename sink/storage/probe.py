@@ -28,6 +28,8 @@ from sink.session import bare_jvm
 from sink.storage.access import S3_SCHEMES, bucket_of, hadoop_options, rust_options, scheme_of
 from sink.storage.faults import fault_in
 from sink.storage.files import Storage, open_storage, require_answer
+from sink.storage.hdfs import HDFS_SCHEMES, failover_options
+from sink.storage.hdfs_probe import address_of, nearest, probe_by_python
 
 _PROPERTIES = ".hoodie/hoodie.properties"
 _CONTENT = b"".join(
@@ -49,12 +51,24 @@ def probed(settings: Settings) -> Iterator[Answer]:
     """Python's answer, the auditor's and Java's. What is wrong for all of them is told once."""
     place = f".sink-validate-{uuid.uuid4().hex}"
     missing: list[str] = []
+    if scheme_of(settings.base_path) in HDFS_SCHEMES:
+        yield from _probed_on_hdfs(settings, place)
+        return
     python = _answer(settings, "pyarrow", lambda: _by_pyarrow(settings, place, missing))
     yield python
     if python.wrong:
         return
     yield _answer(settings, "hudi-rs", lambda: _by_rust(settings, place))
-    yield _answer(settings, "Java", lambda: _by_java(settings, f"{place}-java", missing))
+    yield _answer(settings, "Java", lambda: _by_java(settings, f"{settings.base_path}/{place}-java", missing))
+
+
+def _probed_on_hdfs(settings: Settings, place: str) -> Iterator[Answer]:
+    """The auditor reads by the same client as the writer."""
+    python = _answer(settings, "hdfs-native", lambda: probe_by_python(settings, place, _CONTENT))
+    yield python
+    if not python.wrong:
+        directory = address_of(settings, nearest(settings))
+        yield _answer(settings, "Java", lambda: _by_java(settings, f"{directory}/{place}-java", ()))
 
 
 def _answer(settings: Settings, library: str, tried: Any) -> Answer:
@@ -115,7 +129,7 @@ def _deleted(storage: Storage, path: str) -> None:
 def _by_java(settings: Settings, place: str, missing: Sequence[str]) -> None:
     with bare_jvm(settings) as gateway:
         try:
-            _written_by(gateway, settings, f"{settings.base_path}/{place}", missing)
+            _written_by(gateway, settings, place, missing)
         except JAVA_ERRORS as error:
             # It can be read for as long as this JVM is there.
             raise Unavailable(message(error)) from None
@@ -124,7 +138,7 @@ def _by_java(settings: Settings, place: str, missing: Sequence[str]) -> None:
 def _written_by(gateway: JavaGateway, settings: Settings, place: str, missing: Sequence[str]) -> None:
     jvm: Any = gateway.jvm
     conf = jvm.org.apache.hadoop.conf.Configuration()
-    given = {**hadoop_options(settings.storage), **settings.spark}
+    given = {**hadoop_options(settings.storage), **failover_options(settings.storage.hdfs), **settings.spark}
     for name, value in given.items():
         if name.startswith("spark.hadoop."):
             conf.set(name.removeprefix("spark.hadoop."), value)

@@ -2,11 +2,13 @@
 
 Guarantee: a table on local disk asks for nothing. Jars are fetched once, as Hudi's are; where the settings bring the
 same artifact themselves (`spark.jars`, `spark.jars.packages`) theirs is taken. Raises ConfigError for a scheme whose
-jar nobody can fetch here, and what `sink.local.packages.fetch` raises.
+jar nobody can fetch here and for a path that Hadoop would look for elsewhere, and what `sink.local.packages.fetch`
+raises.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +17,7 @@ from coordination.errors import ConfigError
 from sink.local.packages import spark_jars, storage_jars
 from sink.storage.access import S3_SCHEMES, hadoop_options, scheme_of
 from sink.storage.connectors import CONNECTORS, Connector
+from sink.storage.hdfs import failover_options, hdfs_access, require_unambiguous
 
 if TYPE_CHECKING:
     from sink.config import Settings
@@ -32,7 +35,10 @@ def class_path(settings: Settings) -> Sequence[Path]:
 def session_options(settings: Settings) -> dict[str, str]:
     """Spark's settings, secrets among them; none for a session that has to do with no store."""
     access = settings.storage
-    return hadoop_options(access) if schemes(settings) & S3_SCHEMES else {}
+    for base_path in (settings.base_path, settings.errors_base_path):
+        require_unambiguous(base_path, hdfs_access(settings.spark, os.environ))
+    options = failover_options(access.hdfs)
+    return {**options, **hadoop_options(access)} if schemes(settings) & S3_SCHEMES else options
 
 
 def schemes(settings: Settings) -> frozenset[str]:

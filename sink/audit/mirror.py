@@ -1,0 +1,142 @@
+"""Shows hudi-rs a table on a store that hudi-rs does not reach: as a directory of the local disk.
+
+What tells readers which files are the table is copied; the files themselves stand there empty, at their full length,
+and are filled for as long as they are read, one file slice at a time. So it is hudi-rs that says which slices there
+are and reads their rows, as everywhere else, and the local disk holds one slice.
+
+Guarantee: each byte that hudi-rs is shown is the store's. Voided by a table that changes during the copy: look again.
+Raises what pyarrow raises, and `NotFetched` for a file that cannot be brought when it is to be read.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+from hudi import HudiFileGroupReader, HudiFileSlice, HudiReadOptions, HudiTable, HudiTableBuilder
+
+from sink.audit.timeline import TableFiles
+
+_HUDIS_OWN = ".hoodie"
+_METADATA_TABLE = f"{_HUDIS_OWN}/metadata"
+_FILES_OF_THE_TABLE = f"{_METADATA_TABLE}/files"
+"""The one partition of the metadata table that hudi-rs reads."""
+_CHUNK = 4 << 20
+
+
+class NotFetched(Exception):
+    """A file of the table could not be brought to the local disk."""
+
+
+class MirroredTable:
+    """As much of hudi-rs's table as is used here. Its directory goes with it."""
+
+    def __init__(self, files: TableFiles) -> None:
+        self._files = files
+        self._directory = tempfile.TemporaryDirectory(prefix="sink-mirror-")
+        self.place = Path(self._directory.name)
+        self._copy()
+        self._table: HudiTable = HudiTableBuilder.from_base_uri(self.place.as_uri()).build()
+
+    def get_schema(self) -> pa.Schema:
+        return self._table.get_schema()
+
+    def get_file_slices(self, options: HudiReadOptions) -> Sequence[HudiFileSlice]:
+        found: Sequence[HudiFileSlice] = self._table.get_file_slices(options)
+        return found
+
+    def create_file_group_reader_with_options(self, options: HudiReadOptions) -> MirroredReader:
+        return MirroredReader(self, self._table.create_file_group_reader_with_options(options))
+
+    @contextmanager
+    def filled(self, paths: Iterable[str]) -> Iterator[None]:
+        """With these files as they are on the store. Raises NotFetched."""
+        filled = []
+        try:
+            for path in paths:
+                filled.append(path)
+                self._fetch(path)
+            yield
+        except (OSError, pa.ArrowException) as error:
+            raise NotFetched(f"{filled[-1]} cannot be read: {error}") from error
+        finally:
+            for path in filled:
+                (self.place / path).write_bytes(b"")
+
+    def _copy(self) -> None:
+        """What is deleted meanwhile is left out."""
+        copied = [
+            f"{_HUDIS_OWN}/hoodie.properties",
+            *self._named(posixpath.relpath(self._files.timeline_path, self._files.root)),
+        ]
+        if _has_metadata_table(self._files):
+            own = f"{_METADATA_TABLE}/{_HUDIS_OWN}"
+            copied += [f"{own}/hoodie.properties", *self._named(f"{own}/timeline"), *self._named(_FILES_OF_THE_TABLE)]
+        else:
+            self._stand_in()
+        for path in copied:
+            try:
+                self._fetch(path)
+            except FileNotFoundError:
+                (self.place / path).unlink(missing_ok=True)
+
+    def _named(self, directory: str) -> list[str]:
+        """The files in it."""
+        return [
+            posixpath.join(directory, posixpath.basename(info.path)) for info in self._listed(directory) if info.is_file
+        ]
+
+    def _listed(self, directory: str) -> list[pafs.FileInfo]:
+        selector = pafs.FileSelector(posixpath.join(self._files.root, directory), allow_not_found=True)
+        found: list[pafs.FileInfo] = self._files.filesystem.get_file_info(selector)
+        return found
+
+    def _stand_in(self) -> None:
+        """Empty files for those of the table, as long as they are: hudi-rs lists them where nothing else names them."""
+        pending = [""]
+        while pending:
+            for info in self._listed(pending.pop()):
+                path = posixpath.relpath(info.path, self._files.root)
+                if info.is_file:
+                    with self._made(path).open("wb") as file:
+                        file.truncate(info.size)
+                elif path != _HUDIS_OWN:
+                    pending.append(path)
+
+    def _made(self, path: str) -> Path:
+        target = self.place / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return target
+
+    def _fetch(self, path: str) -> None:
+        source = posixpath.join(self._files.root, path)
+        with self._files.filesystem.open_input_file(source) as stream, self._made(path).open("wb") as target:
+            shutil.copyfileobj(stream, target, _CHUNK)
+
+
+def _has_metadata_table(files: TableFiles) -> bool:
+    return "files" in files.properties.get("hoodie.table.metadata.partitions", "").split(",")
+
+
+class MirroredReader:
+    """hudi-rs's reader of slices, which are brought before they are read."""
+
+    def __init__(self, table: MirroredTable, reader: HudiFileGroupReader) -> None:
+        self._table = table
+        self._reader = reader
+
+    def read_file_slice_stream(self, piece: HudiFileSlice, options: HudiReadOptions) -> Iterator[pa.RecordBatch]:
+        with self._table.filled((piece.base_file_relative_path(), *piece.log_files_relative_paths())):
+            yield from self._reader.read_file_slice_stream(piece, options)
+
+    def read_file_slice_from_paths_stream(
+        self, base: str, logs: Sequence[str], options: HudiReadOptions
+    ) -> Iterator[pa.RecordBatch]:
+        with self._table.filled((base, *logs)):
+            yield from self._reader.read_file_slice_from_paths_stream(base, list(logs), options)

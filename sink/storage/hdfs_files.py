@@ -1,0 +1,254 @@
+"""HDFS as a file system of pyarrow's, through `hdfs-native`: the protocol of Hadoop's own client, without a JVM.
+
+Guarantee: asked by a name service, the namenode that is active answers; while one takes over from another, the client
+asks again for as long as `client_settings` have it. A file is there under its name from its first byte on, as with
+Hadoop's own client. Raises OSError, with FileNotFoundError and PermissionError among it, for all that the cluster
+refuses; ConfigError where `hdfs-native` is not installed.
+"""
+
+from __future__ import annotations
+
+import functools
+import getpass
+import io
+import os
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+from pyarrow import fs
+
+from coordination.errors import ConfigError
+from sink.storage.hdfs import HdfsAccess, client_settings, locate
+
+if TYPE_CHECKING:
+    from hdfs_native import Client, FileStatus
+
+_REMOTE = re.compile(r'RPCError\("(?P<kind>[\w.$]+)", "(?P<text>(?:[^"\\]|\\.)*)"\)')
+_NOBODY_ACTIVE = ("StandbyException", "RetriableException", "SafeModeException")
+_NO_HOST = re.compile(r"lookup address|Name or service not known|nodename nor servname|No NameNode hosts")
+Answer = TypeVar("Answer")
+
+
+def open_hdfs(base_path: str, access: HdfsAccess) -> tuple[fs.FileSystem, str]:
+    """The file system, and the path in it. Asks no server."""
+    address, root = locate(base_path, access)
+    if not access.secured and access.user and access.user != getpass.getuser():
+        # An executor runs as whoever started it: the files are to be the worker's.
+        os.environ.setdefault("HADOOP_USER_NAME", access.user)
+    try:
+        client = _client(address, tuple(sorted(client_settings(address, access).items())), *_login(access), os.getpid())
+    except ImportError as error:
+        raise ConfigError(
+            f"target.base.path: {base_path} needs hdfs-native in this Python (`pip install hdfs-native`), on executors,"
+            " too; or write.engine=hudi, which writes through Spark's own client"
+        ) from error
+    except (RuntimeError, ValueError, OSError) as error:
+        raise ConfigError(f"target.base.path: {base_path}: {_told(error, address)}") from error
+    return fs.PyFileSystem(HdfsHandler(client, address)), root
+
+
+def _login(access: HdfsAccess) -> tuple[str, str]:
+    """Principal and keytab for Kerberos, where there are both; else it is a ticket or a token that lets in."""
+    there = access.secured and access.principal and os.path.isfile(access.keytab)
+    return (access.principal, access.keytab) if there else ("", "")
+
+
+@functools.lru_cache(maxsize=16)
+def _client(address: str, settings: tuple[tuple[str, str], ...], principal: str, keytab: str, _process: int) -> Client:
+    """One for each cluster and process: it has threads and connections of its own, which no fork takes along."""
+    from hdfs_native import Client
+
+    return Client(address, dict(settings), kerberos_principal=principal or None, kerberos_keytab=keytab or None)
+
+
+class HdfsHandler(fs.FileSystemHandler):  # type: ignore[misc]
+    """What pyarrow asks of a file system that is written in Python."""
+
+    def __init__(self, client: Client, address: str) -> None:
+        self._client = client
+        self._address = address
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HdfsHandler) and other._client is self._client
+
+    def __hash__(self) -> int:
+        return id(self._client)
+
+    def get_type_name(self) -> str:
+        return "hdfs-native"
+
+    def normalize_path(self, path: str) -> str:
+        return path
+
+    def get_file_info(self, paths: list[str]) -> list[fs.FileInfo]:
+        return [self._info(path) for path in paths]
+
+    def get_file_info_selector(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
+        base = selector.base_dir
+
+        def listed() -> list[FileStatus]:
+            return list(self._client.list_status(base, selector.recursive))
+
+        try:
+            found = self._ask(listed)
+        except FileNotFoundError:
+            if selector.allow_not_found:
+                return []
+            raise
+        if [status.path for status in found] == [base] and not found[0].isdir:
+            raise NotADirectoryError(base)
+        return [_file_info(status.path, status) for status in found]
+
+    def create_dir(self, path: str, recursive: bool) -> None:
+        self._ask(lambda: self._client.mkdirs(path, create_parent=recursive))
+
+    def delete_dir(self, path: str) -> None:
+        self._delete(path, recursive=True)
+
+    def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
+        for info in self.get_file_info_selector(fs.FileSelector(path, allow_not_found=missing_dir_ok)):
+            self._delete(info.path, recursive=True)
+
+    def delete_root_dir_contents(self) -> None:
+        raise NotImplementedError("nobody empties a cluster")
+
+    def delete_file(self, path: str) -> None:
+        if self._info(path).type is fs.FileType.Directory:
+            raise IsADirectoryError(path)
+        self._delete(path, recursive=False)
+
+    def move(self, src: str, dest: str) -> None:
+        self._ask(lambda: self._client.rename(src, dest, overwrite=False))
+
+    def copy_file(self, src: str, dest: str) -> None:
+        raise NotImplementedError("HDFS copies nothing by itself")
+
+    def open_input_stream(self, path: str) -> pa.NativeFile:
+        return self.open_input_file(path)
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        return pa.PythonFile(_Reader(self._ask(lambda: self._client.read(path)), self._address), mode="r")
+
+    def open_output_stream(self, path: str, _metadata: object = None) -> pa.NativeFile:
+        from hdfs_native import WriteOptions
+
+        options = WriteOptions(overwrite=True, create_parent=True)
+        return pa.PythonFile(_Writer(self._ask(lambda: self._client.create(path, options)), self._address), mode="w")
+
+    def open_append_stream(self, path: str, _metadata: object = None) -> pa.NativeFile:
+        raise NotImplementedError("Hudi's files are written once")
+
+    def _info(self, path: str) -> fs.FileInfo:
+        try:
+            return _file_info(path, self._ask(lambda: self._client.get_file_info(path)))
+        except FileNotFoundError:
+            return fs.FileInfo(path, fs.FileType.NotFound)
+
+    def _delete(self, path: str, recursive: bool) -> None:
+        if not self._ask(lambda: self._client.delete(path, recursive)):
+            raise FileNotFoundError(path)
+
+    def _ask(self, question: Callable[[], Answer]) -> Answer:
+        with _Translated(self._address):
+            return question()
+        raise AssertionError("what fails is raised")
+
+
+class _Translated:
+    """Turns what the client raises into OSError."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, (RuntimeError, ValueError, OSError)):
+            raise _told(error, self._address) from error
+
+
+class _Reader(io.RawIOBase):
+    """A file that is read from datanodes; where its blocks are is known since it was opened."""
+
+    def __init__(self, file: Any, address: str) -> None:
+        self._file = file
+        self._translated = _Translated(address)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._file.seek(offset, whence)
+        return self.tell()
+
+    def read(self, size: int | None = -1) -> bytes:
+        with self._translated:
+            return bytes(self._file.read(-1 if size is None else size))
+        raise AssertionError("what fails is raised")
+
+
+class _Writer(io.RawIOBase):
+    """A file that is being written. It is whole once `close` returns."""
+
+    def __init__(self, file: Any, address: str) -> None:
+        self._file = file
+        self._written = 0
+        self._translated = _Translated(address)
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._written
+
+    def write(self, data: Any) -> int:
+        with self._translated:
+            self._file.write(data)
+        self._written += len(data)
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            with self._translated:
+                self._file.close()
+
+
+def _file_info(path: str, status: FileStatus) -> fs.FileInfo:
+    if status.isdir:
+        return fs.FileInfo(path, fs.FileType.Directory)
+    return fs.FileInfo(path, fs.FileType.File, size=status.length, mtime_ns=status.modification_time * 1_000_000)
+
+
+def _told(error: Exception, address: str) -> OSError:
+    """One sentence; Hadoop's answer without its stack."""
+    text = str(error)
+    if isinstance(error, (FileNotFoundError, FileExistsError, IsADirectoryError)):
+        return error
+    remote = _REMOTE.search(text)
+    if remote is None:
+        if _NO_HOST.search(text):
+            name = address.partition("://")[2].partition(":")[0]
+            return OSError(
+                f"{address}: {name} is neither a host nor a name service that HADOOP_CONF_DIR or"
+                f" spark.hadoop.dfs.ha.namenodes.{name} describe"
+            )
+        kind = ConnectionError if isinstance(error, ConnectionError) or "onnection" in text else OSError
+        return kind(f"{address}: {text}")
+    kind_of_it, said = remote["kind"].rpartition(".")[2], remote["text"].partition("\\n")[0].replace('\\"', '"')
+    if kind_of_it in _NOBODY_ACTIVE:
+        return OSError(f"{address}: no namenode is active ({kind_of_it}: {said})")
+    if kind_of_it == "AccessControlException":
+        return PermissionError(f"{address}: {said}")
+    if kind_of_it == "FileNotFoundException":
+        return FileNotFoundError(said)
+    return OSError(f"{address}: {kind_of_it}: {said}")

@@ -1,0 +1,110 @@
+"""Fleets on HDFS land every record exactly once, whichever worker and whichever namenode is lost; the commands read
+the table there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyarrow import fs
+
+from sink.operations.reset_writer import workers
+from sink.storage.access import Access
+from sink.storage.files import open_storage
+from sink.storage.hdfs import hdfs_access
+from tests.fleet import Fleet, produce
+from tests.integration.conftest import METADATA, PARTITIONS, RECORDS, MakeFleet
+from tests.integration.test_errors_fleet import produce as produce_with_bad_ones
+from tests.storage.hdfs_cluster import SERVICE, HdfsCluster
+from tests.waiting import eventually
+
+pytestmark = [pytest.mark.integration, pytest.mark.thorough, pytest.mark.timeout(900)]
+
+MORE = 3000
+
+
+def ends(records: int) -> dict[int, int]:
+    return dict.fromkeys(range(PARTITIONS), records // PARTITIONS)
+
+
+@pytest.fixture
+def first_active(hdfs: HdfsCluster) -> Iterator[HdfsCluster]:
+    yield hdfs
+    hdfs.start(0)
+    hdfs.activate(0)
+
+
+def test_a_killed_coordinator_and_namenodes_that_fail_over_cost_nothing(
+    fleet: MakeFleet, first_active: HdfsCluster
+) -> None:
+    hdfs = first_active
+    it = fleet(**METADATA, **hdfs.settings, **{"target.base.path": f"hdfs://{SERVICE}/{uuid.uuid4().hex}/orders"})
+    it.start("w1", "Complete.after=kill")
+    it.start("w2")
+    it.wait_fired("Complete.after")
+    hdfs.stop(0)
+    hdfs.activate(1)
+    it.wait_landed(ends(RECORDS))
+    it.assert_exactly_once(RECORDS)
+    # And back, while both are there: those who ask the one that was active are told that it is a standby.
+    hdfs.start(0)
+    produce(it.kafka, it.topic, MORE, PARTITIONS, first=RECORDS)
+    hdfs.activate(0)
+    it.wait_landed(ends(RECORDS + MORE))
+    it.assert_exactly_once(RECORDS + MORE)
+
+
+def test_every_command_reaches_a_table_on_hdfs_by_hadoops_own_files(
+    fleet: MakeFleet, topic, hdfs: HdfsCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(hdfs.conf_dir(tmp_path / "hadoop")))
+    place = f"/{uuid.uuid4().hex}"
+    given = {"target.base.path": f"hdfs://{place}/orders", "errors.tolerance": "all"}
+    it = fleet(name=topic(partitions=PARTITIONS), **METADATA, **given)
+    produce_with_bad_ones(it, MORE, MORE // 30)
+    worker = it.start("w1")
+    it.wait_landed(ends(MORE))
+    worker.kill()
+    eventually("its session has ended", lambda: not workers(it.client, it.root))
+
+    assert "orders holds the Hudi table orders" in command(it, "validate").stdout
+    report = json.loads(command(it, "audit", "--json").stdout)
+    assert (report["held"], report["rows"], report["errors"]) == (True, MORE - 30, 30), report
+    assert len(json.loads(command(it, "errors", "--limit", "100", "--json").stdout)) == 30
+    repair = ("--yes", "--sql", """replace(value, '"none"', '-1')""")
+    assert "30 records are good" in command(it, "errors", "replay", *repair).stdout
+    report = json.loads(command(it, "audit", "--json").stdout)
+    assert (report["held"], report["rows"], report["replayed"]) == (True, MORE, 30), report
+    assert it.topic in command(it, "status").stdout
+    assert "Nothing was changed" in command(it, "reset", "--to", "earliest").stdout
+    assert "orders" in command(it, "adopt", wrong=True).stderr
+
+
+def test_a_check_of_the_settings_leaves_nothing_behind(
+    fleet: MakeFleet, hdfs: HdfsCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = uuid.uuid4().hex
+    it = fleet(30, **hdfs.settings, **{"target.base.path": f"hdfs://{SERVICE}/{place}/a/orders"})
+    it.configure("w1")
+    root = open_storage(f"hdfs://{SERVICE}/", Access(hdfs=hdfs_access(hdfs.settings, {})))
+    assert "is empty: the table will be created" in command(it, "validate").stdout
+    assert root.files.get_file_info(f"/{place}").type is fs.FileType.NotFound
+    # HDFS lets those in who say who they are, and its root belongs to who started it.
+    monkeypatch.setenv("HADOOP_USER_NAME", "nobody-here")
+    refused = command(it, "validate", wrong=True)
+    assert "Permission denied: user=nobody-here, access=WRITE" in " ".join((refused.stdout + refused.stderr).split())
+
+
+def command(it: Fleet, *arguments: str, wrong: bool = False) -> subprocess.CompletedProcess[str]:
+    """The command line in a process of its own."""
+    line = [sys.executable, "-m", "sink.cli", *arguments, "--config", str(it.directory / "w1.yaml")]
+    done = subprocess.run(line, env=os.environ, capture_output=True, text=True, timeout=240, check=False)
+    assert (done.returncode != 0) == wrong, f"{done.stdout}\n{done.stderr}"
+    return done

@@ -1,0 +1,49 @@
+"""Rows on HDFS are changed, on both types of table, after an attempt that was rolled back; and audited."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from pyspark.sql import SparkSession
+
+from sink.audit import audit
+from sink.storage.hdfs import failover_options, hdfs_access
+from tests.integration.sinktable import slices_of
+from tests.integration.table_kit import SINK
+from tests.integration.upsert_kit import BY_LOG, ON_READ, Upserts, expected, plain, random_log, send
+from tests.storage.hdfs_cluster import SERVICE, HdfsCluster
+
+pytestmark = [pytest.mark.integration, pytest.mark.thorough, pytest.mark.timeout(600)]
+
+
+@pytest.mark.parametrize("kind", [{}, ON_READ], ids=["copy on write", "merge on read"])
+def test_changes_give_what_the_log_says(
+    spark: SparkSession,
+    zookeeper_client: KazooClient,
+    kafka,
+    topic,
+    hdfs: HdfsCluster,
+    tmp_path: Path,
+    kind: dict[str, str],
+) -> None:
+    name, log = topic(1), random_log(3, 1, 900, 120, ordered=False)
+    send(kafka.address, name, log.changes(0))
+    given = {"target.base.path": f"hdfs://{SERVICE}/{uuid.uuid4().hex}/orders", **hdfs.settings, **BY_LOG, **kind}
+    named = {key.replace(".", "__"): value for key, value in given.items()}
+    conf = spark.sparkContext._jsc.hadoopConfiguration()
+    for key, value in {**hdfs.settings, **failover_options(hdfs_access(hdfs.settings, {}))}.items():
+        conf.set(key.removeprefix("spark.hadoop."), value)
+    one = Upserts(spark, zookeeper_client, tmp_path / "table", kafka.address, name, **named)
+    one.land((0, 0, 300))
+    failed = one.begin()
+    one.write(failed, (0, 300, 600))
+    one.table.roll_back(failed)
+    one.land((0, 300, 600))
+    one.land((0, 600, 900))
+    one.table.stop_heartbeats()
+    assert one.rows() == plain(expected(log, slices_of(name, (0, 0, 900)), ordered=False))
+    report = audit(one.settings.base_path, SINK, storage=one.settings.storage)
+    assert report.held, report.to_json()
