@@ -47,6 +47,7 @@ def test_a_killed_coordinator_and_namenodes_that_fail_over_cost_nothing(
     hdfs = first_active
     it = fleet(**METADATA, **hdfs.settings, **{"target.base.path": f"hdfs://{SERVICE}/{uuid.uuid4().hex}/orders"})
     it.start("w1", "Complete.after=kill")
+    it.coordinator()
     it.start("w2")
     it.wait_fired("Complete.after")
     hdfs.stop(0)
