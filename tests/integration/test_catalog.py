@@ -115,7 +115,7 @@ def thoroughly(*case: Any) -> Any:
         thoroughly("plain", (), {}),
         thoroughly("styled", ("kind",), {"partition__field__name": "kind"}),
         thoroughly("bare", ("kind",), {"partition__field__name": "kind", "partition__hive__style": "false"}),
-        ("two", ("kind", "day"), {"partition__field__name": "kind", "partition__time__field": "at"}),
+        thoroughly("two", ("kind", "day"), {"partition__field__name": "kind", "partition__time__field": "at"}),
         thoroughly(
             "bare_two",
             ("kind", "day"),
