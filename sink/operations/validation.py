@@ -359,7 +359,9 @@ def _writable(settings: Settings) -> Iterator[Finding]:
     libraries = []
     for answer in probed(settings):
         if answer.wrong:
-            yield Finding("storage", f"{answer.wrong} (asked by {answer.library})", wrong=True)
+            # What a library says may have several lines.
+            words = " ".join(answer.wrong.split())
+            yield Finding("storage", f"{words} (asked by {answer.library})", wrong=True)
         else:
             libraries.append(answer.library)
     if libraries:
