@@ -49,7 +49,6 @@ class Hudi:
         self._avro = avro_schema
         self._client: Any = None
         self._begun = ""
-        self._has_made_sure = False
         self._has_metafile = False
 
     def anew(self, options: Mapping[str, str], avro_schema: str | None = None) -> Hudi:
@@ -96,7 +95,6 @@ class Hudi:
         """The write client, whose heartbeats go on until `close`."""
         if self._client is None:
             self._client = self.java.client.SparkRDDWriteClient(self.engine_context, self.config)
-            self._has_made_sure = False
         return self._client
 
     @property
@@ -183,10 +181,9 @@ class Hudi:
             timeline.createFileInMetaPath(f"{instant}.{self.action}.requested", content, False)
             meta.reloadActiveTimeline()
             client.setOperationType(self.operation)
-            if not self._has_made_sure:
-                # Of the metadata table, which each commit looks after, too: once, for it is fifty requests to a store.
-                client.initTable(self.operation, self.option(instant))
-                self._has_made_sure = True
+            # Each time, though it is fifty requests to a store: it rolls back what a dead writer left of a compaction
+            # of the metadata table, without which the commit waits for ever.
+            client.initTable(self.operation, self.option(instant))
             # Without it a foreign change of the schema between two commits makes the next one fail.
             client.preWrite(instant, self.operation, meta)
             meta.getActiveTimeline().transitionRequestedToInflight(requested, content)
