@@ -96,7 +96,7 @@ class Keeper:
         return self._read(self._tree_reader)
 
     def services(self) -> ServicesRun | None:
-        """What became of the last run of table services, if there was one. Raises `Unavailable`."""
+        """The last run of table services, if there was one. Raises `Unavailable`."""
         return ServicesOffice(self._client, self._root, "").last()
 
     def catalog(self) -> CatalogState | None:
@@ -174,7 +174,7 @@ class Keeper:
         return snapshot
 
     def _forget_missing(self, seen: Collection[str], asked: Collection[str]) -> None:
-        """What a listing no longer has is gone with all below it, unwatched as it may be, and may come back other."""
+        """Forgets all below a znode that a listing no longer has: it need not be watched, and may come back other."""
 
         def is_missing(path: str) -> bool:
             while (parent := path.rpartition("/")[0]) not in seen:

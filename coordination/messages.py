@@ -1,4 +1,4 @@
-"""What goes into a state machine and what comes out of it.
+"""The messages that go into a state machine and come out of it.
 
 A machine takes an event and returns effects. Every effect is a request with a number; the answer carries that
 number back, and an answer to any other request is dropped. An outcome is one of four: done, refused
@@ -199,7 +199,7 @@ class KeeperChanged:
 
 @dataclass(frozen=True, slots=True)
 class ShareSeen:
-    """What a participant acts on: a reading of its share of the tree, made by the shell after something changed."""
+    """A participant's reading of its share of the tree, made by the shell after something changed."""
 
     at: float
     share: Share

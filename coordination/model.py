@@ -109,7 +109,7 @@ class OpenRange:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """What is recorded of one partition: `[start, end)` is AFTER; `open` follows it without a hole.
+    """The record of one partition: `[start, end)` is AFTER; `open` follows it without a hole.
 
     More than one open range exists only while several transactions are in flight.
     """
@@ -321,7 +321,7 @@ class Member:
 
 
 class InstantState(Enum):
-    """What the table's timeline says of a Hudi instant."""
+    """The state of a Hudi instant on the table's timeline."""
 
     PENDING = "PENDING"
     COMPLETED = "COMPLETED"
@@ -332,7 +332,7 @@ class InstantState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionLog:
-    """What the broker says of one partition: offsets `[start, end)` can be read."""
+    """The broker's view of one partition: offsets `[start, end)` can be read."""
 
     topic_id: str
     start: int

@@ -42,7 +42,7 @@ class Backoff:
 
 
 class Crew:
-    """What a coordinator remembers of the workers: who wrote a partition last, and who keeps failing."""
+    """A coordinator's memory of the workers: who wrote a partition last, and who keeps failing."""
 
     def __init__(self) -> None:
         self._writers: dict[TopicPartition, str] = {}

@@ -64,7 +64,7 @@ class Reader(ABC, Generic[T]):
         self._seen: dict[str, tuple[Node, Any]] = {}
 
     def kind(self, path: str) -> Kind | None:
-        """What to ask for there; None: nothing."""
+        """The kind of request for that path; None: nothing is asked."""
         return tree.kind(path)
 
     def names(self, path: str) -> tuple[str, ...] | None:  # noqa: ARG002 - others look at it
@@ -104,7 +104,7 @@ class TreeReader(Reader[KeeperView]):
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What an open transaction wants of one participant."""
+    """One participant's part of an open transaction."""
 
     header: Header
     version: int
@@ -115,7 +115,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one participant needs of a reading of the tree."""
+    """One participant's share of a reading of the tree."""
 
     member: bool
     """Whether its own znode is there."""

@@ -80,7 +80,7 @@ def _is_set_aside(transaction: Transaction) -> bool:
 
 
 def damage(transaction: Transaction, states: Mapping[TopicPartition, PartitionState]) -> str | None:
-    """What its znodes have lost since it was planned and written, if somebody took something away."""
+    """Names what somebody took away of its znodes since it was planned and written."""
     if not is_whole(transaction):
         return "its plan is not the one that its header names"
     if (missing := unaccounted(transaction)) is not None:
@@ -183,7 +183,7 @@ def checkpoint(
     sink: str,
     epoch: int,
 ) -> Checkpoint:
-    """What the commit of `transaction` says: cumulative, idle partitions included."""
+    """The checkpoint in the commit of `transaction`: cumulative, idle partitions included."""
     after = {**states, **settled(states, transaction.header)}
     return Checkpoint(
         sink=sink,

@@ -101,7 +101,7 @@ Snapshot = Mapping[str, Node]
 
 
 class Kind(Enum):
-    """What a znode can have, so that a reader asks for nothing else."""
+    """The parts that a znode can have, so that a reader asks for nothing else."""
 
     CONTENT = "content"
     CHILDREN = "children"
@@ -162,8 +162,8 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What outlives a transaction. `last` is the highest number that ever counted; an open range whose batch is
-    above it belongs to a plan that never counted. `committed` is the newest checkpoint that was settled."""
+    """Numbers that outlive a transaction. `last` is the highest that ever counted: an open range of a batch above it
+    belongs to a plan that never counted. `committed` is the newest checkpoint that was settled."""
 
     last: int = NO_TRANSACTION
     committed: int = NO_TRANSACTION

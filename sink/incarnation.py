@@ -54,7 +54,7 @@ LOOK_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What outlives an incarnation. Each executor has one thread, so that two lives never overlap in it."""
+    """The parts of a worker that outlive an incarnation. Each executor has one thread: no two lives overlap in it."""
 
     settings: Settings
     client: KazooClient

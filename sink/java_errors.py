@@ -1,4 +1,4 @@
-"""What a Java exception says through py4j: its chain of causes, outermost first, without stack traces; and any
+"""Texts of Java exceptions that came through py4j: the chain of causes, outermost first, without stack traces; and any
 exception in one line.
 """
 
@@ -11,7 +11,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 JAVA_ERRORS = (Py4JError, PySparkException)
-"""What a call of Java raises: some of Java's exceptions, like IllegalArgumentException, become PySpark's own."""
+"""Errors that a call of Java raises: some of Java's exceptions, like IllegalArgumentException, become PySpark's."""
 _CAUSES_MAX = 20
 _LENGTH = 600
 

@@ -130,7 +130,7 @@ class Metrics:
             self._lag.clear()
 
     def halted(self, now: bool) -> None:
-        """What the tree says, on every worker."""
+        """Sets whether the tree records a halt, on every worker."""
         self._halted.set(1 if now else 0)
 
     def wrote(self, size: int) -> None:

@@ -50,7 +50,7 @@ def errors_of(base_path: str, columns: Sequence[str], access: Access = NO_ACCESS
 
 @dataclass(slots=True)
 class ErrorCounts:
-    """Of bad records that are in the errors table and not replayed, by partition; and how many were replayed."""
+    """Counts bad records in the errors table that were not replayed, by partition, and those that were."""
 
     held: Counter[TopicPartition] = field(default_factory=Counter)
     replayed: int = 0
@@ -64,7 +64,7 @@ def add_errors(
     findings: Findings,
     access: Access,
 ) -> ErrorCounts:
-    """What is bad and not replayed stands in the ledger like a row of the table: it is landed, elsewhere."""
+    """Enters bad records that were not replayed in the ledger, like rows of the table: they are landed, elsewhere."""
     counted: Counter[str] = Counter()
     for entry in ranges:
         counted[entry.instant] += entry.result.errors

@@ -70,7 +70,7 @@ class MirroredTable:
                 (self.place / path).write_bytes(b"")
 
     def _copy(self) -> None:
-        """What is deleted meanwhile is left out."""
+        """Leaves out files that are deleted meanwhile."""
         copied = [
             f"{_HUDIS_OWN}/hoodie.properties",
             *self._named(posixpath.relpath(self._files.timeline_path, self._files.root)),

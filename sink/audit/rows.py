@@ -97,7 +97,7 @@ class Holes:
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
-    """What a file held. `unplaced` rows lack topic, partition or offset; `error`: why it was not read."""
+    """The rows of a file. `unplaced` rows lack topic, partition or offset; `error`: why it was not read."""
 
     path: str
     rows: int
@@ -162,7 +162,7 @@ class Ledger:
         return self._add(path, lambda: reader.read_file_slice_from_paths_stream(path, [], options), columns)
 
     def add_stream(self, name: str, stream: Stream) -> FileRows:
-        """What is landed elsewhere, with the columns of `PROVENANCE` among others."""
+        """Adds rows that are landed elsewhere, with the columns of `PROVENANCE` among others."""
         return self._add(name, stream, PROVENANCE)
 
     def sweep(self) -> None:

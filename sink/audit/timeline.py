@@ -150,9 +150,7 @@ class TableFiles:
 
     @property
     def history_path(self) -> str:
-        return posixpath.join(
-            self.timeline_path, self.properties.get("hoodie.timeline.history.path", "history")
-        )
+        return posixpath.join(self.timeline_path, self.properties.get("hoodie.timeline.history.path", "history"))
 
     def read(self, path: str) -> bytes:
         with self.filesystem.open_input_stream(path) as stream:
@@ -172,17 +170,11 @@ def open_table(base_path: str, access: Access = NO_ACCESS) -> TableFiles:
             raise TableError(f"{base_path}: there is nothing; check target.base.path")
         content = _properties_text(filesystem, root)
     except OSError as error:
-        raise TableError(
-            f"{base_path}: cannot be read ({error}); check target.base.path and access"
-        ) from error
+        raise TableError(f"{base_path}: cannot be read ({error}); check target.base.path and access") from error
     except ValueError as error:
-        raise TableError(
-            f"{base_path}: not a path that can be read ({error}); check target.base.path"
-        ) from error
+        raise TableError(f"{base_path}: not a path that can be read ({error}); check target.base.path") from error
     if content is None:
-        raise TableError(
-            f"{base_path}: not a Hudi table, no .hoodie/hoodie.properties; check target.base.path"
-        )
+        raise TableError(f"{base_path}: not a Hudi table, no .hoodie/hoodie.properties; check target.base.path")
     lines = (line.split("=", 1) for line in content.splitlines() if "=" in line and not line.startswith("#"))
     properties = {name.strip(): value.strip() for name, value in lines}
     version = properties.get("hoodie.table.version", "")
@@ -205,12 +197,9 @@ def _locate(base_path: str, access: Access) -> tuple[pafs.FileSystem, str, str]:
         root = posixpath.abspath(local)
         return pafs.LocalFileSystem(), root, Path(root).as_uri()
     place = quote(foreign["place"], safe="/:@?&=")
-    if foreign["scheme"].lower() in HDFS_SCHEMES:
+    if (scheme := foreign["scheme"].lower()) in S3_SCHEMES | HDFS_SCHEMES:
         storage = open_storage(base_path, access)
-        return storage.files, storage.root, ""
-    if foreign["scheme"].lower() in S3_SCHEMES:
-        storage = open_storage(base_path, access)
-        return storage.files, storage.root, f"s3a://{place}"
+        return storage.files, storage.root, f"s3a://{place}" if scheme in S3_SCHEMES else ""
     filesystem, root = pafs.FileSystem.from_uri(f"{foreign['scheme']}://{place}")
     return filesystem, root, f"{foreign['scheme']}://{place}"
 

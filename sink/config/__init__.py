@@ -142,7 +142,7 @@ def _groups(passed: Mapping[str, Entry], path: Path, problems: list[Problem]) ->
 
 
 def _schema_problems(entries: Mapping[str, Entry], directory: Path) -> Iterator[Problem]:
-    """What is wrong with the columns, before any server is asked. That a file cannot be read is said elsewhere."""
+    """Problems of the columns, before any server is asked. That a file cannot be read is said elsewhere."""
     # Imported here: it pulls in PySpark and Arrow, which a command that loads no settings can do without.
     from sink.schema import parse_ddl
 
@@ -170,7 +170,7 @@ def _nearest(key: str, names: Iterable[str], cutoff: float) -> str | None:
 
 
 def _passed_near(key: str, names: Iterable[str]) -> str | None:
-    """What a name that is passed through was probably meant to be; one that is known is meant as it is."""
+    """The setting that a passed-through name was probably meant to be; a known name is meant as it is."""
     return None if key in KNOWN else _nearest(key, names, 0.92) or mistaken_for(key)
 
 
@@ -222,6 +222,6 @@ def _message(path: Path, problems: Iterable[Problem]) -> str:
 
 
 def _one_line(text: str) -> str:
-    """What was given is quoted in it, and may hold anything."""
+    """Joins a problem into one line: it quotes what was given, which may hold anything."""
     joined = re.sub(r"\s*\n\s*", " ", text)
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in joined)

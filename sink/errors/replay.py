@@ -67,8 +67,8 @@ _TRIED_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What of a selection is good by now, and why the rest is still bad. `marked`: in the table since an earlier replay
-    that did not come to its end."""
+    """Records of a selection that are good by now, and why the rest is still bad. `marked`: in the table since an
+    earlier replay that did not come to its end."""
 
     good: tuple[Place, ...]
     bad: Mapping[Place, str]
@@ -141,7 +141,7 @@ class Replay:
         return rows.join(self._places(done), list(KEY), "left_anti") if done else rows
 
     def _earlier(self) -> list[Replayed]:
-        """What the table's own commits say was replayed."""
+        """Records that the table's own commits name as replayed."""
         files = open_table(self._settings.base_path, self._settings.storage)
         timeline = read_timeline(files, active_names(files))
         if timeline.problems:
@@ -208,7 +208,7 @@ class Replay:
         return Tried(good, {tuple(row)[:4]: row["reason"] for row in found if row["reason"] is not None})
 
     def _decoder(self) -> Callable[[], Decode]:
-        """Of the same records as the engine's, whose columns are those that the next transaction would have."""
+        """A decoder of the same records as the engine's, with the columns that the next transaction would have."""
         columns = self._columns()
         if self._settings.operation == "append":
             return decoding_of_rows(row_shape(self._settings, self._schema).with_columns(columns)).make
@@ -297,7 +297,7 @@ class Replay:
                     self._keeper().write((*_fence(lock_path, view), *multi))
 
     def _roll_back_what_is_pending(self, lock_path: str) -> None:
-        """What a replay or a coordinator that died has left, before there is another writer of the same file groups."""
+        """Removes what a dead replay or coordinator has left, before another writes the same file groups."""
         orphans = self._table.view().orphans
         # Still ours behind the listing: none of them is of a coordinator that has followed.
         self._keeper().write(_fence(lock_path, self._keeper().read()))

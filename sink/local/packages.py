@@ -69,7 +69,7 @@ def spark_jars() -> list[Path]:
 
 
 def storage_jars(connector: Connector) -> list[Path]:
-    """What Hadoop needs for a store, without what PySpark's jars already contain."""
+    """The jars that Hadoop needs for a store, without what PySpark's jars already contain."""
     own = sorted({_artifact(jar) for jar in pyspark_jars().glob("*.jar")})
     try:
         return fetch(connector.name, connector.coordinates, without=own)

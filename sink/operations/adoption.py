@@ -46,8 +46,8 @@ class Tool(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What `tool` wrote under `key` into the commit of `instant`. `text` is empty where it only was told to begin
-    elsewhere.
+    """Offsets that `tool` wrote under `key` into the commit of `instant`. `text` is empty where it was only told to
+    begin elsewhere.
     """
 
     tool: Tool
@@ -61,7 +61,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """What the whole timeline has: the newest offsets of other writers, and the topics that sinks have read by sink."""
+    """The whole timeline's remains: newest offsets of other writers, and topics that sinks have read, by sink."""
 
     newest: tuple[Left, ...]
     sinks: Mapping[str, frozenset[str]]
@@ -97,7 +97,7 @@ def _damaged(base_path: str, sentence: str) -> TableError:
 
 
 def left_in(extra: Mapping[str, str], instant: str) -> Iterator[Left]:
-    """What a commit's extra metadata has of other writers' offsets."""
+    """Other writers' offsets in a commit's extra metadata."""
     for key, reset_key in (STREAMER_V2, STREAMER_V1):
         if extra.get(key) or extra.get(reset_key):
             yield Left(Tool.STREAMER, key, instant, extra.get(key) or "")
@@ -107,7 +107,7 @@ def left_in(extra: Mapping[str, str], instant: str) -> Iterator[Left]:
 
 
 def unadopted(remains: Remains, sink: str, view: KeeperView) -> str | None:
-    """What to say before a sink begins in a table that another tool has filled up to certain offsets. Pure."""
+    """The warning before a sink begins in a table that another tool has filled up to certain offsets. Pure."""
     if not remains.newest or sink in remains.sinks or view.states:
         return None
     return (

@@ -1,4 +1,4 @@
-"""What a sink is doing, as one value: read from ZooKeeper, with lag from Kafka where it answers.
+"""The state of a sink, as one value: read from ZooKeeper, with lag from Kafka where it answers.
 
 `collect` reads and changes nothing. The JSON form has a `format` number; fields are added to it, never
 renamed or taken away within one format. A reading is not atomic: two facts in it may be a moment apart.

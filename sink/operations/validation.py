@@ -224,7 +224,7 @@ def _registry(settings: Settings, schema: TableSchema | None) -> Iterator[Findin
 
 
 def _permissions(settings: Settings) -> Iterator[Finding]:
-    """What the brokers say this user may do. A broker without authorisation says nothing, or everything."""
+    """Says what this user may do, by the brokers' word. A broker without authorisation says nothing, or everything."""
     admin = AdminClient({**settings.kafka_native}, logger=_SILENT)
     topics = ck.TopicCollection(list(settings.topics))
     answers = admin.describe_topics(topics, include_authorized_operations=True, request_timeout=10)

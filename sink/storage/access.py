@@ -56,7 +56,7 @@ _HADOOP_DEFAULTS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What is known of S3, by the names behind `fs.s3a.`, and of HDFS: travels to executors, and never shows itself."""
+    """Settings for S3, by the names behind `fs.s3a.`, and for HDFS. Travels to executors, and never shows itself."""
 
     s3a: Mapping[str, str] = field(default_factory=dict, repr=False)
     hdfs: HdfsAccess = field(default=NO_HDFS, repr=False)
@@ -120,7 +120,7 @@ def hadoop_options(access: Access) -> dict[str, str]:
 
 
 def arrow_arguments(bucket: str, access: Access) -> dict[str, Any]:
-    """What `pyarrow.fs.S3FileSystem` takes. Holds secrets: not for printing."""
+    """Arguments of `pyarrow.fs.S3FileSystem`. Holds secrets: not for printing."""
     arguments: dict[str, Any] = {}
     for argument, value in zip(("access_key", "secret_key", "session_token"), _keys(bucket, access), strict=True):
         if value:

@@ -9,7 +9,7 @@ from sink.storage.access import S3_SCHEMES
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """What Hadoop needs for a scheme."""
+    """The jars that Hadoop needs for a scheme."""
 
     name: str
     artifact: str

@@ -8,6 +8,7 @@ library's own words have to do. Pure.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sink.storage.access import S3_SCHEMES, Access, bucket_of, scheme_of
@@ -32,7 +33,14 @@ def _kind(pattern: str, sentence: str, lasts: bool = True) -> _Kind:
     return _Kind(re.compile(pattern, re.IGNORECASE), sentence, lasts)
 
 
-_KINDS = (
+_NO_FILE_SYSTEM = _kind(
+    r"No FileSystem for scheme|ClassNotFoundException: Class org\.apache\.hadoop\.fs\.(?:s3a|azurebfs)"
+    r"|ClassNotFoundException: Class com\.google\.cloud\.hadoop|NoClassDefFoundError",
+    "target.base.path: Java has no file system for {scheme}://; leave spark.jars to Hudi's and your own jars, or"
+    " name in it all that the file system needs",
+)
+_KINDS_OF_S3 = (
+    _NO_FILE_SYSTEM,
     _kind(
         r"InvalidAccessKeyId|INVALID_ACCESS_KEY_ID|Access Key Id you provided does not exist|InvalidClientTokenId",
         "storage.s3.access.key: the store at {server} does not know the key; correct it",
@@ -62,14 +70,8 @@ _KINDS = (
         " Java's) certificates",
     ),
     _kind(
-        r"No FileSystem for scheme|ClassNotFoundException: Class org\.apache\.hadoop\.fs\.(?:s3a|azurebfs)"
-        r"|ClassNotFoundException: Class com\.google\.cloud\.hadoop|NoClassDefFoundError",
-        "target.base.path: Java has no file system for {scheme}://; leave spark.jars to Hudi's and your own jars, or"
-        " name in it all that the file system needs",
-    ),
-    _kind(
         r"Unable to load (?:AWS )?credentials|No AWS Credentials provided|NoAuthWithAWSException|no EC2 metadata"
-        r"|Unable to find credentials|Unable to load (?:AWS )?credentials from",
+        r"|Unable to find credentials",
         "storage.s3.access.key: there are no keys, in the settings, the environment, a profile or from the instance;"
         " set storage.s3.access.key and storage.s3.secret.key",
     ),
@@ -114,6 +116,10 @@ _KINDS_OF_HDFS = (
         lasts=False,
     ),
 )
+_KINDS: Mapping[str, tuple[_Kind, ...]] = {
+    **dict.fromkeys(S3_SCHEMES, _KINDS_OF_S3),
+    **dict.fromkeys(HDFS_SCHEMES, _KINDS_OF_HDFS),
+}
 _REGION = re.compile(r"(?:expecting|expected) '?\"?(?P<name>[a-z]{2}(?:-[a-z]+)+-\d)", re.IGNORECASE)
 
 
@@ -131,7 +137,7 @@ def fault_in(said: str, base_path: str, access: Access) -> Fault | None:
         "scheme": scheme_of(base_path),
         "place": base_path,
     }
-    for kind in _KINDS_OF_HDFS if scheme_of(base_path) in HDFS_SCHEMES else _KINDS:
+    for kind in _KINDS.get(scheme_of(base_path), (_NO_FILE_SYSTEM,)):
         if match := kind.said.search(said):
             return Fault(kind.sentence.format(**words, **match.groupdict()), kind.lasts)
     return None

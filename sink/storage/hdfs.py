@@ -64,7 +64,7 @@ def hdfs_access(spark: Mapping[str, str], environment: Mapping[str, str]) -> Hdf
 
 
 def failover_options(access: HdfsAccess) -> dict[str, str]:
-    """What the JVM lacks to know a name service, where the settings name its namenodes and no more."""
+    """Settings that the JVM lacks to know a name service, where the settings name its namenodes and no more."""
     services = [name.removeprefix(_NAMENODES) for name in access.settings if name.startswith(_NAMENODES)]
     return {
         f"{_SPARK}{_PROVIDER}{service}": _BOTH_IN_TURN
@@ -101,7 +101,7 @@ def require_unambiguous(base_path: str, access: HdfsAccess) -> None:
 
 
 def client_settings(address: str, access: HdfsAccess) -> dict[str, str]:
-    """What Python's client is given; `address` as `locate` gives it. Hadoop's own would ask for minutes in silence."""
+    """Settings of Python's client; `address` as `locate` gives it. Hadoop's own would ask for minutes in silence."""
     scheme, _, authority = address.partition("://")
     several = scheme != "hdfs" or "," in access.settings.get(f"{_NAMENODES}{authority}", "")
     return {f"{_FAILOVER}max.attempts": "30" if several else "5", **_SHORT_WAITS, **access.settings}

@@ -64,7 +64,7 @@ def _client(address: str, settings: tuple[tuple[str, str], ...], principal: str,
 
 
 class HdfsHandler(fs.FileSystemHandler):  # type: ignore[misc]
-    """What pyarrow asks of a file system that is written in Python."""
+    """The methods that pyarrow calls of a file system written in Python."""
 
     def __init__(self, client: Client, address: str) -> None:
         self._client = client

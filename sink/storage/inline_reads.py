@@ -125,7 +125,7 @@ public class ClosingInLineReads implements SparkPlugin {
 }
 """
 _known: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
-"""Of each JVM, the hosts that are in order."""
+"""Hosts, for each JVM, whose inline reads close."""
 _placing = threading.Lock()
 
 

@@ -1,4 +1,4 @@
-"""What a Spark session needs for the stores that the settings name: jars on its class path, and options.
+"""A Spark session's needs for the stores that the settings name: jars on its class path, and options.
 
 Guarantee: a table on local disk asks for nothing. Jars are fetched once, as Hudi's are; where the settings bring the
 same artifact themselves (`spark.jars`, `spark.jars.packages`) theirs is taken. Raises ConfigError for a scheme whose
@@ -42,7 +42,7 @@ def session_options(settings: Settings) -> dict[str, str]:
 
 
 def schemes(settings: Settings) -> frozenset[str]:
-    """Of the table and of its errors table."""
+    """Schemes of the table and of its errors table."""
     return frozenset({scheme_of(settings.base_path), scheme_of(settings.errors_base_path)}) - {""}
 
 

@@ -38,7 +38,7 @@ def extractor(settings: Settings) -> str:
 
 
 def sync_options(settings: Settings) -> Mapping[str, str]:
-    """What Hudi's sync is told of table and catalogue: the table's own options, the user's, and the names."""
+    """Options of Hudi's sync: the table's own, the user's, and the names."""
     names = {
         f"{_SYNC}.database": settings.catalog_database,
         f"{_SYNC}.table": settings.catalog_table or settings.table_name,

@@ -183,10 +183,10 @@ class Hudi:
             client.setOperationType(self.operation)
             # Each time, though it is fifty requests to a store: it rolls back what a dead writer left of a compaction
             # of the metadata table, without which the commit waits for ever.
-            client.initTable(self.operation, self.option(instant))
+            table = client.initTable(self.operation, self.option(instant))
             # Without it a foreign change of the schema between two commits makes the next one fail.
-            client.preWrite(instant, self.operation, meta)
-            meta.getActiveTimeline().transitionRequestedToInflight(requested, content)
+            client.preWrite(instant, self.operation, table.getMetaClient())
+            table.getActiveTimeline().transitionRequestedToInflight(requested, content)
         self._begun = instant
         return instant
 

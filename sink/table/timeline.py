@@ -94,7 +94,7 @@ class Timeline:
         self._rollbacks: dict[Instant, frozenset[str]] = {}
         self._completed: dict[str, Checkpoint] = {}
         self.completed: frozenset[Instant] = frozenset()
-        """What was complete when the active timeline was last read."""
+        """Instants that were complete when the active timeline was last read."""
         self._owners: dict[str, str | None] = {}
         self._replaced: dict[Instant, frozenset[str]] = {}
         self._removals: dict[Instant, list[str]] = {}

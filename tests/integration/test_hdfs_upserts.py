@@ -9,11 +9,8 @@ import pytest
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
-from sink.audit import audit
 from sink.storage.hdfs import failover_options, hdfs_access
-from tests.integration.sinktable import slices_of
-from tests.integration.table_kit import SINK
-from tests.integration.upsert_kit import BY_LOG, ON_READ, Upserts, expected, plain, random_log, send
+from tests.integration.upsert_kit import BY_LOG, ON_READ, Upserts, lands_after_a_rollback, random_log, send
 from tests.storage.hdfs_cluster import SERVICE, HdfsCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.thorough, pytest.mark.timeout(600)]
@@ -37,13 +34,4 @@ def test_changes_give_what_the_log_says(
     for key, value in {**hdfs.settings, **failover_options(hdfs_access(hdfs.settings, {}))}.items():
         conf.set(key.removeprefix("spark.hadoop."), value)
     one = Upserts(spark, zookeeper_client, tmp_path / "table", kafka.address, name, **named)
-    one.land((0, 0, 300))
-    failed = one.begin()
-    one.write(failed, (0, 300, 600))
-    one.table.roll_back(failed)
-    one.land((0, 300, 600))
-    one.land((0, 600, 900))
-    one.table.stop_heartbeats()
-    assert one.rows() == plain(expected(log, slices_of(name, (0, 0, 900)), ordered=False))
-    report = audit(one.settings.base_path, SINK, storage=one.settings.storage)
-    assert report.held, report.to_json()
+    lands_after_a_rollback(one, log, name)

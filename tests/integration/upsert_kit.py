@@ -18,6 +18,7 @@ from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
 from coordination.model import LogView, PartitionCheckpoint, Slice, TopicPartition
+from sink.audit import audit
 from sink.columns import Columns
 from sink.table import Table, TableOutcome
 from sink.table.gateway import Hudi
@@ -27,8 +28,8 @@ from sink.write.engine import Written
 from sink.write.shape import table_schema
 from sink.write.upsert_engine import UpsertEngine
 from tests.integration.conftest import METADATA
-from tests.integration.sinktable import make_settings, tasks_of
-from tests.integration.table_kit import allow, checkpoint
+from tests.integration.sinktable import make_settings, slices_of, tasks_of
+from tests.integration.table_kit import SINK, allow, checkpoint
 
 DDL = "id bigint, at bigint, kind string not null, amount decimal(10,2), tags array<string>"
 NO_METADATA = {"hoodie__metadata__enable": "false"}
@@ -243,3 +244,19 @@ def rows(table: Path) -> list[dict[str, Any]]:
     found = (row for batch in batches for row in batch.to_pylist())
     kept = ({name: value for name, value in row.items() if not name.startswith("_")} for row in found)
     return sorted(kept, key=lambda row: row["id"])
+
+
+def lands_after_a_rollback(one: Upserts, log: Log, topic: str) -> None:
+    """Lands the 900 changes of the one partition, a third of them again after an attempt that is rolled back, and holds
+    the rows against the log, by themselves and by the auditor.
+    """
+    one.land((0, 0, 300))
+    failed = one.begin()
+    one.write(failed, (0, 300, 600))
+    one.table.roll_back(failed)
+    one.land((0, 300, 600))
+    one.land((0, 600, 900))
+    one.table.stop_heartbeats()
+    assert one.rows() == plain(expected(log, slices_of(topic, (0, 0, 900)), ordered=False))
+    report = audit(one.settings.base_path, SINK, storage=one.settings.storage)
+    assert report.held, report.to_json()

@@ -11,10 +11,10 @@ from coordination import codec
 from coordination.catalog import CatalogState, decode
 from coordination.errors import ConfigError
 from sink.catalog import LAST_RETRY_SECONDS, seconds_to_next
-from sink.config import Settings, load
 from sink.config.groups.catalog import HIVE_SYNC
 from sink.operations.status import CatalogStatus, _catalog
 from sink.table.catalog import sync_options
+from tests.unit.settings_kit import minimal_settings
 
 URI = {"catalog__metastore__uris": "thrift://metastore:9083"}
 BY_TIME = {"schema__ddl": "id bigint, kind string, at timestamp", "partition__time__field": "at"}
@@ -22,25 +22,10 @@ SLASHES = {**BY_TIME, "partition__time__format": "yyyy/MM/dd"}
 SYNC = "hoodie.datasource.hive_sync"
 
 
-def settings_of(place: Path, **more: str) -> Settings:
-    given = {
-        "zookeeper.connect": "zk:2181",
-        "kafka.bootstrap.servers": "broker:9092",
-        "kafka.topic.names": "orders",
-        "target.base.path": "/lake/orders",
-        "target.table.name": "orders",
-        "schema.ddl": "id bigint, kind string",
-        **{name.replace("__", "."): value for name, value in more.items()},
-    }
-    file = place / "sink.properties"
-    file.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
-    return load(file, {})
-
-
 def test_without_a_metastore_or_a_class_there_is_no_catalogue(tmp_path: Path) -> None:
-    assert not settings_of(tmp_path).catalogued
-    assert settings_of(tmp_path, **URI).catalogued
-    assert settings_of(tmp_path, catalog__class="org.apache.hudi.sync.datahub.DataHubSyncTool").catalogued
+    assert not minimal_settings(tmp_path).catalogued
+    assert minimal_settings(tmp_path, **URI).catalogued
+    assert minimal_settings(tmp_path, catalog__class="org.apache.hudi.sync.datahub.DataHubSyncTool").catalogued
 
 
 @pytest.mark.parametrize(
@@ -64,7 +49,7 @@ def test_what_a_catalogue_could_not_be_given_is_refused_with_the_remedy(
     tmp_path: Path, more: dict[str, str], reason: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
-        settings_of(tmp_path, **more)
+        minimal_settings(tmp_path, **more)
     assert reason in str(refused.value)
 
 
@@ -82,14 +67,14 @@ def test_what_a_catalogue_could_not_be_given_is_refused_with_the_remedy(
 def test_the_extractor_is_the_one_that_fits_how_partitions_are_named(
     tmp_path: Path, more: dict[str, str], extractor: str, fields: str
 ) -> None:
-    options = sync_options(settings_of(tmp_path, **URI, **more))
+    options = sync_options(minimal_settings(tmp_path, **URI, **more))
     assert options[f"{SYNC}.partition_extractor_class"] == f"org.apache.hudi.hive.{extractor}"
     assert options[f"{SYNC}.partition_fields"] == fields
 
 
 def test_an_extractor_of_ones_own_is_taken_for_paths_that_none_of_hudis_fits(tmp_path: Path) -> None:
     own = "org.example.Days"
-    settings = settings_of(
+    settings = minimal_settings(
         tmp_path, **URI, **SLASHES, partition__hive__style="false", catalog__partition__extractor=own
     )
     assert sync_options(settings)[f"{SYNC}.partition_extractor_class"] == own
@@ -97,7 +82,7 @@ def test_an_extractor_of_ones_own_is_taken_for_paths_that_none_of_hudis_fits(tmp
 
 def test_hudis_sync_is_told_the_names_and_whatever_else_the_user_gives_it(tmp_path: Path) -> None:
     options = sync_options(
-        settings_of(
+        minimal_settings(
             tmp_path,
             hoodie__datasource__hive_sync__metastore__uris="thrift://m1:9083, thrift://m2:9083",
             hoodie__datasource__hive_sync__database="lake",
@@ -115,7 +100,7 @@ def test_hudis_sync_is_told_the_names_and_whatever_else_the_user_gives_it(tmp_pa
 
 
 def test_columns_that_are_times_are_times_in_the_catalogue(tmp_path: Path) -> None:
-    assert sync_options(settings_of(tmp_path, **URI))[f"{SYNC}.support_timestamp"] == "true"
+    assert sync_options(minimal_settings(tmp_path, **URI))[f"{SYNC}.support_timestamp"] == "true"
 
 
 STATE = CatalogState("orders in m", "w1", 100.0, 7, "20260101000000000")
@@ -153,21 +138,21 @@ def test_a_record_that_is_not_understood_is_none(data: bytes) -> None:
 
 
 def test_the_status_tells_how_far_behind_a_catalogue_is_and_forgets_another_one(tmp_path: Path) -> None:
-    settings = settings_of(tmp_path, **URI)
+    settings = minimal_settings(tmp_path, **URI)
     name = settings.catalog_name
     assert name == "default.orders in thrift://metastore:9083"
     state = CatalogState(name, "w1", 100.0, 7, "20260101000000000").after_failure("w2", 200.0, "refused")
     assert _catalog(settings, state, 9) == CatalogStatus(
         name, "w2", 100.0, 7, "20260101000000000", 2, 1, 200.0, "refused"
     )
-    elsewhere = _catalog(settings_of(tmp_path, **URI, catalog__database="lake"), state, 9)
+    elsewhere = _catalog(minimal_settings(tmp_path, **URI, catalog__database="lake"), state, 9)
     assert elsewhere is not None
     assert (elsewhere.instant, elsewhere.behind, elsewhere.failures) == ("", 9, 0)
-    assert _catalog(settings_of(tmp_path), state, 9) is None
+    assert _catalog(minimal_settings(tmp_path), state, 9) is None
 
 
 def test_hudis_own_class_finds_a_metastore_that_spark_knows(tmp_path: Path) -> None:
     known = {"spark__hadoop__hive__metastore__uris": "thrift://metastore:9083"}
-    assert settings_of(tmp_path, **known, catalog__class=HIVE_SYNC).catalogued
-    assert not settings_of(tmp_path, **known).catalogued
-    assert settings_of(tmp_path, **URI).catalog_class == HIVE_SYNC
+    assert minimal_settings(tmp_path, **known, catalog__class=HIVE_SYNC).catalogued
+    assert not minimal_settings(tmp_path, **known).catalogued
+    assert minimal_settings(tmp_path, **URI).catalog_class == HIVE_SYNC

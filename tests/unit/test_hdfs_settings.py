@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from coordination.errors import ConfigError
-from sink.config import Settings, load
+from sink.config import Settings
 from sink.storage.access import NO_ACCESS
 from sink.storage.faults import fault_in
 from sink.storage.hdfs import HdfsAccess, client_settings, failover_options, hdfs_access, locate
 from sink.storage.hdfs_files import _told
 from sink.storage.session import session_options
+from tests.unit.settings_kit import minimal_settings
 
 LAKE = {
     "dfs.nameservices": "lake",
@@ -31,18 +32,7 @@ def conf_dir(directory: Path, **files: dict[str, str]) -> str:
 
 
 def settings(directory: Path, **more: str) -> Settings:
-    given = {
-        "zookeeper.connect": "127.0.0.1:2181",
-        "kafka.bootstrap.servers": "127.0.0.1:9092",
-        "kafka.topic.names": "orders",
-        "target.base.path": "hdfs://lake/orders",
-        "target.table.name": "orders",
-        "schema.ddl": "id BIGINT",
-        **more,
-    }
-    file = directory / "sink.properties"
-    file.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
-    return load(file, {})
+    return minimal_settings(directory, **{"target.base.path": "hdfs://lake/orders", **more})
 
 
 def test_the_files_of_hadoop_are_read_and_the_sessions_own_settings_win(tmp_path: Path) -> None:

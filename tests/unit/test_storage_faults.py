@@ -85,3 +85,10 @@ def test_a_fault_is_one_sentence_and_known_to_last_or_not(said: str, sentence: s
 def test_what_nobody_knows_and_what_a_disk_says_is_no_fault_of_a_store() -> None:
     assert fault_in("Not an Avro data file", "s3a://lake/t", ACCESS) is None
     assert fault_in("AccessDenied", "/data/t", ACCESS) is None
+
+
+def test_a_store_that_is_none_of_amazons_is_not_told_of_amazons_settings() -> None:
+    assert fault_in("Connection refused", "abfs://lake@host/t", access_of({})) is None
+    missing = fault_in('No FileSystem for scheme "gs"', "gs://lake/t", access_of({}))
+    assert missing is not None
+    assert "Java has no file system for gs://" in missing.sentence

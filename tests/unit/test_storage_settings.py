@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from coordination.errors import ConfigError
-from sink.config import Settings, load
+from sink.config import Settings
 from sink.storage.access import access_of, arrow_arguments, hadoop_options, rust_options
 from sink.storage.session import class_path, session_options
+from tests.unit.settings_kit import minimal_settings
 
 SECRET = "hunter2-Tr0ub4dor"
 KEYS = {"storage.s3.access.key": "AKIDEXAMPLE", "storage.s3.secret.key": SECRET}
@@ -17,18 +18,7 @@ MINIO = {"storage.s3.endpoint": "http://minio:9000/", **KEYS}
 
 
 def settings(directory: Path, **more: str) -> Settings:
-    given = {
-        "zookeeper.connect": "127.0.0.1:2181",
-        "kafka.bootstrap.servers": "127.0.0.1:9092",
-        "kafka.topic.names": "orders",
-        "target.base.path": "s3a://lake/orders",
-        "target.table.name": "orders",
-        "schema.ddl": "id BIGINT",
-        **more,
-    }
-    file = directory / "sink.properties"
-    file.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
-    return load(file, {})
+    return minimal_settings(directory, **{"target.base.path": "s3a://lake/orders", **more})
 
 
 def test_an_endpoint_and_two_keys_are_enough(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ class StorageSettings(Group):
 
     @property
     def s3_by_hadoops_names(self) -> dict[str, str]:
-        """What is set, by the names behind `fs.s3a.`; secrets among it."""
+        """The settings that are set, by the names behind `fs.s3a.`; secrets among them."""
         keys = (self.s3_access_key, self.s3_secret_key, self.s3_session_token)
         access, secret, token = (key.get_secret_value() if key else None for key in keys)
         found = {
