@@ -83,6 +83,16 @@ class Settings(
         return self.errors_tolerance == "all"
 
     @property
+    def in_flight(self) -> int:
+        """Transactions that may be open at once."""
+        return self.in_flight_most or (2 if self.only_commits else 1)
+
+    @property
+    def only_commits(self) -> bool:
+        """Whether the JVM of a worker sees no record: Python's tasks write the files."""
+        return self.operation == "append" and self.engine == "arrow"
+
+    @property
     def errors_table_name(self) -> str:
         return f"{self.table_name}_errors"
 

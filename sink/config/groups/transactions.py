@@ -64,10 +64,11 @@ class TransactionSettings(Group):
         ge=1000,
         le=86_400_000,
     )
-    in_flight: Count = setting(
+    in_flight_most: Count | None = setting(
         "transactions.in.flight",
-        "Transactions that may be open at once: 2 writes the next one while one commits.",
-        default=1,
+        "Transactions that may be open at once: 2 writes the next one while one commits, where records for a full one"
+        " are there already. Default: 2 where `write.operation` is `append` and `write.engine` is `arrow`, else 1.",
+        default=None,
         ge=1,
         le=8,
     )
