@@ -1,7 +1,8 @@
 """Takes each open transaction to its next phase: RFC-32's steps, one function to each phase that it can be in.
 
-PLANNED begins the instant and waits until no other is being written, STARTED waits for the write statuses and decides, PREPARED completes that very instant,
-COMMITTED settles, ABORTED rolls back first. Which steps there are at all is said in `coordination.phases`.
+PLANNED begins the instant and waits until no other is being written, STARTED waits for the write statuses and decides,
+PREPARED completes that very instant, COMMITTED settles, ABORTED rolls back first. Which steps there are at all is said
+in `coordination.phases`.
 """
 
 from __future__ import annotations

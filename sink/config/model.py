@@ -29,6 +29,7 @@ from sink.config.groups.transactions import TransactionSettings
 from sink.config.groups.worker import WorkerSettings
 from sink.config.redaction import Properties, redact_text
 from sink.storage.access import Access, access_of, scheme_of
+from sink.storage.connectors import CONNECTORS
 from sink.storage.hdfs import HDFS_SCHEMES, hdfs_access
 
 
@@ -84,8 +85,9 @@ class Settings(
 
     @property
     def in_flight(self) -> int:
-        """Transactions that may be open at once."""
-        return self.in_flight_most or (2 if self.only_commits else 1)
+        """Transactions that may be open at once. On an object store a commit waits for its answers, not for a core."""
+        waits = self.only_commits and scheme_of(self.base_path) in CONNECTORS
+        return self.in_flight_most or (2 if waits else 1)
 
     @property
     def only_commits(self) -> bool:

@@ -79,7 +79,7 @@ class LibrdkafkaInputs:
     def __init__(self, spark: SparkSession, settings: Settings) -> None:
         self.memory = MemoryBudget(lambda: spark.sparkContext.defaultParallelism)
         self._spark = spark
-        self._is_local = spark.sparkContext.master.startswith("local")
+        self._is_local = str(spark.sparkContext.master).startswith("local")
         self._settings = settings
         self._consumer = _consumer_settings(settings)
 

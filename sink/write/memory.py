@@ -3,8 +3,8 @@
 Guarantee: no attempt at a transaction may hold as much as the one before, down to 1 MiB for a queue, a window and a
 batch each, and one record, however large. Every further attempt halves the bytes of queues and batches; a failure for
 memory on this worker quarters them at once, halves the tasks that run side by side where these read Kafka themselves,
-and is told in one line. Writes that succeed give it back, step by step. What a task keeps for its files stays as it is: where files roll depends on it.
-Safe to use from several threads.
+and is told in one line. Writes that succeed give it back, step by step. What a task keeps for its files stays as it is:
+where files roll depends on it. Safe to use from several threads.
 """
 
 from __future__ import annotations

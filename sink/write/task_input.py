@@ -1,8 +1,8 @@
 """The records of write tasks as a Spark job gets them: read by the tasks themselves, or by Spark's Kafka source.
 
 Guarantee: each task belongs to one Spark partition of `TaskInput.frame`, by `task_numbers`, and `TaskInput.batches`
-gives it the committed records of its slices, no others, each once. Raises ConfigError for settings that a reader refuses; in a task
-what the reader raises, with data loss as `sink.write.task_errors` carries it.
+gives it the committed records of its slices, no others, each once. Raises ConfigError for settings
+that a reader refuses; in a task what the reader raises, with data loss as `sink.write.task_errors` carries it.
 """
 
 from __future__ import annotations

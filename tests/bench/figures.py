@@ -111,7 +111,7 @@ class Gain:
 def gains(results: Results) -> Iterator[Gain]:
     """Smaller transactions first."""
     runs = by_case(results)
-    for peer, other in (("d-half-one", "d-half"), ("d-one", "d")):
+    for peer, other in (("d-half", "d-half-two"), ("d", "d-two"), ("e", "e-two")):
         for shape in shapes(results, peer, other):
             one, two = runs[Case(peer, shape)], runs[Case(other, shape)]
             seconds = phase_seconds(phases for run in one for phases in run.phases)

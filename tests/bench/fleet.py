@@ -147,8 +147,8 @@ class Fleet:
 
 
 def phases(summaries: list[Summary]) -> tuple[Mapping[str, float], ...]:
-    """Seconds by phase. `plan` is from the end of the transaction before, `idle` from when that was written to when this
-    one is begun to be; the first one has none before it.
+    """Seconds by phase. `plan` is from the end of the transaction before, `idle` from when that was written to
+    when this one is begun to be; the first one has none before it.
 
     The others: `begin` to STARTED, `write` to PREPARED, `commit` to COMMITTED, `settle` to the end. What was planned
     while another was written begins when that is.

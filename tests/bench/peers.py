@@ -11,7 +11,7 @@ from tests.bench import connect_run, sink_run, spark_runs
 from tests.bench.cases import TABLE_PARTITIONS, Where
 from tests.bench.lab import Lab
 from tests.bench.results import Run
-from tests.bench.sink_run import ROW_WRITER, ONE_IN_FLIGHT, WITHOUT_META, Variant
+from tests.bench.sink_run import ROW_WRITER, TWO_IN_FLIGHT, WITHOUT_META, Variant
 from tests.bench.spark_plan import BULK, PARQUET, TUNED, UPSERT, Plan
 from tests.bench.topics import REGIONS_DDL
 
@@ -61,12 +61,12 @@ ALL = (
     _sink("d-nometa", "sink, 1 worker, Arrow writer, no meta fields", 1, WITHOUT_META),
     _sink("d-row", "sink, 1 worker, Hudi's row writer", 1, ROW_WRITER),
     _sink("d-row-nometa", "sink, 1 worker, Hudi's row writer, no meta fields", 1, {**ROW_WRITER, **WITHOUT_META}),
-    _sink("d-one", "sink, 1 worker, one transaction in flight", 1, ONE_IN_FLIGHT),
+    _sink("d-two", "sink, 1 worker, two transactions in flight", 1, TWO_IN_FLIGHT),
     _sink("d-half", "sink, 1 worker, transactions half as large", 1, parts=2),
-    _sink("d-half-one", "sink, 1 worker, half as large and one in flight", 1, ONE_IN_FLIGHT, parts=2),
+    _sink("d-half-two", "sink, 1 worker, half as large and two in flight", 1, TWO_IN_FLIGHT, parts=2),
     _sink("d-spread", f"sink, 1 worker, {TABLE_PARTITIONS} table partitions", 1, SPREAD, where=Where.SPREAD),
     _sink("e", "sink, 2 workers of one core, Arrow writer", 2),
-    _sink("e-one", "sink, 2 workers of one core, one transaction in flight", 2, ONE_IN_FLIGHT),
+    _sink("e-two", "sink, 2 workers of one core, two transactions in flight", 2, TWO_IN_FLIGHT),
     Peer("f", "Kafka Connect, Iceberg sink, 2 tasks", connect_run.run, Where.EVERYWHERE),
 )
 USUAL = ("d", "d-spread", "e", "f")

@@ -199,8 +199,8 @@ def _in_flight(results: Results) -> str:
     heads = ["Kafka partitions", "seconds of a transaction", "one in flight, records/s", "two in flight, records/s"]
     heads.append("gain")
     return (
-        "## Two transactions in flight\n\nThe default, against `transactions.in.flight=1`: the next one is written while the"
-        " one before it commits. The gain\ncannot be more than the time outside the write phase: of transactions that take"
+        "## Two transactions in flight\n\n`transactions.in.flight=2`: the next one is written while the one"
+        " before it commits. The gain\ncannot be more than the time outside the write phase: of transactions that take"
         f" {INTERVAL_SECONDS:g} s, {most:.1f} %.\n\n{table(heads, rows)}"
     )
 

@@ -25,7 +25,7 @@ from tests.bench.sampler import Sampler
 
 WITHOUT_META = {"hoodie.populate.meta.fields": "false"}
 ROW_WRITER = {"write.engine": "hudi"}
-ONE_IN_FLIGHT = {"transactions.in.flight": 1}
+TWO_IN_FLIGHT = {"transactions.in.flight": 2}
 JOIN_SECONDS = 600.0
 _WRITE_TOKEN = re.compile(r"_(\d+-\d+-\d+)_\d+\.")
 """In the name of a data file: the Spark task that wrote it."""
@@ -75,7 +75,7 @@ def run(lab: Lab, peer: str, number: int, variant: Variant) -> Run:
         raise Unavailable(f"peer {peer} moved {moved} records, not {lab.load.total}")
     skipped = leading([each.records for each in summaries], lab.load.lead)
     # From commit to commit, without the last, beside which nothing else was written: as Kafka Connect's are counted.
-    last = len(summaries) if variant.settings == ONE_IN_FLIGHT else len(summaries) - 1
+    last = len(summaries) - (variant.settings == TWO_IN_FLIGHT)
     counted = summaries[skipped:last]
     if not skipped or not counted:
         raise Unavailable(f"{len(summaries)} commits are too few to take a rate from: raise --records")

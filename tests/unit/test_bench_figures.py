@@ -177,8 +177,8 @@ def test_the_scale_page_gets_real_topics_once_a_wide_one_was_measured() -> None:
 
 def test_what_two_in_flight_gain_is_the_ratio_of_rates() -> None:
     phases = ({"plan": 0.0, "begin": 0.5, "write": 4.0, "commit": 0.5, "settle": 0.0},)
-    one = dataclasses.replace(a_run("d-one", 2.0), phases=phases, details=cold(3.0))
-    two = dataclasses.replace(a_run("d", 1.0), details=cold(2.4))
+    one = dataclasses.replace(a_run("d", 2.0), phases=phases, details=cold(3.0))
+    two = dataclasses.replace(a_run("d-two", 1.0), details=cold(2.4))
     gain = next(gains(results(one, two)))
     assert (gain.seconds, gain.outside) == (5.0, 1.0)
     assert gain.ratio == pytest.approx(1.25)

@@ -67,7 +67,8 @@ class TransactionSettings(Group):
     in_flight_most: Count | None = setting(
         "transactions.in.flight",
         "Transactions that may be open at once: 2 writes the next one while one commits, where records for a full one"
-        " are there already. Default: 2 where `write.operation` is `append` and `write.engine` is `arrow`, else 1.",
+        " are there already. Default: 2 for a table on an object store with `write.operation=append` and"
+        " `write.engine=arrow`, else 1.",
         default=None,
         ge=1,
         le=8,
