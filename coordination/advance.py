@@ -45,7 +45,7 @@ def start(term: Term) -> Operation | None:
 
 
 def advance(term: Term) -> Operation | None:
-    """Take each open transaction to its next phase, oldest first: what follows one that is PREPARED waits for it."""
+    """Take each open transaction, oldest first, to its next phase."""
     for transaction in term.open():
         operation = ADVANCE[transaction.header.phase](term, transaction)
         if operation is not None:
@@ -75,6 +75,9 @@ def _started(term: Term, t: Transaction) -> Operation | None:
                 return term.abort(t, too_bad.reason, too_bad)
             if not memory.files_checked:
                 return FindExistingFiles(t.header.number, transactions.stats(t), t.plan.all_tasks)
+            # The one before it may be PREPARED and halted: nothing follows it then.
+            if t is not term.open()[0]:
+                return None
             if (damage := term.damage(t)) is not None:
                 return term.abort(t, damage)
             return term.enter(t, Phase.PREPARED)
