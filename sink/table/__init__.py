@@ -77,6 +77,8 @@ class Table:
         self.columns = schema.spark
         """The table's, without Hudi's own, when they were last looked at."""
         self._looked_at: frozenset[Instant] | None = None
+        self._completed = ""
+        """The instant that was completed here last, with these columns."""
         self._serving = threading.Lock()
 
     def ensure(self) -> None:
@@ -140,7 +142,7 @@ class Table:
                 self._hudi.keep_metadata_table()
                 make_way(self._hudi, updated)
                 self._hudi.beat(instant)
-                self._hudi.take_over(instant)
+                self._hudi.take_over(instant, self._timeline.meta)
             avro = self._columns_with(columns)
             with self._reading():
                 parsed = self._hudi.write_stats(stats, avro)
@@ -150,6 +152,7 @@ class Table:
             except (*JAVA_ERRORS, OSError) as error:
                 return self._outcome(instant, error)
         self._timeline.note_completed(instant, checkpoint)
+        self._completed = instant
         return TableOutcome.COMPLETED
 
     def roll_back(self, instant: str) -> None:
@@ -203,8 +206,10 @@ class Table:
             self._hudi.stop_beating()
 
     def _look_at_columns(self) -> None:
-        """Nothing is read where nothing was completed since the last look."""
-        if self._looked_at == self._timeline.completed:
+        """Nothing is read where nothing was completed since the last look, but what was completed here."""
+        new = self._timeline.completed - (self._looked_at or frozenset())
+        if self._looked_at is not None and {each.requested for each in new} <= {self._completed}:
+            self._looked_at = self._timeline.completed
             return
         with self._reading():
             found = self._hudi.table_schema(self._timeline.meta)
