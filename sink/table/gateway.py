@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from sink.java_errors import JAVA_ERRORS
 from sink.storage.inline_reads import close_inline_reads
+from sink.storage.lean_s3 import ask_less
 from sink.table.base_file_stats import base_file_stats
 from sink.table.column_stats import carrying, is_log, log_stats
 from sink.table.metadata_timeline import wants_service
@@ -46,6 +47,7 @@ class Hudi:
         self.base_path = base_path
         self._spark = spark
         close_inline_reads(spark, base_path)
+        ask_less(spark, base_path)
         self.options = options
         self._avro = avro_schema
         self._client: Any = None
