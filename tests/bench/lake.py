@@ -12,7 +12,6 @@ import re
 import statistics
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from coordination.tree import Summary
 from sink.local.kafka import KafkaServer
 from sink.local.zookeeper import ZooKeeperServer
 from tests.bench.fleet import phases
-from tests.bench.lake_store import LakeStore, add_options, open_store
+from tests.bench.lake_store import LakeStore, add_options, open_store, wall_clock
 from tests.bench.orders import create_topic
 from tests.bench.topics import REGIONS_DDL, chunk
 from tests.fleet import Fleet
@@ -34,8 +33,6 @@ PARTITIONS = 6
 RECORDS = 504
 TOPIC = "orders"
 HUDIS_DEFAULTS = {"hoodie.metadata.enable": True, "hoodie.metadata.index.column.stats.enable": True}
-_WALL = time.time() - time.monotonic()
-"""The proxy tells when a request began by the clock that never goes back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +104,7 @@ def _ended(history: Sequence[Summary], known: Sequence[Append], requests: Sequen
     for summary in history:
         if all(each.summary.number != summary.number for each in known):
             begin, end = summary.times["PLANNED"], summary.times["ENDED"]
-            yield Append(summary, [each for each in requests if begin <= each.started + _WALL <= end])
+            yield Append(summary, [each for each in requests if begin <= wall_clock(each) <= end])
 
 
 def _produce(bootstrap: str, begin: int, regions: int) -> None:
@@ -140,7 +137,7 @@ def _listed(append: Append) -> list[str]:
     lines: list[tuple[float, str]] = [(at - begin, f"------ {phase}") for phase, at in append.summary.times.items()]
     for request in append.requests:
         line = f"{request.client:4} {request.kind:4} {request.status} {request.path}"
-        lines.append((request.started + _WALL - begin, line))
+        lines.append((wall_clock(request) - begin, line))
     return [f"{at:7.3f} {line}" for at, line in sorted(lines)]
 
 

@@ -1,4 +1,4 @@
-"""An S3 server for benchmarks, behind a proxy that makes every request take longer.
+"""An S3 server for benchmarks, behind a proxy that makes every request take longer, and when commits appeared on it.
 
 MinIO's where its program is given or on the path, else moto's, which is Python and uses a core of its own; or the
 running one that `SINK_TEST_S3` names. Raises `Unavailable`.
@@ -7,7 +7,10 @@ running one that `SINK_TEST_S3` names. Raises `Unavailable`.
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
+import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -15,11 +18,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import psutil
-
 from sink.local.servers import LOOPBACK, Server, free_ports
-from tests.storage.s3_proxy import S3Proxy
+from sink.storage.access import Access, access_of
+from tests.storage.s3_proxy import Request, S3Proxy
 from tests.storage.s3_server import ACCESS_KEY, SECRET_KEY, Store, a_store
+
+LOOK_SECONDS = 2.0
+_COMPLETED = re.compile(r"orders/\.hoodie/timeline/(\d{17})_\d{17}\.(?:commit|deltacommit)")
+_WALL = time.time() - time.monotonic()
 
 
 class MinioServer(Server):
@@ -55,6 +61,7 @@ class LakeStore:
     store: Store
     proxy: S3Proxy
     pids: tuple[int, ...]
+    delay: float
 
     def base_path(self) -> str:
         """A table in a bucket of its own."""
@@ -64,9 +71,46 @@ class LakeStore:
     def settings(self) -> Mapping[str, str]:
         return self.store.settings
 
-    def cpu(self) -> tuple[float, ...]:
-        """CPU seconds so far of each of `pids`."""
-        return tuple(sum(psutil.Process(pid).cpu_times()[:2]) for pid in self.pids)
+    @property
+    def access(self) -> Access:
+        own = {name.removeprefix("storage.s3."): value for name, value in self.settings.items()}
+        return access_of({}, own)
+
+
+class StoreWatch:
+    """Notes when each completed instant of a table was put on the store, as `freshness.Watch` does for a disk."""
+
+    def __init__(self, store: LakeStore) -> None:
+        self.seen: dict[str, float] = {}
+        self._store = store
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def __enter__(self) -> StoreWatch:
+        self._store.proxy.forget()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._look()
+
+    def _run(self) -> None:
+        while not self._ended.wait(LOOK_SECONDS):
+            self._look()
+
+    def _look(self) -> None:
+        """A request is noted when it was answered; it began when the proxy says, and took the delay at least."""
+        for request in self._store.proxy.requests():
+            match = _COMPLETED.fullmatch(request.path) if request.method == "PUT" and request.status == 200 else None
+            if match:
+                self.seen.setdefault(match[1], wall_clock(request) + self._store.delay)
+
+
+def wall_clock(request: Request) -> float:
+    """When the request began: the proxy tells it by the clock that never goes back."""
+    return request.started + _WALL
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +123,7 @@ def open_store(directory: Path, minio: str, delay_ms: float) -> Iterator[LakeSto
     with _server(directory, minio) as (name, store, pid), S3Proxy(directory / "proxy", store.url) as proxy:
         proxy.delay(delay_ms / 1000)
         pids = (pid, proxy.pid) if pid else (proxy.pid,)
-        yield LakeStore(name, replace(store, url=proxy.url), proxy, pids)
+        yield LakeStore(name, replace(store, url=proxy.url), proxy, pids, delay_ms / 1000)
 
 
 @contextmanager
