@@ -1,11 +1,13 @@
 """Has Hadoop ask S3 less for what Hudi asks it again and again: a subclass of Hadoop's file system for `s3a`.
 
 Hudi opens a table some ten times for a commit, and its metadata table as often, and reads their properties each time;
-Hadoop asks twice whether a file is there that is not, and makes a directory again when its last file is gone. On an
-object store all that is what a small commit waits for. Here:
+it reads its own log files when it compacts them; Hadoop asks twice whether a file is there that is not, and makes a
+directory again when its last file is gone. On an object store all that is what a small commit waits for. Here:
 
 - `hoodie.properties` and the index definitions are read once for as long as the table lock is held: whoever changes
   them takes the lock. Changes by this JVM are seen at once.
+- Completed instants and the log files of the metadata table are written once. Small ones that this JVM wrote or read
+  under the lock are kept, and read from memory under the lock, until another writer has completed anything (`forget`).
 - Below `.hoodie`, a name that only a file can have is asked for as a file, a marker's directory as a directory.
 - The directories of markers are not made again.
 
@@ -37,9 +39,12 @@ import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.EOFException;
 import java.io.IOException;
+import java.io.OutputStream;
 import java.util.Iterator;
+import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.regex.Pattern;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.Path;
@@ -47,13 +52,20 @@ import org.apache.hadoop.fs.PositionedReadable;
 import org.apache.hadoop.fs.Seekable;
 import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.fs.s3a.S3AFileSystem;
+import org.apache.hadoop.fs.s3a.S3AInputStream;
 import org.apache.hadoop.io.IOUtils;
 import org.apache.hadoop.util.Progressable;
 
 public class LeanS3AFileSystem extends S3AFileSystem {
   private static final byte[] CHANGED = new byte[0];
+  private static final Pattern COMPLETED = Pattern.compile("/timeline/[0-9]+_[0-9]+[.][a-z]+$");
+  static final int LARGEST = 1 << 18;
+  private static final int MOST = 1 << 23;
   // By table, by file: what was read since its lock was taken.
   private final Map tables = new ConcurrentHashMap();
+  // By file, the one used last at the end.
+  private final Map contents = new LinkedHashMap(16, 0.75f, true);
+  private int size = 0;
 
   public void begin(String table) {
     tables.put(table, new ConcurrentHashMap());
@@ -68,12 +80,26 @@ public class LeanS3AFileSystem extends S3AFileSystem {
     if (kept == null) {
       return super.open(path, bufferSize);
     }
-    byte[] content = (byte[]) kept.get(path.toString());
+    String file = path.toString();
+    if (isWrittenOnce(path)) {
+      byte[] content = contentOf(file);
+      if (content == null) {
+        FSDataInputStream stream = super.open(path, bufferSize);
+        if (((S3AInputStream) stream.getWrappedStream()).remainingInFile() > LARGEST) {
+          return stream;
+        }
+        content = read(stream);
+        keep(file, content);
+      }
+      return new FSDataInputStream(new Content(content));
+    }
+    if (!isProperties(path)) {
+      return super.open(path, bufferSize);
+    }
+    byte[] content = (byte[]) kept.get(file);
     if (content == null) {
-      ByteArrayOutputStream read = new ByteArrayOutputStream();
-      IOUtils.copyBytes(super.open(path, bufferSize), read, 4096, true);
-      content = read.toByteArray();
-      kept.putIfAbsent(path.toString(), content);
+      content = read(super.open(path, bufferSize));
+      kept.putIfAbsent(file, content);
     }
     return content == CHANGED ? super.open(path, bufferSize) : new FSDataInputStream(new Content(content));
   }
@@ -81,7 +107,9 @@ public class LeanS3AFileSystem extends S3AFileSystem {
   public FSDataOutputStream create(Path path, FsPermission permission, boolean overwrite, int bufferSize,
       short replication, long blockSize, Progressable progress) throws IOException {
     change(path);
-    return super.create(path, permission, overwrite, bufferSize, replication, blockSize, progress);
+    FSDataOutputStream stream =
+        super.create(path, permission, overwrite, bufferSize, replication, blockSize, progress);
+    return isWrittenOnce(path) ? new FSDataOutputStream(new Copying(this, stream, path.toString()), null) : stream;
   }
 
   public boolean rename(Path from, Path to) throws IOException {
@@ -98,7 +126,7 @@ public class LeanS3AFileSystem extends S3AFileSystem {
   public boolean exists(Path path) throws IOException {
     String name = path.getName();
     if (path.toString().contains("/.hoodie/")) {
-      if (name.contains(".marker.") || name.contains(".log.")) {
+      if (name.contains(".marker.") || name.contains(".log.") || name.startsWith(".hoodie_partition_metadata")) {
         return isFile(path);
       }
       if (path.toString().contains("/.temp/") && name.indexOf('.') < 0 && !name.startsWith("MARKERS")) {
@@ -114,23 +142,69 @@ public class LeanS3AFileSystem extends S3AFileSystem {
     }
   }
 
+  private static boolean isProperties(Path path) {
+    return path.getName().equals("hoodie.properties") || path.getName().equals("index.json");
+  }
+
+  private static boolean isWrittenOnce(Path path) {
+    String file = path.toString();
+    return file.contains("/.hoodie/metadata/") && path.getName().contains(".log.") || COMPLETED.matcher(file).find();
+  }
+
+  private static byte[] read(FSDataInputStream stream) throws IOException {
+    ByteArrayOutputStream read = new ByteArrayOutputStream();
+    IOUtils.copyBytes(stream, read, 4096, true);
+    return read.toByteArray();
+  }
+
+  // Null where the lock of the path's table is not held.
   private Map keptFor(Path path) {
-    String name = path.getName();
-    if (name.equals("hoodie.properties") || name.equals("index.json")) {
-      Iterator locked = tables.entrySet().iterator();
-      while (locked.hasNext()) {
-        Map.Entry table = (Map.Entry) locked.next();
-        if (path.toString().startsWith((String) table.getKey())) {
-          return (Map) table.getValue();
-        }
+    Iterator locked = tables.entrySet().iterator();
+    while (locked.hasNext()) {
+      Map.Entry table = (Map.Entry) locked.next();
+      if (path.toString().startsWith((String) table.getKey())) {
+        return (Map) table.getValue();
       }
     }
     return null;
   }
 
+  private byte[] contentOf(String file) {
+    synchronized (contents) {
+      return (byte[]) contents.get(file);
+    }
+  }
+
+  void keep(String file, byte[] content) {
+    synchronized (contents) {
+      byte[] before = (byte[]) contents.put(file, content);
+      size += content.length - (before == null ? 0 : before.length);
+      Iterator oldest = contents.values().iterator();
+      while (size > MOST) {
+        size -= ((byte[]) oldest.next()).length;
+        oldest.remove();
+      }
+    }
+  }
+
+  // Files whose names begin so.
+  public void forget(String begin) {
+    synchronized (contents) {
+      Iterator files = contents.entrySet().iterator();
+      while (files.hasNext()) {
+        Map.Entry file = (Map.Entry) files.next();
+        if (((String) file.getKey()).startsWith(begin)) {
+          size -= ((byte[]) file.getValue()).length;
+          files.remove();
+        }
+      }
+    }
+  }
+
   // What is changed, or below what is changed, is read from the store until the lock is released.
   private void change(Path path) {
     String changed = path.toString();
+    forget(changed);
     Iterator locked = tables.values().iterator();
     while (locked.hasNext()) {
       Map kept = (Map) locked.next();
@@ -143,8 +217,47 @@ public class LeanS3AFileSystem extends S3AFileSystem {
       }
     }
     Map kept = keptFor(path);
-    if (kept != null) {
+    if (kept != null && isProperties(path)) {
       kept.put(changed, CHANGED);
+    }
+  }
+
+  public static class Copying extends OutputStream {
+    private final LeanS3AFileSystem files;
+    private final FSDataOutputStream stream;
+    private final String file;
+    private ByteArrayOutputStream copy = new ByteArrayOutputStream();
+
+    public Copying(LeanS3AFileSystem files, FSDataOutputStream stream, String file) {
+      this.files = files;
+      this.stream = stream;
+      this.file = file;
+    }
+
+    public void write(int value) throws IOException {
+      write(new byte[] {(byte) value}, 0, 1);
+    }
+
+    public void write(byte[] bytes, int offset, int length) throws IOException {
+      stream.write(bytes, offset, length);
+      if (copy != null && copy.size() + length <= LARGEST) {
+        copy.write(bytes, offset, length);
+      } else {
+        copy = null;
+      }
+    }
+
+    public void flush() throws IOException {
+      stream.flush();
+    }
+
+    public void close() throws IOException {
+      ByteArrayOutputStream whole = copy;
+      copy = null;
+      stream.close();
+      if (whole != null) {
+        files.keep(file, whole.toByteArray());
+      }
     }
   }
 
@@ -227,6 +340,13 @@ def read_once(spark: SparkSession, base_path: str) -> Iterator[None]:
         yield
     finally:
         files.end(table)
+
+
+def forget(spark: SparkSession, base_path: str) -> None:
+    """Of that table what was written once may be another's by now: it is read again."""
+    files = ask_less(spark, base_path)
+    if files is not None:
+        files.forget(base_path.rstrip("/") + "/")
 
 
 def _put_first(spark: SparkSession, scheme: str, bucket: str) -> Any:

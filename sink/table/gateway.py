@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from sink.java_errors import JAVA_ERRORS
 from sink.storage.inline_reads import close_inline_reads
-from sink.storage.lean_s3 import ask_less
+from sink.storage.lean_s3 import ask_less, forget
 from sink.table.base_file_stats import base_file_stats
 from sink.table.column_stats import carrying, is_log, log_stats
 from sink.table.metadata_timeline import wants_service
@@ -107,6 +107,9 @@ class Hudi:
     def heartbeats(self) -> Any:
         return self.client.getHeartbeatClient()
 
+    def forget(self) -> None:
+        forget(self._spark, self.base_path)
+
     def close(self) -> None:
         client, self._client = self._client, None
         if client is not None:
@@ -173,7 +176,7 @@ class Hudi:
 
     def begin(self, extra: Mapping[str, str], meta: Any = None) -> str:
         """A new instant with its heartbeat: requested and inflight, both carrying `extra`. `meta` is a meta client that
-        has just been read under the lock, if there is one.
+        has just been read under the lock.
 
         As `startCommit` does it, but for the content of the requested file: an instant that was requested by
         a process which died before inflight tells by it whose it is.
@@ -371,11 +374,10 @@ class Hudi:
 
     def names(self, directory: str) -> list[str]:
         """Entries of a directory of the table; none where there is none."""
-        return self.names_at(directory) if self.storage().exists(self.path(directory)) else []
-
-    def names_at(self, directory: str) -> list[str]:
-        """As `names`, of a directory that is there: one request to a store."""
-        return [str(entry.getPath().getName()) for entry in self.storage().listDirectEntries(self.path(directory))]
+        storage, path = self.storage(), self.path(directory)
+        if not storage.exists(path):
+            return []
+        return [str(entry.getPath().getName()) for entry in storage.listDirectEntries(path)]
 
     def files_below(self, directory: str) -> list[str]:
         """Files below a directory of the table, relative to that directory."""

@@ -19,7 +19,7 @@ from sink.java_errors import causes
 if TYPE_CHECKING:
     from sink.table.gateway import Hudi
 
-METADATA_TIMELINE = ".hoodie/metadata/.hoodie/timeline"
+_TIMELINE = ".hoodie/metadata/.hoodie/timeline"
 _COMPACT = "hoodie.metadata.compact.max.delta.commits"
 _COMPACT_DEFAULT = "10"
 _PENDING = re.compile(r"(\d+)(?:\.\w+)?\.(?:requested|inflight)")
@@ -31,7 +31,7 @@ def wants_service(hudi: Hudi) -> bool:
     if not hudi.has_metadata_table:
         return False
     try:
-        names = hudi.names_at(METADATA_TIMELINE)
+        names = [str(entry.getPath().getName()) for entry in hudi.storage().listDirectEntries(hudi.path(_TIMELINE))]
     except Py4JJavaError as error:
         if "java.io.FileNotFoundException" in causes(error):
             return True

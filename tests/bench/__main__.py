@@ -14,7 +14,6 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +24,7 @@ from sink.local.zookeeper import ZooKeeperServer
 from tests.bench import backlog, freshness
 from tests.bench.cases import Axes, Where, in_turn, millions, numbers
 from tests.bench.lab import Lab
-from tests.bench.lake_store import LakeStore, add_options, open_store
+from tests.bench.lake_store import add_storage_options, storage
 from tests.bench.peers import ALL, USUAL, Peer, chosen
 from tests.bench.report import render
 from tests.bench.results import Results, Run, joined
@@ -66,8 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--freshness-partitions", default="4,128", help="(default: %(default)s)")
     add("--commits", type=int, default=freshness.MANY_COMMITS, help="commits of an aged table (default: %(default)s)")
     add("--backlog", type=int, default=backlog.RECORDS, help="records, some of 5 MB; 0: not run (default: %(default)s)")
-    add("--storage", choices=("disk", "s3"), default="disk", help="where the tables of the sink and of `f` are")
-    add_options(parser)
+    add_storage_options(parser)
     add("--in-flight", type=int, default=0, help="transactions.in.flight of the trickle (default: the setting's own)")
     add("--directory", type=Path, help="keep servers' data, logs and the filled topics there, and use them again")
     add("--docs", action="store_true", help="write the docs from a partial run too")
@@ -109,7 +107,7 @@ def _run(options: argparse.Namespace) -> tuple[Results, Path]:
         with (
             ZooKeeperServer(directory / "zookeeper") as zookeeper,
             KafkaServer(directory / "kafka", heap=BROKER_HEAP) as kafka,
-            _storage(directory, options) as store,
+            storage(directory, options) as store,
         ):
             first = axes.shapes(Where.NARROW)[0]
             heaps = options.heap, options.sink_heap
@@ -127,15 +125,6 @@ def _run(options: argparse.Namespace) -> tuple[Results, Path]:
         if options.directory is None:
             shutil.rmtree(directory, ignore_errors=True)
     return results, path
-
-
-@contextmanager
-def _storage(directory: Path, options: argparse.Namespace) -> Iterator[LakeStore | None]:
-    if options.storage == "disk":
-        yield None
-    else:
-        with open_store(directory / "store", options.minio, options.delay_ms) as store:
-            yield store
 
 
 def _runs(lab: Lab, axes: Axes, peers: Sequence[Peer], rounds: int) -> Iterator[tuple[str, int, Callable[[], Run]]]:

@@ -92,8 +92,7 @@ def _run(place: Path, store: LakeStore, settings: dict[str, object], options: ar
             for number in range(1, options.warm_up + options.commits + 1):
                 _produce(kafka.address, (number - 1) * RECORDS, max(1, options.table_partitions))
                 fleet.wait_landed(dict.fromkeys(range(PARTITIONS), number * RECORDS // PARTITIONS))
-                done += _ended(fleet.view().ledger.history, done, store.proxy.requests())
-                store.proxy.forget()
+                done += _ended(fleet.view().ledger.history, done, store.proxy.take())
         finally:
             fleet.close()
     return done[-options.commits :]

@@ -55,10 +55,12 @@ class MinioServer(Server):
 
 @dataclass(frozen=True)
 class LakeStore:
-    """`store` is reached by way of the proxy. `pids`: the server and the proxy, as far as they were started here."""
+    """`store` is reached by way of the proxy, `direct` is not. `pids`: the server and the proxy, as far as they were
+    started here."""
 
     name: str
     store: Store
+    direct: Store
     proxy: S3Proxy
     pids: tuple[int, ...]
     delay: float
@@ -70,6 +72,10 @@ class LakeStore:
     @property
     def settings(self) -> Mapping[str, str]:
         return self.store.settings
+
+    def table_settings(self) -> Mapping[str, str]:
+        """With a table in a bucket of its own."""
+        return {**self.settings, "target.base.path": self.base_path()}
 
     @property
     def access(self) -> Access:
@@ -102,7 +108,7 @@ class StoreWatch:
 
     def _look(self) -> None:
         """A request is noted when it was answered; it began when the proxy says, and took the delay at least."""
-        for request in self._store.proxy.requests():
+        for request in self._store.proxy.take():
             match = _COMPLETED.fullmatch(request.path) if request.method == "PUT" and request.status == 200 else None
             if match:
                 self.seen.setdefault(match[1], wall_clock(request) + self._store.delay)
@@ -118,12 +124,28 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--minio", default=shutil.which("minio") or "", help="MinIO's program (default: on the path)")
 
 
+def add_storage_options(parser: argparse.ArgumentParser) -> None:
+    """For what runs on a disk, too."""
+    parser.add_argument("--storage", choices=("disk", "s3"), default="disk", help="where tables are")
+    add_options(parser)
+
+
+@contextmanager
+def storage(directory: Path, options: argparse.Namespace) -> Iterator[LakeStore | None]:
+    """None for the disk."""
+    if options.storage == "disk":
+        yield None
+    else:
+        with open_store(directory / "store", options.minio, options.delay_ms) as store:
+            yield store
+
+
 @contextmanager
 def open_store(directory: Path, minio: str, delay_ms: float) -> Iterator[LakeStore]:
     with _server(directory, minio) as (name, store, pid), S3Proxy(directory / "proxy", store.url) as proxy:
         proxy.delay(delay_ms / 1000)
         pids = (pid, proxy.pid) if pid else (proxy.pid,)
-        yield LakeStore(name, replace(store, url=proxy.url), proxy, pids, delay_ms / 1000)
+        yield LakeStore(name, replace(store, url=proxy.url), store, proxy, pids, delay_ms / 1000)
 
 
 @contextmanager

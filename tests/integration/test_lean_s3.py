@@ -10,7 +10,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from sink.storage.lean_s3 import ask_less, read_once
+from sink.storage.lean_s3 import ask_less, forget, read_once
 from tests.integration.s3_kit import reaching
 from tests.storage.s3_proxy import S3Proxy
 from tests.storage.s3_server import Store
@@ -25,6 +25,8 @@ FILES = (
     ".hoodie/metadata/files/.files-0000-0_1.log.1_0-1-1",
     "day=1/a.parquet",
 )
+COMPLETED = ".hoodie/timeline/20260101000000000_20260101000000001.commit"
+LOG = ".hoodie/metadata/files/.files-0000-0_20260101000000000.log.1_0-1-1"
 DIRECTORIES = (".hoodie", ".hoodie/.temp/1", ".hoodie/.temp/1/day=1", "day=1")
 ABSENT = (
     ".hoodie/.temp/2",
@@ -129,6 +131,57 @@ def test_the_properties_of_another_table_are_not_kept(bucket: Bucket) -> None:
         bucket.read(PROPERTIES)
         bucket.put(PROPERTIES, "a=2")
         assert bucket.read(PROPERTIES) == "a=2"
+
+
+@pytest.mark.parametrize("name", [COMPLETED, LOG])
+def test_what_this_jvm_has_written_once_it_reads_under_the_lock_without_asking(bucket: Bucket, name: str) -> None:
+    bucket.write(name, "content")
+    bucket.requests()
+    with bucket.locked():
+        assert bucket.read(name) == "content"
+        assert bucket.requests() == 0
+    assert bucket.read(name) == "content"
+    assert bucket.requests() > 0
+
+
+@pytest.mark.parametrize("name", [COMPLETED, LOG])
+def test_what_was_written_once_is_read_again_when_another_writer_was_there(bucket: Bucket, name: str) -> None:
+    bucket.write(name, "content")
+    bucket.put(name, "another's")
+    forget(bucket.spark, bucket.base_path)
+    with bucket.locked():
+        assert bucket.read(name) == "another's"
+
+
+def test_what_is_written_again_or_deleted_is_not_remembered(bucket: Bucket) -> None:
+    bucket.write(LOG, "content")
+    bucket.write(LOG, "more content")
+    with bucket.locked():
+        assert bucket.read(LOG) == "more content"
+        bucket.files.delete(bucket.path(".hoodie/metadata"), True)
+        with pytest.raises(Py4JJavaError, match="FileNotFoundException"):
+            bucket.read(LOG)
+
+
+def test_large_files_are_read_from_the_store(bucket: Bucket) -> None:
+    bucket.write(LOG, "a" * 300_000)
+    with bucket.locked():
+        assert len(bucket.read(LOG)) == 300_000
+        bucket.requests()
+        assert len(bucket.read(LOG)) == 300_000
+        assert bucket.requests() > 0
+
+
+def test_no_more_is_kept_than_a_few_megabytes(bucket: Bucket) -> None:
+    names = [f"{LOG}-{number}" for number in range(40)]
+    for name in names:
+        bucket.write(name, name.ljust(250_000))
+    bucket.requests()
+    with bucket.locked():
+        assert bucket.read(names[-1]).strip() == names[-1]
+        assert bucket.requests() == 0
+        assert bucket.read(names[0]).strip() == names[0]
+        assert bucket.requests() > 0
 
 
 @pytest.mark.parametrize("name", [*FILES, *DIRECTORIES, *ABSENT])
