@@ -54,6 +54,7 @@ RULES: tuple[Rule, ...] = (
     upkeep.stamp_config,
     upkeep.tidy,
     advance.abort_superseded,
+    advance.start,
     advance.advance,
     opening.abort_orphans,
     upkeep.compare,

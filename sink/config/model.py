@@ -29,6 +29,7 @@ from sink.config.groups.transactions import TransactionSettings
 from sink.config.groups.worker import WorkerSettings
 from sink.config.redaction import Properties, redact_text
 from sink.storage.access import Access, access_of, scheme_of
+from sink.storage.connectors import CONNECTORS
 from sink.storage.hdfs import HDFS_SCHEMES, hdfs_access
 
 
@@ -81,6 +82,17 @@ class Settings(
     def tolerant(self) -> bool:
         """Whether bad records go into the errors table."""
         return self.errors_tolerance == "all"
+
+    @property
+    def in_flight(self) -> int:
+        """Transactions that may be open at once. On an object store a commit waits for its answers, not for a core."""
+        waits = self.only_commits and scheme_of(self.base_path) in CONNECTORS
+        return self.in_flight_most or (2 if waits else 1)
+
+    @property
+    def only_commits(self) -> bool:
+        """Whether the JVM of a worker sees no record: Python's tasks write the files."""
+        return self.operation == "append" and self.engine == "arrow"
 
     @property
     def errors_table_name(self) -> str:

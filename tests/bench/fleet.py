@@ -23,6 +23,7 @@ from sink.audit.timeline import TableFiles, open_table
 from sink.failpoints import DIRECTORY, VARIABLE
 from sink.local.workers import WorkerProcess
 from sink.storage.access import NO_ACCESS
+from tests.bench.figures import IDLE
 from tests.bench.lab import PATIENCE, Lab
 from tests.bench.orders import DDL
 
@@ -155,14 +156,17 @@ class Fleet:
 
 
 def phases(summaries: list[Summary]) -> tuple[Mapping[str, float], ...]:
-    """Seconds by phase. `plan` is from the end of the transaction before; the first one has none before it.
+    """Seconds by phase. `plan` is from the end of the transaction before, `idle` from when that was written to
+    when this one is begun to be; the first one has none before it.
 
-    The others: `begin` to STARTED, `write` to PREPARED, `commit` to COMMITTED, `settle` to the end.
+    The others: `begin` to STARTED, `write` to PREPARED, `commit` to COMMITTED, `settle` to the end. What was planned
+    while another was written begins when that is.
     """
     found = []
     for before, each in zip([None, *summaries], summaries, strict=False):
         at = each.times
-        opened = at[Phase.PLANNED.value]
+        written = before.times[Phase.PREPARED.value] if before else at[Phase.PLANNED.value]
+        opened = max(at[Phase.PLANNED.value], written)
         found.append(
             {
                 "plan": max(0.0, opened - before.times[_ENDED]) if before else 0.0,
@@ -170,6 +174,7 @@ def phases(summaries: list[Summary]) -> tuple[Mapping[str, float], ...]:
                 "write": at[Phase.PREPARED.value] - at[Phase.STARTED.value],
                 "commit": at[Phase.COMMITTED.value] - at[Phase.PREPARED.value],
                 "settle": at[_ENDED] - at[Phase.COMMITTED.value],
+                IDLE: at[Phase.STARTED.value] - written,
             }
         )
     return tuple(found)

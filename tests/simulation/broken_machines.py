@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from coordination import coordinator, opening, transactions, tree, upkeep
+from coordination import advance, coordinator, opening, transactions, tree, upkeep
 from coordination.advance import ADVANCE
 from coordination.coordinator import Coordinator
 from coordination.messages import Answered, Complete, Done, RollBack, Unknown, Write
@@ -146,17 +146,25 @@ def aborted_without_rollback(patch: Patch) -> None:
 
 
 def next_prepared_too_early(patch: Patch) -> None:
-    usual = ADVANCE[Phase.STARTED]
+    def newest_first(term: Term) -> Any:
+        for t in reversed(term.open()):
+            operation = ADVANCE[t.header.phase](term, t)
+            if operation is not None:
+                return operation
+        return None
 
-    def started(term: Term, t: Any) -> Any:
-        first = term.open()
-        try:
-            term.open = lambda: (t, *(o for o in first if o is not t))  # type: ignore[method-assign]
-            return usual(term, t)
-        finally:
-            del term.open
+    replace_rule(patch, advance.advance, newest_first)
 
-    patch(ADVANCE, Phase.STARTED, started)  # type: ignore[arg-type]
+
+def two_are_written_at_once(patch: Patch) -> None:
+    def start(term: Term) -> Any:
+        for t in term.open():
+            begun = term.remember(t.header.number).begun
+            if t.header.phase is Phase.PLANNED and begun is not None:
+                return term.enter(t, Phase.STARTED, instant=begun)
+        return None
+
+    replace_rule(patch, advance.start, start)
 
 
 def settled_is_still_an_orphan(patch: Patch) -> None:

@@ -457,26 +457,53 @@ def test_a_table_restored_to_an_older_instant_halts(place: Place) -> None:
     new.until("halt")
 
 
-def test_a_pipelined_transaction_is_prepared_only_when_its_predecessor_is_committed(place: Place) -> None:
+def _next_is_planned(place: Place) -> Driver:
+    """The first transaction is being written, the second one waits for it."""
     term = new_term(place, in_flight=2)
-    while [t.header.phase for t in place.view.transactions] != [Phase.STARTED, Phase.STARTED]:
+    while [t.header.phase for t in place.view.transactions] != [Phase.STARTED, Phase.PLANNED]:
         term.tick(0.25)
         term.idle()
-    place.report(2)
-    term.changed()
-    term.idle()
-    assert place.phase(2) is Phase.STARTED
+    return term
+
+
+def test_the_next_transaction_is_written_while_one_commits_and_not_before(place: Place) -> None:
+    term = _next_is_planned(place)
+    for _ in range(8):
+        term.tick(0.25)
+        term.idle()
+    assert place.phase(2) is Phase.PLANNED
     place.report(1)
     term.changed()
     term.until(Complete)
-    assert place.phase(2) is Phase.STARTED
+    assert [place.phase(1), place.phase(2)] == [Phase.PREPARED, Phase.STARTED]
 
 
-def test_what_was_to_follow_an_aborted_transaction_is_aborted_before_it_is_written_to_its_end(place: Place) -> None:
+def test_what_trickles_in_is_not_planned_while_another_transaction_is_open(place: Place) -> None:
+    place.log.partitions[SOURCE].end = 90
     term = new_term(place, in_flight=2)
-    while [t.header.phase for t in place.view.transactions] != [Phase.STARTED, Phase.STARTED]:
+    for _ in range(20):
         term.tick(0.25)
         term.idle()
+    assert [t.header.phase for t in place.view.transactions] == [Phase.STARTED]
+
+
+def test_a_pipelined_transaction_is_prepared_only_when_its_predecessor_is_committed(place: Place) -> None:
+    term = _next_is_planned(place)
+    place.report(1)
+    term.changed()
+    term.until(Complete)
+    place.report(2)
+    term.changed()
+    term.answer(Failed("the table is locked"))
+    term.until(Complete)
+    assert [place.phase(1), place.phase(2)] == [Phase.PREPARED, Phase.STARTED]
+    term.until("COMMITTED")
+    assert place.phase(2) is Phase.STARTED
+    term.until("PREPARED")
+
+
+def test_what_was_to_follow_an_aborted_transaction_is_aborted_before_it_is_written(place: Place) -> None:
+    term = _next_is_planned(place)
     place.keeper.expire(place.sessions["b:1"])
     term.changed()
     term.idle()
