@@ -6,8 +6,8 @@ directory again when its last file is gone. On an object store all that is what 
 
 - `hoodie.properties` and the index definitions are read once for as long as the table lock is held: whoever changes
   them takes the lock. Changes by this JVM are seen at once.
-- Completed instants and the log files of the metadata table are written once. Small ones that this JVM wrote or read
-  under the lock are kept, and read from memory under the lock, until another writer has completed anything (`forget`).
+- Completed instants and the files of the metadata table are written once. Small ones that this JVM wrote or read under
+  the lock are kept, and read from memory under the lock, until another writer has completed anything (`forget`).
 - Below `.hoodie`, a name that only a file can have is asked for as a file, a marker's directory as a directory.
 - The directories of markers are not made again.
 
@@ -126,7 +126,8 @@ public class LeanS3AFileSystem extends S3AFileSystem {
   public boolean exists(Path path) throws IOException {
     String name = path.getName();
     if (path.toString().contains("/.hoodie/")) {
-      if (name.contains(".marker.") || name.contains(".log.") || name.startsWith(".hoodie_partition_metadata")) {
+      if (name.contains(".marker.") || name.contains(".log.") || name.endsWith(".hfile")
+          || name.startsWith(".hoodie_partition_metadata")) {
         return isFile(path);
       }
       if (path.toString().contains("/.temp/") && name.indexOf('.') < 0 && !name.startsWith("MARKERS")) {
@@ -148,7 +149,8 @@ public class LeanS3AFileSystem extends S3AFileSystem {
 
   private static boolean isWrittenOnce(Path path) {
     String file = path.toString();
-    return file.contains("/.hoodie/metadata/") && path.getName().contains(".log.") || COMPLETED.matcher(file).find();
+    boolean isData = path.getName().contains(".log.") || path.getName().endsWith(".hfile");
+    return file.contains("/.hoodie/metadata/") && isData || COMPLETED.matcher(file).find();
   }
 
   private static byte[] read(FSDataInputStream stream) throws IOException {

@@ -54,7 +54,7 @@ class Hudi:
         self._begun = ""
         self._own: set[str] = set()
         self._has_made_sure = False
-        self._has_metafile = False
+        self._metafiles: set[str] = set()
 
     def anew(self, options: Mapping[str, str], avro_schema: str | None = None) -> Hudi:
         """The same table by other options, and other columns if they are given."""
@@ -70,7 +70,6 @@ class Hudi:
 
     @cached_property
     def java(self) -> Any:
-        """The package `org.apache.hudi`."""
         return self.jvm.org.apache.hudi
 
     @cached_property
@@ -108,6 +107,8 @@ class Hudi:
         return self.client.getHeartbeatClient()
 
     def forget(self) -> None:
+        """Another writer may have dropped partitions, but for the table's own directory."""
+        self._metafiles &= {""}
         forget(self._spark, self.base_path)
 
     def close(self) -> None:
@@ -304,10 +305,10 @@ class Hudi:
         kind, storage = self.java.common.model.HoodiePartitionMetadata, self.storage()
         base, none = self.path(), self.option()
         for path in paths:
-            if path or not self._has_metafile:
+            if path not in self._metafiles:
                 kind(storage, instant, base, self.path(path), none).trySave()
-            # Partitions are dropped and come again; the table's own directory stays.
-            self._has_metafile |= not path
+                if storage.exists(self.path(f"{path}/.hoodie_partition_metadata".lstrip("/"))):
+                    self._metafiles.add(path)
 
     def roll_back(self, instant: str) -> None:
         """Also finishes a rollback of the instant that somebody else began."""
@@ -317,9 +318,8 @@ class Hudi:
 
     def _drop_heartbeat(self, instant: str) -> None:
         """That of a dead process is a file that nobody else removes."""
-        self.storage().deleteFile(
-            self.java.storage.StoragePath(f"{self.heartbeats.getHeartbeatFolderPath()}/{instant}")
-        )
+        folder = self.heartbeats.getHeartbeatFolderPath()
+        self.storage().deleteFile(self.java.storage.StoragePath(f"{folder}/{instant}"))
 
     def schedule(self, service: str, extra: Mapping[str, str]) -> str:
         """`Clustering` or `Compaction`: the instant of a new plan, which carries `extra`; empty if nothing is to be
@@ -375,9 +375,8 @@ class Hudi:
     def names(self, directory: str) -> list[str]:
         """Entries of a directory of the table; none where there is none."""
         storage, path = self.storage(), self.path(directory)
-        if not storage.exists(path):
-            return []
-        return [str(entry.getPath().getName()) for entry in storage.listDirectEntries(path)]
+        entries = storage.listDirectEntries(path) if storage.exists(path) else ()
+        return [str(entry.getPath().getName()) for entry in entries]
 
     def files_below(self, directory: str) -> list[str]:
         """Files below a directory of the table, relative to that directory."""
