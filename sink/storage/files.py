@@ -45,6 +45,11 @@ class Storage:
         return isinstance(self.files, fs.LocalFileSystem)
 
     @property
+    def is_object_store(self) -> bool:
+        """A request takes long there, and many at a time take no longer."""
+        return bool(self.files.type_name == "s3")
+
+    @property
     def nearest(self) -> Storage:
         """The directory, or the nearest above it that is there: where it would be made. An object store has none."""
         root = self.root

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from coordination.errors import Unavailable
 from coordination.model import Phase
-from sink.audit.timeline import active_names, open_table, read_timeline
+from sink.audit.timeline import TableFiles, active_names, read_timeline
 from tests.bench.fleet import Fleet, phases
-from tests.bench.lab import Lab, Window, measured
+from tests.bench.lab import Lab, StoreSampler, Window, measured
 from tests.bench.results import Run
 from tests.bench.sampler import Sampler
 
@@ -65,7 +65,11 @@ def run(lab: Lab, peer: str, number: int, variant: Variant) -> Run:
     with Fleet(lab, f"{peer}-{number}", lab.topic, settings) as fleet:
         # The first transaction is the warm-up: all have to be members when it is planned.
         workers = [fleet.launch(f"worker-{n}", held=True) for n in range(variant.workers)]
-        with Sampler(worker.pid for worker in workers) as own, Sampler([lab.kafka.pid]) as broker:
+        with (
+            Sampler(worker.pid for worker in workers) as own,
+            Sampler([lab.kafka.pid]) as broker,
+            StoreSampler(lab.store) as store,
+        ):
             fleet.wait(lambda view: len(view.members) >= variant.workers, "the workers", JOIN_SECONDS)
             fleet.let_go()
             fleet.wait_landed(dict.fromkeys(range(partitions), lab.load.total // partitions))
@@ -85,9 +89,9 @@ def run(lab: Lab, peer: str, number: int, variant: Variant) -> Run:
         sum(summary.records for summary in counted),
     )
     cold = summaries[-1].times[Phase.COMMITTED.value] - summaries[0].times[Phase.PLANNED.value]
-    written = written_in(fleet.table, {str(summary.instant) for summary in counted})
-    shutil.rmtree(fleet.table)
-    details = {"end_to_end_seconds": cold, "end_to_end_records": float(moved)}
+    written = written_in(fleet.files(), {str(summary.instant) for summary in counted})
+    shutil.rmtree(fleet.table, ignore_errors=True)
+    details = {"end_to_end_seconds": cold, "end_to_end_records": float(moved), **store.details(window)}
     run = measured(lab, peer, number, window, (own, broker), phases(summaries)[skipped:last], details)
     return replace(run, files=written.files, write_tasks=written.tasks, table_partitions=variant.table_partitions)
 
@@ -97,9 +101,8 @@ def leading(records: Sequence[int], lead: int) -> int:
     return sum(1 for before in accumulate(records, initial=0) if before < lead)
 
 
-def written_in(path: Path, instants: Collection[str]) -> Written:
+def written_in(table: TableFiles, instants: Collection[str]) -> Written:
     """Files of these commits and tasks that wrote them. Tasks of two workers can have one name, and count once then."""
-    table = open_table(str(path))
     commits = [each for each in read_timeline(table, active_names(table)).commits if each.instant in instants]
     names = [[Path(file.path).name for file in each.files] for each in commits]
     tasks = [len({match[1] for name in each if (match := _WRITE_TOKEN.search(name))}) for each in names]

@@ -2,8 +2,8 @@
 
 `python -m tests.storage.s3_proxy PORT TARGET`, with TARGET as `host:port`. It is steered by requests of its own:
 `PUT /-/delay?seconds=0.02`, `PUT /-/fault?status=503` (0: none; -1: connections are cut), `PUT /-/forget`, and
-`GET /-/requests`, which gives a JSON list of those since, in their order. Signatures stay valid: hosts and bodies are
-handed on as they are.
+`GET /-/requests`, which gives a JSON list of those since, in their order; `PUT /-/take` gives each once. Signatures
+stay valid: hosts and bodies are handed on as they are.
 """
 
 from __future__ import annotations
@@ -140,8 +140,9 @@ class Proxy:
                 self._fault = int(given["status"])
             case "/-/forget":
                 self._seen = []
-            case "/-/requests":
+            case "/-/requests" | "/-/take":
                 body = json.dumps([asdict(request) for request in self._seen]).encode()
+                self._seen = [] if parts.path == "/-/take" else self._seen
         return f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
 
@@ -199,6 +200,10 @@ class S3Proxy(Server):
 
     def requests(self) -> Sequence[Request]:
         return [Request(**each) for each in json.loads(self._ask("requests"))]
+
+    def take(self) -> Sequence[Request]:
+        """Each request is given once."""
+        return [Request(**each) for each in json.loads(self._ask("take"))]
 
     def _ask(self, what: str) -> bytes:
         with urllib.request.urlopen(f"{self.url}/-/{what}", timeout=30) as answer:
