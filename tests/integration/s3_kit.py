@@ -16,10 +16,14 @@ from tests.storage.s3_server import Store
 HUDIS_DEFAULTS = {"hoodie.metadata.enable": "true", "hoodie.metadata.index.column.stats.enable": "true"}
 
 
+def place_of(store: Store) -> dict[str, str]:
+    """Settings of a table in a bucket of its own."""
+    return {**store.settings, "target.base.path": f"s3a://{store.make_bucket()}/orders"}
+
+
 def on_s3(store: Store, place: Path, zookeeper: str, **more: str) -> Settings:
     """Settings of a table in a bucket of its own, with Hudi's defaults."""
-    base = f"s3a://{store.make_bucket()}/orders"
-    return settings(place / "s3", zookeeper, **{"target.base.path": base, **HUDIS_DEFAULTS, **store.settings, **more})
+    return settings(place / "s3", zookeeper, **{**place_of(store), **HUDIS_DEFAULTS, **more})
 
 
 def reaching(spark: SparkSession, store: Store) -> SparkSession:
