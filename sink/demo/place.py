@@ -15,8 +15,7 @@ from sink.storage.connectors import CONNECTORS
 
 QUERY = """\
 import duckdb, pyarrow as pa; from hudi import HudiTableBuilder
-builder = HudiTableBuilder.from_base_uri("{table}"){options}
-orders = pa.Table.from_batches(builder.build().read())
+orders = pa.Table.from_batches(HudiTableBuilder.from_base_uri("{table}"){options}.build().read())
 print(duckdb.sql("SELECT country, count(*) AS orders FROM orders GROUP BY ALL ORDER BY ALL"))"""
 _KEYS = {"access.key": "demo", "secret.key": "demo-secret"}
 _BUCKET = "lake"
