@@ -17,6 +17,7 @@ from sink.storage.hdfs import hdfs_access
 from tests.fleet import produce
 from tests.integration.commands_kit import command, every_command_works
 from tests.integration.conftest import METADATA, PARTITIONS, RECORDS, MakeFleet
+from tests.integration.test_cluster import master  # noqa: F401
 from tests.storage.hdfs_cluster import SERVICE, HdfsCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.thorough, pytest.mark.timeout(900)]
@@ -64,6 +65,18 @@ def test_every_command_reaches_a_table_on_hdfs_by_hadoops_own_files(
     given = {"target.base.path": f"hdfs://{place}/orders", "errors.tolerance": "all"}
     it = fleet(name=topic(partitions=PARTITIONS), **METADATA, **given)
     every_command_works(it)
+
+
+def test_executors_of_a_standalone_cluster_write_to_hdfs(
+    fleet: MakeFleet,
+    hdfs: HdfsCluster,
+    master: str,  # noqa: F811
+) -> None:
+    on_cluster = {"spark.master": master, "spark.executor.memory": "600m", "spark.cores.max": 2}
+    it = fleet(**hdfs.settings, **on_cluster, **{"target.base.path": f"hdfs://{SERVICE}/{uuid.uuid4().hex}/orders"})
+    it.start("w1")
+    it.wait_landed(ends(RECORDS))
+    it.assert_exactly_once(RECORDS)
 
 
 def test_a_check_of_the_settings_leaves_nothing_behind(
