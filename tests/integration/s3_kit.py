@@ -29,10 +29,15 @@ def on_s3(store: Store, place: Path, zookeeper: str, **more: str) -> Settings:
 def reaching(spark: SparkSession, store: Store) -> SparkSession:
     """The session, which reaches the store as one does that was started by a user's settings."""
     conf = spark.sparkContext._jsc.hadoopConfiguration()
-    own = {name.removeprefix("storage.s3."): value for name, value in store.settings.items()}
-    for name, value in hadoop_options(access_of({}, own)).items():
+    for name, value in spark_settings(store).items():
         conf.set(name.removeprefix("spark.hadoop."), value)
     return spark
+
+
+def spark_settings(store: Store) -> dict[str, str]:
+    """As the sink gives them to itself."""
+    own = {name.removeprefix("storage.s3."): value for name, value in store.settings.items()}
+    return hadoop_options(access_of({}, own))
 
 
 def driver_on_s3(spark: SparkSession, store: Store, given: Settings, client: KazooClient) -> Driver:
