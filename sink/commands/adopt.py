@@ -50,6 +50,7 @@ def _adopt(settings: Settings, client: KazooClient, topic: str | None, yes: bool
 
     out, root = console(), sink_root(settings)
     refuse_if_alive(workers(client, root))
+    adoption.refuse_if_older(settings.base_path, settings.storage)
     table = read_truth(settings.base_path, settings.name, settings.storage)
     remains = adoption.read_remains(settings.base_path, settings.storage)
     adoption.refuse_if_begun(settings.name, table, remains, settings.topics)

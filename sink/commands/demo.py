@@ -5,10 +5,18 @@ Exit status 0 if the audit held, 1 if not.
 
 from __future__ import annotations
 
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+
+class Storage(Enum):
+    """The names of `sink.demo.place`, which is imported only when there is a demo."""
+
+    LOCAL = "local"
+    S3 = "s3"
 
 
 def demo(
@@ -20,9 +28,12 @@ def demo(
         Path | None,
         typer.Option(help="Where table and logs stay. Default: a new temporary one.", show_default=False),
     ] = None,
+    storage: Annotated[
+        Storage, typer.Option(help="Where the table is: in the directory, or on an S3 server of the demo's own.")
+    ] = Storage.LOCAL,
 ) -> None:
     """Land events exactly once, kill the coordinator on the way, and prove it."""
     # Imported here: the demo pulls in the servers, which no other command needs.
     from sink.demo.play import run
 
-    raise typer.Exit(run(keep, records, directory))
+    raise typer.Exit(run(keep, records, directory, storage=storage.value))

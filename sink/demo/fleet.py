@@ -1,4 +1,5 @@
-"""The demo's stage: ZooKeeper, Kafka, a topic of order events and workers, all in one directory.
+"""The demo's stage: ZooKeeper, Kafka, a topic of order events and workers, all in one directory; the table, too, or on
+an S3 server.
 
 Everything is a child of this process and ends with it, unless `keep` lets it live on. Raises `Unavailable`.
 """
@@ -19,6 +20,7 @@ from coordination.errors import Unavailable
 from coordination.keeper import Keeper
 from coordination.tree import KeeperView
 from sink.demo import orders
+from sink.demo.place import DirectoryPlace, TablePlace
 from sink.local.kafka import KafkaServer
 from sink.local.process import FAMILY_OF_THIS_PROCESS
 from sink.local.workers import WorkerProcess
@@ -38,9 +40,9 @@ class Stage:
     A transaction takes at most `transaction_records`.
     """
 
-    def __init__(self, directory: Path, transaction_records: int) -> None:
+    def __init__(self, directory: Path, transaction_records: int, table: TablePlace | None = None) -> None:
         self.directory = directory
-        self.table = directory / "table"
+        self.table = table or DirectoryPlace(directory)
         self.logs = directory / "logs"
         self.zookeeper = ZooKeeperServer(directory / "zookeeper")
         self.kafka = KafkaServer(directory / "kafka", heap="384m")
@@ -52,8 +54,11 @@ class Stage:
     def start(self) -> None:
         """Servers and topic; returns when they answer."""
         self.zookeeper.launch()
+        for server in self.table.servers:
+            server.launch()
         self.kafka.start()
         self.zookeeper.start()
+        self.table.start()
         orders.make_topic(self.kafka.address, TOPIC, PARTITIONS)
         self._client = KazooClient(self.zookeeper.address)
         self._client.start(timeout=READ_SECONDS)
@@ -95,8 +100,8 @@ class Stage:
         FAMILY_OF_THIS_PROCESS.end()
 
     def tidy(self) -> None:
-        """Leaves the table and the logs, removes the servers' data."""
-        for server in (self.zookeeper, self.kafka):
+        """Leaves the logs and a table that is not on a server, removes the servers' data."""
+        for server in (self.zookeeper, self.kafka, *self.table.servers):
             shutil.rmtree(server.directory, ignore_errors=True)
 
     def _write_config(self, name: str) -> Path:
@@ -107,7 +112,7 @@ class Stage:
             "zookeeper.session.timeout.ms": SESSION_MS,
             "kafka.bootstrap.servers": self.kafka.address,
             "kafka.topic.names": TOPIC,
-            "target.base.path": str(self.table),
+            **self.table.settings,
             "target.table.name": NAME,
             "schema.ddl": orders.DDL,
             "transaction.interval.ms": 2000,

@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from coordination.errors import ConfigError, Unavailable
+from coordination.errors import ConfigError, SinkError, Unavailable
 from coordination.model import Phase
 from coordination.tree import KeeperView
 from sink.audit import Report, TopicAccess, audit
 from sink.commands.common import quiet
 from sink.demo.fleet import NAME, PARTITIONS, TOPIC, Stage
 from sink.demo.orders import Feed
+from sink.demo.place import PLACES
 from sink.demo.view import Screen, in_doubt, picture
 from sink.local import packages
 from sink.local.process import overrides_a_setting
@@ -37,11 +39,6 @@ STILL_SECONDS = 300.0
 LOOK_SECONDS = 0.05
 KILL_AFTER = 0.2
 """The share of the records that has landed before the coordinator is killed."""
-
-QUERY = """\
-import duckdb, pyarrow as pa; from hudi import HudiTableBuilder
-orders = pa.Table.from_batches(HudiTableBuilder.from_base_uri("{table}").build().read())
-print(duckdb.sql("SELECT country, count(*) AS orders FROM orders GROUP BY ALL ORDER BY ALL"))"""
 
 
 @dataclass
@@ -63,19 +60,32 @@ def run(
     records: int = RECORDS,
     directory: Path | None = None,
     feed_seconds: float = FEED_SECONDS,
+    storage: str = "local",
 ) -> int:
-    """The demo; exit status 0 if the audit held, 1 if not. `directory` is where table and logs stay."""
+    """The demo; exit status 0 if the audit held, 1 if not. `directory` is where logs stay, and a table on a disk.
+
+    `storage` is one of `sink.demo.place.PLACES`.
+    """
     quiet()
-    packages.spark_jars()
-    packages.kafka_jars()
-    stage = Stage(_place(directory), -(-records // TRANSACTIONS))
+    place = _place(directory)
+    table = PLACES[storage](place)
+    try:
+        table.prepare()
+        packages.spark_jars()
+        packages.kafka_jars()
+    except SinkError:
+        if directory is None:
+            place.rmdir()
+        raise
+    stage = Stage(place, -(-records // TRANSACTIONS), table)
     try:
         with Screen() as screen:
             story = _play(stage, screen, records, feed_seconds)
             screen.say("everything has landed: auditing the table against the topic")
-            report = audit(str(stage.table), NAME, TopicAccess(stage.kafka.address))
+            report = audit(table.base_path, NAME, TopicAccess(stage.kafka.address), storage=table.access)
         held = report.held and report.rows == records
-        _tell(screen, stage, story, report, records)
+        _tell(screen, story, report, records)
+        _tell_table(screen, stage, keep)
         if keep:
             _tell_kept(screen, stage)
         else:
@@ -99,15 +109,16 @@ def _place(directory: Path | None) -> Path:
     if directory is None:
         return Path(tempfile.mkdtemp(prefix="sink-demo-"))
     place = directory.absolute()
-    if any((place / part).exists() for part in ("table", "kafka", "zookeeper")):
+    if any((place / part).exists() for part in ("table", "kafka", "zookeeper", "s3")):
         raise ConfigError(f"{place} holds an earlier demo: remove it, or name another directory")
     return place
 
 
 def _play(stage: Stage, screen: Screen, records: int, feed_seconds: float) -> Story:
-    screen.say("starting ZooKeeper and Kafka")
+    *names, last = (name for name, _ in _addresses(stage))
+    screen.say(f"starting {', '.join(names)} and {last}")
     stage.start()
-    servers = f"ZooKeeper {stage.zookeeper.address}, Kafka {stage.kafka.address}"
+    servers = ", ".join(f"{name} {address}" for name, address in _addresses(stage))
     screen.say(f"{servers}, topic {TOPIC} with {PARTITIONS} partitions")
     for name in FIRST_WORKERS:
         stage.start_worker(name)
@@ -188,7 +199,12 @@ def _require_life(stage: Stage, view: KeeperView, story: Story) -> None:
             )
 
 
-def _tell(screen: Screen, stage: Stage, story: Story, report: Report, records: int) -> None:
+def _addresses(stage: Stage) -> list[tuple[str, str]]:
+    servers = [("ZooKeeper", stage.zookeeper.address), ("Kafka", stage.kafka.address)]
+    return servers + [(each.name, each.address) for each in stage.table.servers]
+
+
+def _tell(screen: Screen, story: Story, report: Report, records: int) -> None:
     screen.console.print()
     report.render(screen.console)
     if report.held and report.rows != records:
@@ -202,11 +218,17 @@ def _tell(screen: Screen, stage: Stage, story: Story, report: Report, records: i
         else "No takeover: everything had landed before there was a transaction to kill the coordinator in."
     )
     screen.console.print(takeover, soft_wrap=True)
-    screen.console.print(
-        f"\nThe table is in {stage.table}, logs are in {stage.logs}. To query it, in {sys.executable}:\n",
-        soft_wrap=True,
-    )
-    screen.console.print(QUERY.format(table=stage.table), soft_wrap=True, markup=False)
+def _tell_table(screen: Screen, stage: Stage, keep: bool) -> None:
+    """A table that ends with its server is shown now."""
+    table, ends = stage.table, bool(stage.table.servers) and not keep
+    where = f"\nThe table {'was' if ends else 'is'} in {table.base_path}, logs are in {stage.logs}. "
+    how = "It is read with hudi-rs and DuckDB:" if ends else f"To query it, in {sys.executable}:"
+    screen.console.print(f"{where}{how}\n", soft_wrap=True)
+    screen.console.print(table.query, soft_wrap=True, markup=False)
+    if ends:
+        shown = subprocess.run([sys.executable, "-c", table.query], capture_output=True, text=True, check=False)
+        screen.console.print(f"\n{shown.stdout or shown.stderr}", soft_wrap=True, markup=False)
+        screen.console.print("It ends with the demo's S3 server, which keeps it in memory; --keep leaves both running.")
 
 
 def _tell_kept(screen: Screen, stage: Stage) -> None:
@@ -216,7 +238,7 @@ def _tell_kept(screen: Screen, stage: Stage) -> None:
     sink = ("env " + unset if unset else "") + str(Path(sys.executable).with_name("sink"))
     for line in (
         "\nServers and fleet are still running:",
-        f"  ZooKeeper {stage.zookeeper.address}, Kafka {stage.kafka.address}, topic {TOPIC}",
+        f"  {', '.join(f'{name} {address}' for name, address in _addresses(stage))}, topic {TOPIC}",
         f"  look:  {sink} status --config {config} --watch",
         f"  check: {sink} audit --config {config}",
         f"  stop:  {stage.keep()}",

@@ -25,9 +25,10 @@ from coordination.errors import ConfigError, Conflict, TableError, Unavailable
 from coordination.model import NO_TRANSACTION, LogView, TopicPartition
 from coordination.tree import KeeperView
 from sink.audit.report import Finding
-from sink.audit.timeline import CHECKPOINT_PREFIX, active_names, instants_of, metadata_of, open_table
+from sink.audit.timeline import CHECKPOINT_PREFIX, UPGRADE, active_names, instants_of, metadata_of, open_table
 from sink.operations.reset import Request, Reset, TableTruth, work_out
 from sink.storage.access import NO_ACCESS, Access
+from sink.table.gateway import TABLE_VERSION
 
 STREAMER_V2 = ("streamer.checkpoint.key.v2", "streamer.checkpoint.reset.key.v2")
 STREAMER_V1 = ("deltastreamer.checkpoint.key", "deltastreamer.checkpoint.reset_key")
@@ -209,6 +210,13 @@ def _unreadable(left: Left, text: str, form: str) -> ConfigError:
         f"{left}: {said}: nothing that was read from Kafka can be gone on with; name the offsets with"
         " `sink reset --offset`"
     )
+
+
+def refuse_if_older(base_path: str, access: Access = NO_ACCESS) -> None:
+    """Raises TableError for a table that no worker would take: who adopts it would learn of that too late."""
+    version = open_table(base_path, access).properties.get("hoodie.table.version", "")
+    if version != str(TABLE_VERSION):
+        raise TableError(f"{base_path}: the table's version: {version}; the sink writes {TABLE_VERSION}; {UPGRADE}")
 
 
 def refuse_if_begun(sink: str, table: TableTruth, remains: Remains, topics: Sequence[str]) -> None:

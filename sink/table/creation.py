@@ -16,6 +16,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.sql import types as T
 
 from coordination.errors import ConfigError, TableError
+from sink.audit.timeline import UPGRADE
 from sink.config import Settings
 from sink.java_errors import JAVA_ERRORS, message
 from sink.schema import META_COLUMNS, TableSchema
@@ -159,7 +160,7 @@ def misfits(settings: Settings, has: Mapping[str, str]) -> Iterator[str]:
             "version",
             has.get("hoodie.table.version", "unknown"),
             str(TABLE_VERSION),
-            "upgrade the table with Hudi's tools",
+            UPGRADE,
         ),
         ("name", has.get("hoodie.table.name", ""), settings.table_name, "target.table.name"),
         (

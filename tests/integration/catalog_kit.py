@@ -1,7 +1,8 @@
 """Reads tables through a Hive metastore, as somebody who knows their names alone: Spark SQL in a process of its own.
 
-`python -m tests.integration.catalog_kit URI DIRECTORY` is that process: it reads one statement a line from standard
-input and answers each with one line of JSON. The session of the tests has a catalogue in memory, and a JVM has one.
+`python -m tests.integration.catalog_kit URI DIRECTORY SETTINGS` is that process: it reads one statement a line from
+standard input and answers each with one line of JSON. The session of the tests has a catalogue in memory, and a JVM has
+one.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +19,18 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from sink.local.packages import pyspark_jars, spark_jars
+from sink.local.packages import pyspark_jars, spark_jars, storage_jars
+from sink.storage.connectors import CONNECTORS
 
 
 class Reader:
-    """Somebody with Spark, Hudi's jar and the metastore's address."""
+    """Somebody with Spark, Hudi's jar, S3's and the metastore's address; `more` is Spark's settings."""
 
-    def __init__(self, uri: str, directory: Path) -> None:
+    def __init__(self, uri: str, directory: Path, more: Mapping[str, str] | None = None) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._log = directory / "reader.log"
         command = [sys.executable, "-m", "tests.integration.catalog_kit", uri, str(directory)]
+        command.append(json.dumps(dict(more or {})))
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
@@ -38,7 +42,8 @@ class Reader:
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(statement) + "\n")
         self._process.stdin.flush()
-        line = self._process.stdout.readline()
+        # Hudi prints warnings of its own where the answers go.
+        line = next((line for line in self._process.stdout if line.startswith("{")), "")
         assert line, f"the reader ended: {self._log.read_text()[-2000:]}"
         answer = json.loads(line)
         if "error" in answer:
@@ -52,9 +57,10 @@ class Reader:
         self._process.wait(60)
 
 
-def _serve(uri: str, directory: str) -> None:
+def _serve(uri: str, directory: str, more: str) -> None:
     os.environ["SPARK_HOME"] = str(pyspark_jars().parent)
-    os.environ["SPARK_DIST_CLASSPATH"] = os.pathsep.join(map(str, spark_jars()))
+    jars = [*spark_jars(), *storage_jars(CONNECTORS["s3a"])]
+    os.environ["SPARK_DIST_CLASSPATH"] = os.pathsep.join(map(str, jars))
     settings = {
         "spark.driver.memory": "1g",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -68,6 +74,7 @@ def _serve(uri: str, directory: str) -> None:
         "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
         "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+        **json.loads(more),
     }
     builder = SparkSession.builder.master("local[1]")
     for name, value in settings.items():

@@ -16,19 +16,28 @@ from tests.storage.s3_server import Store
 HUDIS_DEFAULTS = {"hoodie.metadata.enable": "true", "hoodie.metadata.index.column.stats.enable": "true"}
 
 
+def place_of(store: Store) -> dict[str, str]:
+    """Settings of a table in a bucket of its own."""
+    return {**store.settings, "target.base.path": f"s3a://{store.make_bucket()}/orders"}
+
+
 def on_s3(store: Store, place: Path, zookeeper: str, **more: str) -> Settings:
     """Settings of a table in a bucket of its own, with Hudi's defaults."""
-    base = f"s3a://{store.make_bucket()}/orders"
-    return settings(place / "s3", zookeeper, **{"target.base.path": base, **HUDIS_DEFAULTS, **store.settings, **more})
+    return settings(place / "s3", zookeeper, **{**place_of(store), **HUDIS_DEFAULTS, **more})
 
 
 def reaching(spark: SparkSession, store: Store) -> SparkSession:
     """The session, which reaches the store as one does that was started by a user's settings."""
     conf = spark.sparkContext._jsc.hadoopConfiguration()
-    own = {name.removeprefix("storage.s3."): value for name, value in store.settings.items()}
-    for name, value in hadoop_options(access_of({}, own)).items():
+    for name, value in spark_settings(store).items():
         conf.set(name.removeprefix("spark.hadoop."), value)
     return spark
+
+
+def spark_settings(store: Store) -> dict[str, str]:
+    """As the sink gives them to itself."""
+    own = {name.removeprefix("storage.s3."): value for name, value in store.settings.items()}
+    return hadoop_options(access_of({}, own))
 
 
 def driver_on_s3(spark: SparkSession, store: Store, given: Settings, client: KazooClient) -> Driver:

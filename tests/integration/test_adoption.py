@@ -76,7 +76,12 @@ def read_so_far(spark: SparkSession, it: Fleet) -> DataFrame:
 
 
 def write_as_another(
-    frame: DataFrame, table: Path, extra: Mapping[str, str], operation: str, record_key: str = "id", **options: object
+    frame: DataFrame,
+    table: Path | str,
+    extra: Mapping[str, str],
+    operation: str,
+    record_key: str = "id",
+    **options: object,
 ) -> None:
     """A commit by Hudi's datasource, whose metadata gets `extra`."""
     given = {
@@ -90,8 +95,7 @@ def write_as_another(
         **extra,
         **{name.replace("__", "."): value for name, value in options.items()},
     }
-    mode = "append" if table.exists() else "overwrite"
-    frame.coalesce(1).write.format("hudi").options(**given).mode(mode).save(str(table))
+    frame.coalesce(1).write.format("hudi").options(**given).mode("append").save(str(table))
 
 
 def rows(spark: SparkSession, it: Fleet) -> DataFrame:

@@ -38,6 +38,7 @@ from coordination.phases import enter
 from coordination.services import Service, ServicesOffice, ServicesRun
 from coordination.tree import Create, Halt
 from sink import cli
+from sink.audit.timeline import UPGRADE
 from sink.commands.common import sink_root
 from sink.config import Settings, load
 from sink.kafka import Log
@@ -562,7 +563,7 @@ def test_validate_refuses_a_table_of_another_version_and_encoding_as_a_worker_do
     wrong = [f["sentence"] for f in json.loads(out)["findings"] if f["wrong"]]
     assert code == 1
     assert [sentence.partition("the table's ")[2] for sentence in wrong] == [
-        "version: 8; the settings ask for 9 (upgrade the table with Hudi's tools)",
+        f"version: 8; the settings ask for 9 ({UPGRADE})",
         "encoded partitions: true; the settings ask for false (hoodie.datasource.write.partitionpath.urlencode)",
     ]
 

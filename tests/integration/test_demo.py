@@ -20,7 +20,7 @@ import pytest
 
 from coordination.errors import ConfigError
 from sink.demo.fleet import Stage
-from sink.demo.play import FIRST_WORKERS, _place, _tell_kept
+from sink.demo.play import FIRST_WORKERS, _place, _tell_kept, run
 from sink.demo.view import Screen
 from sink.local.kafka import kafka_answers
 from sink.local.process import Child, child_environment
@@ -37,7 +37,7 @@ import sys
 from pathlib import Path
 from sink.demo.play import run
 try:
-    sys.exit(run(keep={keep}, records={records}, directory=Path("demo"), feed_seconds=10.0))
+    sys.exit(run(keep={keep}, records={records}, directory=Path("demo"), feed_seconds=10.0, storage="{storage}"))
 except KeyboardInterrupt:
     sys.exit(130)
 """
@@ -91,9 +91,9 @@ class Demo:
 def demo(tmp_path: Path) -> Iterator[type[Demo]]:
     started: list[Demo] = []
 
-    def start(keep: bool = False, records: int = RECORDS) -> Demo:
+    def start(keep: bool = False, records: int = RECORDS, storage: str = "local") -> Demo:
         mark = uuid.uuid4().hex
-        script = SCRIPT.format(keep=keep, records=records)
+        script = SCRIPT.format(keep=keep, records=records, storage=storage)
         started.append(
             Demo(
                 subprocess.Popen(
@@ -116,9 +116,10 @@ def demo(tmp_path: Path) -> Iterator[type[Demo]]:
         each.process.wait()
 
 
-def test_everything_lands_though_the_coordinator_is_killed_and_what_is_kept_can_be_stopped(demo) -> None:
+@pytest.mark.parametrize("storage", ["local", pytest.param("s3", marks=pytest.mark.thorough)])
+def test_everything_lands_though_the_coordinator_is_killed_and_what_is_kept_can_be_stopped(demo, storage: str) -> None:
     """In a directory that is named relative to the demo's own."""
-    running = demo(keep=True)
+    running = demo(keep=True, storage=storage)
     said = running.say_until("  stop: ")
     assert running.process.wait(60) == 0
     assert re.search(r"SIGKILL to the coordinator, (worker-\d) .* partitions are BEFORE", said)
@@ -128,9 +129,9 @@ def test_everything_lands_though_the_coordinator_is_killed_and_what_is_kept_can_
 
     query = textwrap.dedent(said[said.index("import duckdb") :]).partition("\n\n")[0]
     shown = subprocess.run([sys.executable, "-c", query], capture_output=True, text=True, check=True).stdout
-    assert sum(int(count) for count in re.findall(r"│ [A-Z]{2}\s+│\s+(\d+) │", shown)) == RECORDS
+    assert counted(shown) == RECORDS
 
-    addresses = re.search(r"ZooKeeper ([\d.:]+), Kafka ([\d.:]+), topic orders\n", said)
+    addresses = re.search(r"ZooKeeper ([\d.:]+), Kafka ([\d.:]+),.* topic orders\n", said)
     assert addresses is not None
     assert zookeeper_answers(addresses[1], seconds=10)
     assert kafka_answers(addresses[2], seconds=10)
@@ -202,6 +203,21 @@ def test_a_directory_that_holds_an_earlier_demo_is_refused(tmp_path: Path) -> No
         _place(tmp_path)
 
 
+@pytest.mark.thorough
+def test_a_table_that_ends_with_its_server_is_shown_before_it_does(demo) -> None:
+    running = demo(storage="s3")
+    said = running.say_until("It ends with the demo's S3 server")
+    assert running.process.wait(60) == 0
+    assert counted(said) == RECORDS
+    assert running.gone()
+
+
+def test_an_s3_server_that_is_not_installed_is_named_with_the_way_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "moto", None)
+    with pytest.raises(ConfigError, match=r"is not installed: pip install '\.\[s3-server\]'"):
+        run(storage="s3")
+
+
 def test_a_producer_without_a_broker_says_so_in_one_sentence() -> None:
     address = f"127.0.0.1:{free_ports(1)[0]}"
     command = [sys.executable, "-m", "sink.demo.orders", "--bootstrap", address]
@@ -211,6 +227,11 @@ def test_a_producer_without_a_broker_says_so_in_one_sentence() -> None:
     assert done.stderr == (
         f"sink.demo.orders: no Kafka broker answers at {address} within 10 s; start one or correct --bootstrap\n"
     )
+
+
+def counted(shown: str) -> int:
+    """Orders of all countries in the table that the query prints."""
+    return sum(int(count) for count in re.findall(r"│ [A-Z]{2}\s+│\s+(\d+) │", shown))
 
 
 def _marked(process: psutil.Process, mark: str) -> bool:

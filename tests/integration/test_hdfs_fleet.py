@@ -4,10 +4,6 @@ the table there.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,15 +11,14 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
-from sink.operations.reset_writer import workers
 from sink.storage.access import Access
 from sink.storage.files import open_storage
 from sink.storage.hdfs import hdfs_access
-from tests.fleet import Fleet, produce
+from tests.fleet import produce
+from tests.integration.commands_kit import command, every_command_works
 from tests.integration.conftest import METADATA, PARTITIONS, RECORDS, MakeFleet
-from tests.integration.test_errors_fleet import produce as produce_with_bad_ones
+from tests.integration.test_cluster import master  # noqa: F401
 from tests.storage.hdfs_cluster import SERVICE, HdfsCluster
-from tests.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.thorough, pytest.mark.timeout(900)]
 
@@ -69,23 +64,19 @@ def test_every_command_reaches_a_table_on_hdfs_by_hadoops_own_files(
     place = f"/{uuid.uuid4().hex}"
     given = {"target.base.path": f"hdfs://{place}/orders", "errors.tolerance": "all"}
     it = fleet(name=topic(partitions=PARTITIONS), **METADATA, **given)
-    produce_with_bad_ones(it, MORE, MORE // 30)
-    worker = it.start("w1")
-    it.wait_landed(ends(MORE))
-    worker.kill()
-    eventually("its session has ended", lambda: not workers(it.client, it.root))
+    every_command_works(it)
 
-    assert "orders holds the Hudi table orders" in command(it, "validate").stdout
-    report = json.loads(command(it, "audit", "--json").stdout)
-    assert (report["held"], report["rows"], report["errors"]) == (True, MORE - 30, 30), report
-    assert len(json.loads(command(it, "errors", "--limit", "100", "--json").stdout)) == 30
-    repair = ("--yes", "--sql", """replace(value, '"none"', '-1')""")
-    assert "30 records are good" in command(it, "errors", "replay", *repair).stdout
-    report = json.loads(command(it, "audit", "--json").stdout)
-    assert (report["held"], report["rows"], report["replayed"]) == (True, MORE, 30), report
-    assert it.topic in command(it, "status").stdout
-    assert "Nothing was changed" in command(it, "reset", "--to", "earliest").stdout
-    assert "orders" in command(it, "adopt", wrong=True).stderr
+
+def test_executors_of_a_standalone_cluster_write_to_hdfs(
+    fleet: MakeFleet,
+    hdfs: HdfsCluster,
+    master: str,  # noqa: F811
+) -> None:
+    on_cluster = {"spark.master": master, "spark.executor.memory": "600m", "spark.cores.max": 2}
+    it = fleet(**hdfs.settings, **on_cluster, **{"target.base.path": f"hdfs://{SERVICE}/{uuid.uuid4().hex}/orders"})
+    it.start("w1")
+    it.wait_landed(ends(RECORDS))
+    it.assert_exactly_once(RECORDS)
 
 
 def test_a_check_of_the_settings_leaves_nothing_behind(
@@ -101,11 +92,3 @@ def test_a_check_of_the_settings_leaves_nothing_behind(
     monkeypatch.setenv("HADOOP_USER_NAME", "nobody-here")
     refused = command(it, "validate", wrong=True)
     assert "Permission denied: user=nobody-here, access=WRITE" in " ".join((refused.stdout + refused.stderr).split())
-
-
-def command(it: Fleet, *arguments: str, wrong: bool = False) -> subprocess.CompletedProcess[str]:
-    """The command line in a process of its own."""
-    line = [sys.executable, "-m", "sink.cli", *arguments, "--config", str(it.directory / "w1.yaml")]
-    done = subprocess.run(line, env=os.environ, capture_output=True, text=True, timeout=240, check=False)
-    assert (done.returncode != 0) == wrong, f"{done.stdout}\n{done.stderr}"
-    return done

@@ -176,7 +176,9 @@ def test_a_table_of_spark_sql_with_several_keys_and_partition_columns_is_taken_o
 
 def beside(first: Fleet, second: Fleet) -> Fleet:
     """The second, as another sink of the first one's table."""
-    second.settings = {"sink.name": "second", "target.base.path": str(first.table), "target.table.name": first.name}
+    base = first.settings.get("target.base.path", str(first.table))
+    names = {"sink.name": "second", "target.base.path": base, "target.table.name": first.name}
+    second.settings = {**first.settings, **names}
     second.name, second.table, second.root = "second", first.table, "/sink/second"
     second.reconnect()
     return second

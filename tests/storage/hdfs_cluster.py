@@ -1,45 +1,18 @@
-"""A real HDFS cluster for tests: Hadoop's own, two namenodes of one name service and two datanodes in one JVM.
-
-Its jars come from where the others come from, once (30 MB). Python starts the JVM and tells it what to do.
-"""
+"""A real HDFS cluster for tests: Hadoop's own, two namenodes of one name service and two datanodes in one JVM."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
-from py4j.protocol import Py4JJavaError
-
-from coordination.errors import Unavailable
-from sink.java_errors import message
-from sink.local.java import find_java
-from sink.local.packages import fetch, pyspark_jars
 from sink.local.servers import LOOPBACK, free_ports
+from tests.storage.hadoop_jvm import hadoop_jvm, write_site
 
 SERVICE = "lake"
 NAMENODES = ("nn1", "nn2")
-COORDINATES = (
-    "org.apache.hadoop:hadoop-client-minicluster:3.3.4",
-    "junit:junit:4.13.2",
-    "org.mockito:mockito-core:2.28.2",
-)
-"""The others are named by classes of the first's."""
-_HEAP = "-Xmx512m"
-
-
-_OF_SPARK = ("hadoop-client-*", "log4j-*", "slf4j-api-*", "commons-logging-*", "snappy-java-*")
-
-
-def minicluster_jars() -> list[Path]:
-    """With those of the same Hadoop that PySpark has already."""
-    own = [jar for pattern in _OF_SPARK for jar in sorted(pyspark_jars().glob(f"{pattern}.jar"))]
-    brought = ("hadoop-client-api", "hadoop-client-runtime", "slf4j-api", "commons-logging", "snappy-java")
-    return [*own, *fetch("minicluster", COORDINATES, without=brought)]
 
 
 @dataclass
@@ -80,47 +53,20 @@ class HdfsCluster:
 
     def conf_dir(self, directory: Path) -> Path:
         """Files for `HADOOP_CONF_DIR`, as an administrator hands them out."""
-        directory.mkdir(parents=True, exist_ok=True)
         provider = "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider"
         client = {**self.hadoop, f"dfs.client.failover.proxy.provider.{SERVICE}": provider}
-        for name, settings in (("core-site", {"fs.defaultFS": f"hdfs://{SERVICE}"}), ("hdfs-site", client)):
-            lines = (
-                f"<property><name>{key}</name><value>{value}</value></property>" for key, value in settings.items()
-            )
-            text = "\n".join(('<?xml version="1.0"?>', "<configuration>", *lines, "</configuration>", ""))
-            (directory / f"{name}.xml").write_text(text)
+        write_site(directory, "core-site", {"fs.defaultFS": f"hdfs://{SERVICE}"})
+        write_site(directory, "hdfs-site", client)
         return directory
 
 
 @contextmanager
 def a_cluster(directory: Path) -> Iterator[HdfsCluster]:
-    jars = minicluster_jars()
-    directory.mkdir(parents=True, exist_ok=True)
-    java = find_java()
-    with (directory / "hdfs.log").open("a") as log:
-        port, secret, process = launch_gateway(
-            jarpath=str(next(pyspark_jars().glob("py4j-*.jar"))),
-            classpath=os.pathsep.join(map(str, jars)),
-            javaopts=[_HEAP, "-XX:+UseSerialGC", f"-Dtest.build.data={directory}"],
-            java_path=str(java.binary),
-            die_on_exit=True,
-            enable_auth=True,
-            redirect_stderr=log,
-            return_proc=True,
-        )
-    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=secret))
-    try:
+    with hadoop_jvm(directory, "hdfs") as gateway:
         ports = tuple(free_ports(2 * len(NAMENODES)))
         cluster = _started(gateway.jvm, directory, ports)
         yield HdfsCluster(ports[: len(NAMENODES)], cluster, gateway.new_array(gateway.jvm.String, 0))
         cluster.shutdown()
-    except Py4JJavaError as error:
-        # Its text comes from a JVM that is about to be gone.
-        raise Unavailable(f"the cluster: {message(error)}") from None
-    finally:
-        gateway.shutdown()
-        process.kill()
-        process.wait()
 
 
 def _started(jvm: Any, directory: Path, ports: tuple[int, ...]) -> Any:

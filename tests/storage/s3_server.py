@@ -6,9 +6,6 @@
 from __future__ import annotations
 
 import os
-import sys
-import urllib.error
-import urllib.request
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,33 +16,22 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from sink.local.servers import LOOPBACK, Server
+from sink.local.s3 import S3Server
 
 ACCESS_KEY = "AKIASINKTEST"
 SECRET_KEY = "a-secret-that-nobody-may-see"
 
 
-class MotoServer(Server):
-    """Stopping it loses everything. It takes any keys and any signature, or only so many requests of strangers."""
+class MotoServer(S3Server):
+    """It takes any keys and any signature, or only so many requests of strangers."""
 
     def __init__(self, directory: Path, free_requests: int | None = None) -> None:
-        super().__init__(directory, 0, "S3 (moto)")
+        super().__init__(directory)
         self._free_requests = free_requests
-
-    @property
-    def url(self) -> str:
-        return f"http://{self.address}"
 
     def _command(self) -> list[str]:
         strict = [] if self._free_requests is None else ["env", f"INITIAL_NO_AUTH_ACTION_COUNT={self._free_requests}"]
-        return [*strict, sys.executable, "-m", "moto.server", "-H", LOOPBACK, "-p", str(self.port)]
-
-    def _answers(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.url}/moto-api/", timeout=2.0) as answer:
-                return bool(answer.status == 200)
-        except (OSError, urllib.error.URLError):
-            return False
+        return [*strict, *super()._command()]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,69 @@
+"""Fleets on S3 with the commands around them, beside others in one table, and after another writer in it."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.fleet import produce
+from tests.integration.commands_kit import a_reset_lands_everything_again, every_command_works
+from tests.integration.conftest import METADATA, PARTITIONS, MakeFleet
+from tests.integration.s3_kit import HUDIS_DEFAULTS, place_of, reaching
+from tests.integration.test_adoption import (
+    REACHED,
+    config_of,
+    hudis,
+    read_so_far,
+    sink,  # noqa: F401
+    write_as_another,
+)
+from tests.integration.test_adoption import RECORDS as ADOPTED
+from tests.integration.test_adoption import Sink as RunSink
+from tests.integration.test_shared_table import beside
+from tests.storage.s3_server import Store
+
+pytestmark = [pytest.mark.integration, pytest.mark.thorough, pytest.mark.timeout(900)]
+
+
+def test_every_command_works_on_s3(fleet: MakeFleet, topic, s3: Store) -> None:
+    it = fleet(name=topic(partitions=PARTITIONS), **METADATA, **place_of(s3), **{"errors.tolerance": "all"})
+    every_command_works(it)
+    a_reset_lands_everything_again(it)
+
+
+def test_two_sinks_of_one_table_on_s3_lose_a_coordinator(fleet: MakeFleet, s3: Store) -> None:
+    first = fleet(records=1200, **HUDIS_DEFAULTS, **place_of(s3))
+    second = beside(first, fleet(records=1200))
+    first.start("a1")
+    second.start("b1", "Write:PREPARED.after=kill")
+    second.wait_fired("Write:PREPARED.after")
+    second.start("b2")
+    both = dict.fromkeys(range(PARTITIONS), 400)
+    first.wait_landed(both)
+    second.wait_landed(both)
+    first.assert_exactly_once(2400)
+    second.assert_exactly_once(2400)
+
+
+def test_a_sink_begins_on_s3_exactly_where_hudi_streamer_ended(
+    spark: SparkSession,
+    fleet: MakeFleet,
+    sink: RunSink,  # noqa: F811
+    s3: Store,
+) -> None:
+    place = place_of(s3)
+    base = place["target.base.path"]
+    it = fleet(records=ADOPTED, **{"record.key.fields": "id", "provenance.columns": False}, **METADATA, **place)
+    text = f"{it.topic}," + ",".join(f"{partition}:{end}" for partition, end in REACHED.items())
+    reaching(spark, s3)
+    written = hudis(spark, "table.checkpoint.StreamerCheckpointV2")(text).getCheckpointCommitMetadata(None, None)
+    write_as_another(read_so_far(spark, it), base, dict(written), "upsert", **{"hoodie.metadata.enable": "true"})
+    code, out = sink("adopt", "--config", config_of(it), "--yes")
+    assert code == 0, out
+    it.start("w1")
+    it.wait_landed(dict.fromkeys(range(PARTITIONS), ADOPTED // PARTITIONS))
+    produce(it.kafka, it.topic, 300, PARTITIONS, first=ADOPTED)
+    it.wait_landed(dict.fromkeys(range(PARTITIONS), ADOPTED // PARTITIONS + 100))
+    rows = spark.read.format("hudi").load(base).select("id").collect()
+    assert sorted(row.id for row in rows) == list(range(ADOPTED + 300))
+    assert it.audit().held

@@ -1,0 +1,117 @@
+"""All that the product does with a table it does with one on S3: table services, bad records, changed rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from pyspark.sql import SparkSession
+
+from sink.audit import audit
+from sink.commands.common import sink_root
+from sink.errors.replay import Replay
+from sink.errors.selection import Selection
+from sink.table.truth import read_truth
+from sink.write.bad_records import ASIDE
+from tests.integration.conftest import MakeSink
+from tests.integration.s3_kit import HUDIS_DEFAULTS, driver_on_s3, on_s3, place_of, reaching
+from tests.integration.sinktable import slices_of
+from tests.integration.table_kit import SINK, checkpoint
+from tests.integration.test_errors_replay import AFTER as REPAIRED
+from tests.integration.test_errors_replay import BROUGHT_BACK, ELSEWHERE, GOOD, IN_ORDER, REPAIR, changes, row
+from tests.integration.test_services import CLUSTERING, of, shown
+from tests.integration.upsert_kit import BY_LOG, ON_READ, RECORD_INDEX, Upserts, expected, plain, random_log, send
+from tests.storage.s3_server import Store
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+FEW_COMMITS = {
+    "hoodie.clean.commits.retained": "1",
+    "hoodie.keep.min.commits": "2",
+    "hoodie.keep.max.commits": "3",
+}
+TO_COMPACT = {
+    "hoodie.compact.inline.max.delta.commits": "1",
+    # By this index small files are rewritten, and nothing is left to compact.
+    "hoodie.parquet.small.file.limit": "0",
+}
+BY_RECORD_INDEX = {
+    name.replace("__", "."): value for name, value in RECORD_INDEX.items() if "column__stats" not in name
+} | HUDIS_DEFAULTS
+
+
+def named(settings: dict[str, str]) -> dict[str, str]:
+    """As keyword arguments of the kits have them."""
+    return {name.replace(".", "__"): value for name, value in settings.items()}
+
+
+def keys_of(store: Store, base_path: str, below: str = "") -> set[str]:
+    bucket, _, prefix = base_path.removeprefix("s3a://").partition("/")
+    return set(store.keys(bucket, f"{prefix}/{below}"))
+
+
+@pytest.mark.thorough
+def test_files_are_clustered_cleaned_and_their_commits_archived(
+    spark: SparkSession, zookeeper, zookeeper_client: KazooClient, s3: Store, tmp_path: Path
+) -> None:
+    given = on_s3(s3, tmp_path, zookeeper.address, **CLUSTERING, **FEW_COMMITS)
+    driver = driver_on_s3(spark, s3, given, zookeeper_client)
+    for number in range(1, 5):
+        driver.land(number)
+    small = {key for key in keys_of(s3, given.base_path) if key.endswith(".parquet") and "/.hoodie/" not in key}
+    assert (shown(driver), len(small)) == (4, 4)
+    done = [of(driver.table.services())]
+    assert shown(driver) == 1
+    for number in (5, 6):
+        driver.land(number)
+        done.append(of(driver.table.services()))
+    assert not [each.reason for run in done for each in run.values() if each.reason]
+    assert done[0]["clustering"].instant
+    assert done[-1]["cleaning"].instant
+    assert not small & keys_of(s3, given.base_path)
+    assert keys_of(s3, given.base_path, ".hoodie/timeline/history/")
+    assert driver.count() == driver.count(metadata=False) == 60
+    assert driver.table.view().checkpoint == checkpoint(6)
+
+
+def test_rows_of_a_merge_on_read_table_with_hudis_indexes_are_the_same_before_and_after_its_compaction(
+    spark: SparkSession, zookeeper_client: KazooClient, kafka, topic, s3: Store, tmp_path: Path
+) -> None:
+    name, log = topic(1), random_log(5, 1, 400, 60, ordered=False)
+    send(kafka.address, name, log.changes(0))
+    more = {**place_of(s3), **BY_LOG, **ON_READ, **BY_RECORD_INDEX, **TO_COMPACT}
+    one = Upserts(reaching(spark, s3), zookeeper_client, tmp_path / "table", kafka.address, name, **named(more))
+    one.land((0, 0, 200))
+    one.land((0, 200, 300))
+    one.land((0, 300, 400))
+    right = plain(expected(log, slices_of(name, (0, 0, 400)), ordered=False))
+    assert one.rows() == right
+    done = of(one.table.services())
+    assert not [each.reason for each in done.values() if each.reason]
+    assert done["compaction"].instant
+    assert one.rows() == right
+    one.table.stop_heartbeats()
+    report = audit(one.settings.base_path, SINK, storage=one.settings.storage)
+    assert report.held, report.to_json()
+    assert report.rows == len(right)
+
+
+def test_bad_records_are_published_and_replayed(spark: SparkSession, sink: MakeSink, s3: Store) -> None:
+    reaching(spark, s3)
+    odd, even, since = changes(row)
+    it = sink([*odd, *since], even, **ELSEWHERE, **IN_ORDER, **named(place_of(s3)))
+    it.land((0, 0, len(odd)), (1, 0, len(even)))
+    it.land((0, len(odd), len(odd) + len(since)))
+    assert keys_of(s3, it.settings.base_path, ASIDE)
+    it.sweep()
+    assert not [key for key in keys_of(s3, it.settings.base_path, ASIDE) if key.endswith(".parquet")]
+    replay = Replay(it.spark, it.settings, it.client, sink_root(it.settings))
+    assert len(replay.look(Selection(), REPAIR).good) == GOOD
+    tried = replay.run(Selection(), REPAIR)
+    assert (len(tried.good), len(tried.bad)) == (GOOD, 1)
+    found = it.spark.read.format("hudi").load(it.settings.base_path).select("id", "at", "kind").collect()
+    assert {each["id"]: (each["at"], each["kind"]) for each in found} == REPAIRED | BROUGHT_BACK
+    report = audit(it.settings.base_path, it.settings.name, storage=it.settings.storage)
+    assert (report.held, report.errors, report.replayed) == (True, 1, GOOD), report.to_json()
+    assert not read_truth(it.settings.base_path, it.settings.name, it.settings.storage).pending

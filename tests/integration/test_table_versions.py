@@ -1,0 +1,66 @@
+"""Tables of older versions of Hudi: refused with the way to upgrade them, and taken over once they are."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sink.audit.timeline import UPGRADE
+from tests.fleet import Fleet, produce
+from tests.integration.conftest import PARTITIONS, MakeFleet
+from tests.integration.test_adoption import (
+    ENDS,
+    REACHED,
+    RECORDS,
+    Sink,
+    config_of,
+    hudis,
+    read_so_far,
+    sink,  # noqa: F401
+    write_as_another,
+)
+
+pytestmark = [pytest.mark.integration, pytest.mark.thorough, pytest.mark.timeout(600)]
+
+
+@pytest.mark.parametrize("version", ["6", "8"])
+def test_a_table_of_an_older_version_is_refused_with_the_upgrade_that_lets_it_be_adopted(
+    spark: SparkSession,
+    fleet: MakeFleet,
+    sink: Sink,  # noqa: F811
+    version: str,
+) -> None:
+    it = fleet(records=RECORDS, **{"record.key.fields": "id", "provenance.columns": False})
+    text = f"{it.topic}," + ",".join(f"{partition}:{end}" for partition, end in REACHED.items())
+    written = hudis(spark, "table.checkpoint.StreamerCheckpointV1")(text).getCheckpointCommitMetadata(None, None)
+    options = {"hoodie.write.table.version": version}
+    write_as_another(read_so_far(spark, it), it.table, dict(written), "upsert", **options)
+    config = config_of(it)
+    said = [sink("validate", "--config", config), sink("adopt", "--config", config, "--yes")]
+    assert [code for code, _ in said] == [1, 2]
+    assert all(
+        UPGRADE in " ".join(out.split()) and f"version{': ' if version == '8' else ' '}{version}" in out
+        for _, out in said
+    ), said
+    worker = it.start("w0")
+    assert worker.wait(120) == 2
+    assert UPGRADE in it.log("w0")
+    assert f"hoodie.table.version={version}\n" in properties(it), "somebody has upgraded it"
+
+    spark.sql(f"CREATE TABLE older USING hudi LOCATION '{it.table}'")
+    spark.sql(UPGRADE.partition(": ")[2].replace("...", "older")).collect()
+    spark.sql("DROP TABLE older")
+    assert "hoodie.table.version=9\n" in properties(it)
+    code, out = sink("adopt", "--config", config, "--yes")
+    assert code == 0, out
+    it.start("w1")
+    it.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
+    produce(it.kafka, it.topic, 300, PARTITIONS, first=RECORDS)
+    it.wait_landed(ENDS)
+    rows = spark.read.format("hudi").load(str(it.table)).select("id").collect()
+    assert sorted(row.id for row in rows) == list(range(RECORDS + 300))
+    assert it.audit().held
+
+
+def properties(it: Fleet) -> str:
+    return (it.table / ".hoodie" / "hoodie.properties").read_text()

@@ -1,0 +1,44 @@
+"""The same fleet with executors on YARN, which write to HDFS and to S3."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import METADATA, PARTITIONS, RECORDS, MakeFleet
+from tests.integration.s3_kit import place_of
+from tests.storage.hdfs_cluster import SERVICE
+from tests.storage.yarn_cluster import a_yarn, on_yarn
+
+pytestmark = [pytest.mark.integration, pytest.mark.thorough, pytest.mark.timeout(900)]
+
+ENDS = dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS)
+
+
+@pytest.fixture(scope="module")
+def yarn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Hadoop's settings for clients of a cluster."""
+    with a_yarn(tmp_path_factory.mktemp("yarn")) as conf:
+        yield conf
+
+
+@pytest.fixture(params=["hdfs", "s3"])
+def place(request: pytest.FixtureRequest) -> dict[str, str]:
+    """Settings of a table that nobody has made yet."""
+    if request.param == "s3":
+        return place_of(request.getfixturevalue("s3"))
+    cluster = request.getfixturevalue("hdfs")
+    return {**cluster.settings, "target.base.path": f"hdfs://{SERVICE}/{uuid.uuid4().hex}/orders"}
+
+
+def test_slices_are_written_on_executors_of_yarn(
+    fleet: MakeFleet, yarn: Path, place: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(yarn))
+    it = fleet(**METADATA, **place, **on_yarn(tmp_path / "staging"))
+    it.start("w1")
+    it.wait_landed(ENDS)
+    it.assert_exactly_once(RECORDS)
