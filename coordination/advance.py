@@ -111,6 +111,7 @@ def _prepared(term: Term, t: Transaction) -> Operation | None:
 
 def _committed(term: Term, t: Transaction) -> Operation | None:
     term.crew.wrote(t.plan)
+    term.storage_failures = 0
     memory = term.remember(t.header.number)
     if not memory.counted:
         memory.counted = True

@@ -108,7 +108,7 @@ class Worker:
             self._until_stopped("the store", lambda: self._in_store(ask))
             self._until_stopped("the table", lambda: self._in_store(table.ensure))
             LOG.debug("worker.reached", phase="table")
-            self._until_stopped("the errors table", errors.verify)
+            self._until_stopped("the errors table", lambda: self._in_store(errors.verify))
             self._warmed(warming, spark)
             self._until_stopped("the process that asks Kafka", kafka.start)
             Thread(target=_warn_of_offsets, args=(settings, self._keeper), name="offsets", daemon=True).start()

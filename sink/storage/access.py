@@ -46,11 +46,14 @@ _HADOOP_DEFAULTS: Mapping[str, str] = {
     # A few commits' worth of reads that wait for each other must not wait for a connection.
     "connection.maximum": "256",
     "threads.max": "64",
-    # Hadoop's own tries 20 times, and then 7 times over, with waits that grow: a quarter of an hour of silence.
-    "attempts.maximum": "3",
+    # Hadoop's own tries 20 times, and then 7 times over, with waits that grow: a quarter of an hour of silence. What is
+    # refused with 503 it tries 20 times, each wait twice the one before, for hours.
+    "attempts.maximum": "2",
     "retry.limit": "3",
+    "retry.throttle.limit": "5",
+    "retry.throttle.interval": "200ms",
     "connection.establish.timeout": "5000",
-    "connection.timeout": "30000",
+    "connection.timeout": "15000",
 }
 
 

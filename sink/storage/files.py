@@ -24,7 +24,8 @@ _SCHEMES = {**dict.fromkeys(S3_SCHEMES, "s3"), "gs": "gs", "hdfs": "hdfs", "view
 _SCHEMES |= {"abfs": "abfs", "abfss": "abfss"}
 _FOREIGN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOTALL)
 _CONNECT_SECONDS = 5.0
-_REQUEST_SECONDS = 30.0
+_REQUEST_SECONDS = 15.0
+"""Without a byte. What hangs when the store goes is sent again so long after its return, at the latest."""
 _OPTIONAL_CHECKSUMS = {
     "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
     "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
@@ -142,6 +143,14 @@ def require_answer(base_path: str, access: Access = NO_ACCESS) -> None:
         # Who may list below the table need not be allowed to ask for the bucket.
         if storage.files.get_file_info(storage.root.partition("/")[0]).type is fs.FileType.NotFound:
             raise Unavailable(f"{base_path}: NoSuchBucket")
+
+
+def ask_store(base_path: str, access: Access = NO_ACCESS) -> None:
+    """One small question, over a connection that is kept. Raises Unavailable, or what opening the store raises."""
+    try:
+        kept_storage(base_path, access).names(".hoodie/.sink-asks")
+    except (pa.ArrowException, OSError) as error:
+        raise Unavailable(f"{base_path}: {error}") from error
 
 
 def _open_s3(place: str, access: Access) -> Storage:

@@ -302,6 +302,26 @@ def test_a_batch_that_ran_out_of_memory_is_divided_before_its_next_attempt_and_i
     assert [(r.task_records, r.step <= largest // 2) for r in ranges] == [(largest // 2, True)] * len(ranges)
 
 
+def test_a_batch_is_never_divided_for_a_fault_of_the_store_and_waits_longer_each_time(place: Place) -> None:
+    term = new_term(place)
+    pauses = []
+    for _ in range(6):
+        term.until("STARTED")
+        term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+        t = place.view.transactions[0]
+        for incarnation in t.plan.slices:
+            failure = Failure(FailureKind.STORAGE, "http://minio:9000 does not answer")
+            place.keeper.write(tree.status_ops(WriteStatus(t.header.number, incarnation, failure=failure)))
+        term.changed()
+        term.until("ABORTED")
+        machine = term.machine._term
+        pauses.append(round(machine.next_poll - machine.at, 3))
+    opened = [(note["attempt"], note["offsets"]) for note in term.notes("transaction.opened")]
+    assert opened == [(1, 50)] * 6
+    assert not term.notes("batch.divided")
+    assert pauses == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4]
+
+
 def test_who_takes_over_from_a_coordinator_that_aborted_for_memory_divides_too(place: Place) -> None:
     term = _started(place)
     failure = Failure(FailureKind.OUT_OF_MEMORY, "the heap is full")
