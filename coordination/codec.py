@@ -217,7 +217,7 @@ def encode_status(s: WriteStatus) -> bytes:
     failure = s.failure
     # A fault of the store is RETRYABLE to a worker that does not know of it.
     by_storage = failure is not None and failure.kind is FailureKind.STORAGE
-    kind = FailureKind.RETRYABLE if by_storage else failure and failure.kind
+    kind = FailureKind.RETRYABLE if by_storage or failure is None else failure.kind
     return to_bytes(
         {
             "number": s.number,
@@ -229,7 +229,7 @@ def encode_status(s: WriteStatus) -> bytes:
             "size": s.size,
             "errors": [[e.path, e.records, e.topic, e.partition, e.offset, e.reason] for e in s.errors],
             "failure": None
-            if failure is None or kind is None
+            if failure is None
             else [kind.value, failure.reason, failure.topic, failure.partition, failure.offset],
             **({"storage": True} if by_storage else {}),
         },

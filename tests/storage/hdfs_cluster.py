@@ -6,7 +6,7 @@ Its jars come from where the others come from, once (30 MB). Python starts the J
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +50,9 @@ class HdfsCluster:
     cluster: Any
     no_arguments: Any
     """An empty array of Java's strings."""
+    path: Callable[[str], Any]
+    """Makes one of Hadoop's paths."""
+    _stopped: Any = None
 
     @property
     def hadoop(self) -> dict[str, str]:
@@ -77,6 +80,15 @@ class HdfsCluster:
     def start(self, number: int) -> None:
         """As a standby."""
         self.cluster.restartNameNode(number, False, self.no_arguments)
+
+    def stop_datanode(self, number: int) -> None:
+        self._stopped = self.cluster.stopDataNode(number)
+
+    def start_datanode(self) -> None:
+        """The one that was stopped, with what it has and where it was."""
+        if not self.cluster.restartDataNode(self._stopped, True):
+            raise Unavailable("the datanode did not start")
+        self.cluster.triggerHeartbeats()
 
     def conf_dir(self, directory: Path) -> Path:
         """Files for `HADOOP_CONF_DIR`, as an administrator hands them out."""
@@ -112,7 +124,8 @@ def a_cluster(directory: Path) -> Iterator[HdfsCluster]:
     try:
         ports = tuple(free_ports(2 * len(NAMENODES)))
         cluster = _started(gateway.jvm, directory, ports)
-        yield HdfsCluster(ports[: len(NAMENODES)], cluster, gateway.new_array(gateway.jvm.String, 0))
+        path = gateway.jvm.org.apache.hadoop.fs.Path
+        yield HdfsCluster(ports[: len(NAMENODES)], cluster, gateway.new_array(gateway.jvm.String, 0), path)
         cluster.shutdown()
     except Py4JJavaError as error:
         # Its text comes from a JVM that is about to be gone.
