@@ -76,6 +76,12 @@ _KINDS_OF_S3 = (
         " set storage.s3.access.key and storage.s3.secret.key",
     ),
     _kind(
+        r"x-amz-trailer|NotImplemented|NOT_IMPLEMENTED|functionality that is not implemented|MissingContentLength"
+        r"|XAmzContentSHA256Mismatch|keeps more than it is given",
+        "target.base.path: {server} takes no checksums behind an object's data; unset"
+        " AWS_REQUEST_CHECKSUM_CALCULATION, so that none are sent",
+    ),
+    _kind(
         r"AccessDenied|ACCESS_DENIED|Access Denied|Forbidden|status code: 403|HTTP status 403",
         "target.base.path: the key may not do this below {place}; grant it to list the bucket, and to get, put and"
         " delete objects there",
@@ -88,7 +94,7 @@ _KINDS_OF_S3 = (
     _kind(
         r"Connection ?refused|ConnectException|Connect(?:ion)? ?time(?:d ?)?out|ConnectTimeoutException"
         r"|curlCode: (?:7|28)\b|tcp connect error|No route to host|NETWORK_CONNECTION|error sending request"
-        r"|Connection reset|connection closed|NoHttpResponse|Could not connect",
+        r"|Connection reset|connection closed|NoHttpResponse|failed to respond|Could not connect",
         "storage.s3.endpoint: {server} does not answer; start it, or correct the address",
         lasts=False,
     ),

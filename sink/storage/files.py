@@ -11,6 +11,7 @@ import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -125,11 +126,31 @@ def open_storage(base_path: str, access: Access = NO_ACCESS) -> Storage:
     return Storage(files, root.rstrip("/"))
 
 
+def unwritable(directory: Path) -> str | None:
+    """Why nobody can write there, or make the directory."""
+    existing = directory
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir():
+        return f"{existing} is not a directory; name another place"
+    if not os.access(existing, os.W_OK | os.X_OK):
+        if os.statvfs(existing).f_flag & os.ST_RDONLY:
+            return f"{existing} is on a disk that is read-only; mount it for writing, or name another place"
+        return f"{existing} cannot be written by this user; change its owner or name another place"
+    return None
+
+
 def require_answer(base_path: str, access: Access = NO_ACCESS) -> None:
-    """Raises Unavailable with what the store of the table says, if it lets nobody list there; disks are not asked.
+    """Raises Unavailable with what the store of the table says, if it lets nobody list there. Of a disk ConfigError,
+    where the directory cannot be, and Unavailable where it is read-only for now.
 
     The question is one whose answer has a text: what a store says to others is a number alone.
     """
+    if scheme_of(base_path) in ("", "file"):
+        problem = unwritable(Path(open_storage(base_path).root))
+        if problem:
+            raise (Unavailable if "read-only" in problem else ConfigError)(f"target.base.path: {problem}")
+        return
     if scheme_of(base_path) not in S3_SCHEMES | HDFS_SCHEMES:
         return
     try:

@@ -1,10 +1,11 @@
 """A proxy before an S3 server that counts requests, delays each, and can refuse, cut or keep them.
 
 `python -m tests.storage.s3_proxy PORT TARGET`, with TARGET as `host:port`. It is steered by requests of its own:
-`PUT /-/delay?seconds=0.02`, `PUT /-/fault?status=503` (0: none; -1: connections are cut; -2: no answer comes) with
-`&share=0.3` for a part of the requests, `PUT /-/skew?seconds=300` for a store whose clock is ahead by so much,
-`PUT /-/forget`, and `GET /-/requests`, which gives a JSON list of those since, in their order. Signatures stay valid:
-hosts and bodies are handed on as they are.
+`PUT /-/delay?seconds=0.02`; `PUT /-/fault?status=503` (0: none; -1: connections are cut; -2: no answer comes) with
+`&share=0.3` for a part of the requests; `PUT /-/skew?seconds=300` for a store whose clock is ahead by so much;
+`PUT /-/trailers?refused=1` for one that takes no checksums behind the data; `PUT /-/forget`, and `GET /-/requests`,
+which gives a JSON list of those since, in their order. Signatures stay valid: hosts and bodies are handed on as they
+are.
 
 A skewed store gives its own time in the answers' `Date` and `Last-Modified` and in listings. Beyond a quarter of an
 hour it turns away requests that were signed by another clock, as Amazon does, so that clients have to set theirs.
@@ -36,6 +37,11 @@ _SKEWED = (
     b"<?xml version='1.0' encoding='UTF-8'?><Error><Code>RequestTimeTooSkewed</Code><Message>The difference between the"
     b" request time and the current time is too large.</Message></Error>"
 )
+_NO_TRAILERS = (
+    b"<?xml version='1.0' encoding='UTF-8'?><Error><Code>NotImplemented</Code><Message>A header you provided implies"
+    b" functionality that is not implemented</Message></Error>"
+)
+"""In the words of older MinIO, Ceph and Cloudflare."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,7 @@ class Proxy:
         self._fault = 0
         self._share = 1.0
         self._skew = timedelta()
+        self._refuses_trailers = False
         self._well = asyncio.Event()
         """Set while no answer is kept back."""
         self._well.set()
@@ -103,6 +110,10 @@ class Proxy:
                     continue
                 started = asyncio.get_running_loop().time()
                 await asyncio.sleep(self._delay)
+                if self._refuses_trailers and request.header("x-amz-trailer"):
+                    head = "HTTP/1.1 501 Not Implemented\r\nContent-Type: application/xml\r\nContent-Length: "
+                    writer.write(f"{head}{len(_NO_TRAILERS)}\r\n\r\n".encode() + _NO_TRAILERS)
+                    continue
                 status = self._fault if self._share == 1.0 or random.random() < self._share else 0
                 if status < 0:
                     if status == SILENT:
@@ -190,6 +201,8 @@ class Proxy:
             case "/-/fault":
                 self._fault, self._share = int(given["status"]), float(given.get("share", 1))
                 (self._well.clear if self._fault == SILENT else self._well.set)()
+            case "/-/trailers":
+                self._refuses_trailers = given["refused"] == "1"
             case "/-/skew":
                 self._skew = timedelta(seconds=float(given["seconds"]))
             case "/-/forget":
@@ -247,6 +260,9 @@ class S3Proxy(Server):
 
     def fault(self, status: int, share: float = 1.0) -> None:
         self._ask(f"fault?status={status}&share={share}")
+
+    def refuse_trailers(self) -> None:
+        self._ask("trailers?refused=1")
 
     def skew(self, seconds: float) -> None:
         self._ask(f"skew?seconds={seconds}")
