@@ -97,15 +97,17 @@ def require_reachable(base_path: str) -> tuple[str, str]:
     return scheme, match["rest"]
 
 
-_kept: dict[tuple[tuple[str, ...], ...], Storage] = {}
+_kept: dict[str, tuple[Access, Storage]] = {}
 
 
 def kept_storage(base_path: str, access: Access = NO_ACCESS) -> Storage:
-    """As `open_storage`, once in a process: a client of an object store keeps its connections."""
-    key = ((base_path,), *sorted(access.s3a.items()), *sorted(access.hdfs.settings.items()))
-    if key not in _kept:
-        _kept[key] = open_storage(base_path, access)
-    return _kept[key]
+    """As `open_storage`, once in a process and again with other keys: a client of an object store keeps its
+    connections.
+    """
+    kept = _kept.get(base_path)
+    if kept is None or kept[0] != access:
+        kept = _kept[base_path] = access, open_storage(base_path, access)
+    return kept[1]
 
 
 def open_storage(base_path: str, access: Access = NO_ACCESS) -> Storage:
@@ -118,7 +120,7 @@ def open_storage(base_path: str, access: Access = NO_ACCESS) -> Storage:
 
         return Storage(*open_hdfs(base_path, access.hdfs))
     try:
-        if scheme == "s3" and access.s3a:
+        if scheme == "s3" and (access.s3a or access.found):
             return _open_s3(rest, access)
         files, root = fs.FileSystem.from_uri(f"{scheme}://{quote(rest, safe='/:@?&=')}")
     except (pa.ArrowException, OSError) as error:

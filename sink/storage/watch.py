@@ -97,7 +97,7 @@ class StorageWatch:
         ask: Callable[[], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._place, self._access = settings.base_path, settings.storage
+        self._place, self._access = settings.base_path, settings.storage_as_set
         self._ask = ask or (lambda: ask_store(settings.base_path, settings.storage))
         self._clock = clock
         self._lock = threading.Lock()

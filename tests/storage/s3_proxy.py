@@ -3,7 +3,8 @@
 `python -m tests.storage.s3_proxy PORT TARGET`, with TARGET as `host:port`. It is steered by requests of its own:
 `PUT /-/delay?seconds=0.02`; `PUT /-/fault?status=503` (0: none; -1: connections are cut; -2: no answer comes) with
 `&share=0.3` for a part of the requests; `PUT /-/skew?seconds=300` for a store whose clock is ahead by so much;
-`PUT /-/trailers?refused=1` for one that takes no checksums behind the data; `PUT /-/forget`, and `GET /-/requests`,
+`PUT /-/trailers?refused=1` for one that takes no checksums behind the data; `PUT /-/expire?key=ASIA` for one where the
+token of that access key has expired; `PUT /-/forget`, and `GET /-/requests`,
 which gives a JSON list of those since, in their order. Signatures stay valid: hosts and bodies are handed on as they
 are.
 
@@ -42,6 +43,10 @@ _NO_TRAILERS = (
     b" functionality that is not implemented</Message></Error>"
 )
 """In the words of older MinIO, Ceph and Cloudflare."""
+_EXPIRED = (
+    b"<?xml version='1.0' encoding='UTF-8'?><Error><Code>ExpiredToken</Code><Message>The provided token has expired."
+    b"</Message></Error>"
+)
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,7 @@ class Proxy:
         self._share = 1.0
         self._skew = timedelta()
         self._refuses_trailers = False
+        self._expired: set[str] = set()
         self._well = asyncio.Event()
         """Set while no answer is kept back."""
         self._well.set()
@@ -113,6 +119,12 @@ class Proxy:
                 if self._refuses_trailers and request.header("x-amz-trailer"):
                     head = "HTTP/1.1 501 Not Implemented\r\nContent-Type: application/xml\r\nContent-Length: "
                     writer.write(f"{head}{len(_NO_TRAILERS)}\r\n\r\n".encode() + _NO_TRAILERS)
+                    continue
+                if any(f"Credential={key}/" in request.header("authorization") for key in self._expired):
+                    body = b"" if method == "HEAD" else _EXPIRED
+                    head = f"HTTP/1.1 400 Bad Request\r\nContent-Type: application/xml\r\nContent-Length: {len(body)}"
+                    writer.write(f"{head}\r\n\r\n".encode() + body)
+                    self._seen.append(Request(method, target, 400, _library(request), started))
                     continue
                 status = self._fault if self._share == 1.0 or random.random() < self._share else 0
                 if status < 0:
@@ -201,6 +213,8 @@ class Proxy:
             case "/-/fault":
                 self._fault, self._share = int(given["status"]), float(given.get("share", 1))
                 (self._well.clear if self._fault == SILENT else self._well.set)()
+            case "/-/expire":
+                self._expired.add(given["key"])
             case "/-/trailers":
                 self._refuses_trailers = given["refused"] == "1"
             case "/-/skew":
@@ -260,6 +274,9 @@ class S3Proxy(Server):
 
     def fault(self, status: int, share: float = 1.0) -> None:
         self._ask(f"fault?status={status}&share={share}")
+
+    def expire(self, access_key: str) -> None:
+        self._ask(f"expire?key={access_key}")
 
     def refuse_trailers(self) -> None:
         self._ask("trailers?refused=1")

@@ -70,8 +70,8 @@ ACCESS = access_of({}, {"endpoint": "http://minio:9000"})
             False,
         ),
         (
-            "AWS Error UNKNOWN (HTTP status 501) during PutObject operation: A header you provided implies functionality"
-            " that is not implemented",
+            "AWS Error UNKNOWN (HTTP status 501) during PutObject operation: A header you provided implies"
+            " functionality that is not implemented",
             "target.base.path: http://minio:9000 takes no checksums behind an object's data; unset"
             " AWS_REQUEST_CHECKSUM_CALCULATION, so that none are sent",
             True,
