@@ -50,7 +50,8 @@ def _started(term: Term, t: Transaction) -> Operation | None:
     memory = term.remember(t.header.number)
     if memory.refused is not None:
         return term.abort(t, memory.refused)
-    if memory.started_at is None:
+    if memory.started_at is None or term.store_is_faulty:
+        # The deadline is for participants that hang: it runs anew once the store is well.
         memory.started_at = term.at
     members = {member.incarnation for member in term.now.members}
     match transactions.progress(t, members, term.at - memory.started_at):

@@ -107,6 +107,7 @@ class Term:
         self.next_plan = 0.0
         self.storage_failures = 0
         """Transactions in a row that the store made fail."""
+        self.store_is_faulty = False
         self.backoff = Backoff()
         self.crew = Crew()
         self.appetite = Appetite(config.flush_bytes)

@@ -25,7 +25,7 @@ from coordination.coordinator import Coordinator
 from coordination.election import Candidacy
 from coordination.errors import ConfigError, Corrupt, NewerVersion, Unavailable
 from coordination.keeper import Keeper
-from coordination.messages import Drain, KeeperChanged, ShareSeen
+from coordination.messages import Drain, KeeperChanged, ShareSeen, StoreSeen
 from coordination.model import Member, WorkerState
 from coordination.offsets import DataLossPolicy, OffsetReset
 from coordination.participant import Participant
@@ -311,6 +311,7 @@ class Incarnation:
         if self._draining.is_set():
             actor.post(Drain(time.monotonic()))
         while not resigned.wait(RETRY_SECONDS) and not self._ended.is_set():
+            actor.post(StoreSeen(time.monotonic(), self._with.observer.storage.is_faulty))
             if not actor.alive:
                 LOG.error("coordinator.died")
                 break

@@ -99,7 +99,8 @@ _KINDS_OF_S3 = (
         lasts=False,
     ),
     _kind(
-        r"SlowDown|SLOW_DOWN|ServiceUnavailable|Service Unavailable|status code: 503|HTTP status 503",
+        r"SlowDown|SLOW_DOWN|ServiceUnavailable|Service Unavailable|InternalError|INTERNAL_FAILURE|AWSStatus50\d"
+        r"|AWSServiceThrottled|status code: 50\d|HTTP status 50\d",
         "target.base.path: {server} refuses requests for now",
         lasts=False,
     ),

@@ -122,6 +122,11 @@ class StorageWatch:
         self._ended.set()
 
     @property
+    def is_faulty(self) -> bool:
+        """Whether something is wrong with the store now, told or not."""
+        return self._since is not None
+
+    @property
     def is_asking(self) -> bool:
         """Whether the store has a question of the watch that it has not answered."""
         return self._asking

@@ -81,6 +81,8 @@ class OnS3:
         self.settings: Mapping[str, object] = {
             "storage.s3.access.key": store.access_key,
             "storage.s3.secret.key": store.secret_key,
+            # As many tasks as elsewhere are too many requests for one server that runs beside all else.
+            "write.task.bytes": None,
         }
 
     @property

@@ -22,6 +22,7 @@ from coordination.messages import (
     ReadTable,
     Refused,
     RollBack,
+    StoreSeen,
     Unknown,
     Write,
 )
@@ -320,6 +321,21 @@ def test_a_batch_is_never_divided_for_a_fault_of_the_store_and_waits_longer_each
     assert opened == [(1, 50)] * 6
     assert not term.notes("batch.divided")
     assert pauses == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4]
+
+
+def test_the_deadline_of_a_write_does_not_run_while_the_store_is_away(place: Place) -> None:
+    term = _started(place)
+    timeout = place.transaction().header.timeout
+    term.step(StoreSeen(term.at, faulty=True))
+    for _ in range(5):
+        term.tick(timeout)
+    assert place.phase() is Phase.STARTED
+    assert not term.notes("transaction.aborted")
+    term.step(StoreSeen(term.at, faulty=False))
+    term.tick(timeout / 2)
+    assert not term.notes("transaction.aborted")
+    term.tick(timeout)
+    assert "no write status of" in term.notes("transaction.aborted")[0]["reason"]
 
 
 def test_who_takes_over_from_a_coordinator_that_aborted_for_memory_divides_too(place: Place) -> None:
