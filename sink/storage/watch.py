@@ -85,7 +85,7 @@ class WatchedPerformer:
 @dataclass(frozen=True, slots=True)
 class _Wrong:
     sentence: str
-    event: str = "storage.unavailable"
+    is_slow: bool = False
 
 
 class StorageWatch:
@@ -179,14 +179,18 @@ class StorageWatch:
     def _tell(self, wrong: _Wrong | None, began: float, now: float) -> None:
         if wrong is None:
             if self._told and self._since is not None:
-                LOG.info("storage.available", place=self._place, seconds=round(now - self._since, 1))
+                LOG.info("store.available", place=self._place, seconds=round(now - self._since, 1))
             self._since, self._told = None, False
             return
         if self._since is None:
             self._since = min(began, self._failed_at) if self._failing else began
         if not self._told and now - self._since >= TELL_SECONDS:
             self._told = True
-            LOG.warning(wrong.event, place=self._place, seconds=round(now - self._since, 1), reason=wrong.sentence)
+            fields = {"place": self._place, "seconds": round(now - self._since, 1), "reason": wrong.sentence}
+            if wrong.is_slow:
+                LOG.warning("store.slow", **fields)
+            else:
+                LOG.warning("store.unavailable", **fields)
 
     def _question(self) -> None:
         began = self._clock()
@@ -206,7 +210,7 @@ class StorageWatch:
 
     def _slow(self, seconds: float) -> _Wrong:
         server = server_of(self._place, self._access)
-        return _Wrong(f"{server} takes {seconds:.1f} s and more over a small question", "storage.slow")
+        return _Wrong(f"{server} takes {seconds:.1f} s and more over a small question", is_slow=True)
 
     def _run(self) -> None:
         while not self._ended.wait(LOOK_SECONDS):

@@ -86,15 +86,15 @@ def test_a_store_that_was_away_is_told_once_and_the_next_commit_follows_its_retu
     behind.wait("the next commit", lambda view: committed(view) > landed)
     took = time.monotonic() - back
     behind.wait_landed(ends(3))
-    told = [line for name in behind.workers for line in lines(behind, name, "storage.")]
+    told = [line for name in behind.workers for line in lines(behind, name, "store.")]
     assert took <= BACK_SECONDS, f"{took:.1f} s\n{behind.logs()}"
     assert committed(behind.view()) > before
     for name in behind.workers:
-        its = [line["event"] for line in lines(behind, name, "storage.")]
-        assert its in ([], ["storage.unavailable", "storage.available"], ["storage.slow", "storage.available"]), told
+        its = [line["event"] for line in lines(behind, name, "store.")]
+        assert its in ([], ["store.unavailable", "store.available"], ["store.slow", "store.available"]), told
         # An abort or a change of coordinator may be told as well, but not each try.
         assert len(lines(behind, name, "", since=told[0]["timestamp"])) <= 12 + seconds / 30, behind.logs()
-    assert any(line["event"] != "storage.available" and line["seconds"] < 20 for line in told), behind.logs()
+    assert any(line["event"] != "store.available" and line["seconds"] < 20 for line in told), behind.logs()
     assert not [line for name in behind.workers for line in lines(behind, name, "batch.divided")]
     assert not [line for name in behind.workers for line in lines(behind, name, "write.less_memory")]
     behind.assert_exactly_once(3 * ROUND)
@@ -103,10 +103,10 @@ def test_a_store_that_was_away_is_told_once_and_the_next_commit_follows_its_retu
 def test_a_slow_store_is_told_once_and_lands_all(behind: Fleet, proxy: S3Proxy) -> None:
     proxy.delay(2.5)
     produce(behind.kafka, behind.topic, ROUND, PARTITIONS, first=ROUND)
-    behind.wait_for_log(coordinator(behind), "storage.slow")
+    behind.wait_for_log(coordinator(behind), "store.slow")
     proxy.delay(0)
     behind.wait_landed(ends(2))
-    behind.wait_for_log(coordinator(behind), "storage.available")
+    behind.wait_for_log(coordinator(behind), "store.available")
     assert not [line for name in behind.workers for line in lines(behind, name, "batch.divided")]
     behind.assert_exactly_once(2 * ROUND)
 
@@ -117,7 +117,7 @@ def test_a_worker_ends_in_time_though_the_store_does_not_answer(behind: Fleet, p
     produce(behind.kafka, behind.topic, ROUND, PARTITIONS, first=ROUND)
     behind.wait("a transaction is open", lambda view: bool(view.transactions))
     FAULTS[what](proxy)
-    behind.wait_for_log(leader, "storage.")
+    behind.wait_for_log(leader, "store.")
     worker = behind.workers[leader]
     began = time.monotonic()
     worker.terminate()

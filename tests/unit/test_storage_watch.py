@@ -47,7 +47,7 @@ class Store:
                 self.watch.look()
                 if self.answers.is_set():
                     eventually("the question is answered", lambda: not self.watch.is_asking, 30)
-        return [line for line in lines if line["event"].startswith("storage.")]
+        return [line for line in lines if line["event"].startswith("store.")]
 
 
 @pytest.fixture
@@ -66,11 +66,11 @@ def test_a_fault_is_told_once_after_ten_seconds_and_its_end_once(store: Store) -
     store.watch.saw("Begin", Failed(REFUSED))
     assert store.pass_time(TELL_SECONDS - 0.5) == []
     lines = store.pass_time(600)
-    assert events(lines) == [("storage.unavailable", TELL_SECONDS)]
+    assert events(lines) == [("store.unavailable", TELL_SECONDS)]
     assert lines[0]["reason"] == SENTENCE
     store.wrong = ""
     store.watch.saw("Begin", Done())
-    assert events(store.pass_time(30)) == [("storage.available", 611.0)]
+    assert events(store.pass_time(30)) == [("store.available", 611.0)]
     asked = store.asked
     assert store.pass_time(60) == []
     assert store.asked == asked
@@ -86,7 +86,7 @@ def test_a_short_fault_is_not_told(store: Store) -> None:
 def test_what_reads_well_does_not_hide_that_writes_are_refused(store: Store) -> None:
     store.watch.saw("Begin", Failed(REFUSED))
     store.watch.saw("ReadTable", Done())
-    assert events(store.pass_time(TELL_SECONDS + 1)) == [("storage.unavailable", TELL_SECONDS)]
+    assert events(store.pass_time(TELL_SECONDS + 1)) == [("store.unavailable", TELL_SECONDS)]
 
 
 def test_who_asks_nothing_any_more_is_told_of_the_stores_return_by_the_watchs_own_question(store: Store) -> None:
@@ -94,17 +94,17 @@ def test_who_asks_nothing_any_more_is_told_of_the_stores_return_by_the_watchs_ow
     store.watch.saw("Begin", Failed(REFUSED))
     store.pass_time(TELL_SECONDS + QUIET_SECONDS + 5)
     store.wrong = ""
-    assert [event for event, _ in events(store.pass_time(10))] == ["storage.available"]
+    assert [event for event, _ in events(store.pass_time(10))] == ["store.available"]
 
 
 def test_a_store_that_hangs_is_told_while_the_request_is_under_way(store: Store) -> None:
     store.answers.clear()
     with store.watch.request():
         lines = store.pass_time(TELL_SECONDS + 1)
-        assert events(lines) == [("storage.slow", TELL_SECONDS)]
+        assert events(lines) == [("store.slow", TELL_SECONDS)]
         assert lines[0]["reason"].startswith("http://minio:9000 takes")
         store.answers.set()
-        assert [event for event, _ in events(store.pass_time(10))] == ["storage.available"]
+        assert [event for event, _ in events(store.pass_time(10))] == ["store.available"]
 
 
 def test_a_request_that_takes_long_on_a_store_that_answers_is_nobodys_fault(store: Store) -> None:
