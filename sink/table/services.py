@@ -71,7 +71,7 @@ class TableServices:
         try:
             instant = service()
         except (SinkError, *JAVA_ERRORS, OSError) as error:
-            reason = message(error)[:_REASON]
+            reason = message(error, _REASON)
         return Service(name, round(time.monotonic() - began, 3), instant, reason)
 
     def _is_merge_on_read(self) -> bool:
