@@ -63,7 +63,8 @@ def _started(term: Term, t: Transaction) -> Operation | None:
     memory = term.remember(t.header.number)
     if memory.refused is not None:
         return term.abort(t, memory.refused)
-    if memory.started_at is None:
+    if memory.started_at is None or term.store_is_faulty:
+        # The deadline is for participants that hang: it runs anew once the store is well.
         memory.started_at = term.at
     members = {member.incarnation for member in term.now.members}
     match transactions.progress(t, members, term.at - memory.started_at):
@@ -125,6 +126,7 @@ def _prepared(term: Term, t: Transaction) -> Operation | None:
 
 def _committed(term: Term, t: Transaction) -> Operation | None:
     term.crew.wrote(t.plan)
+    term.storage_failures = 0
     memory = term.remember(t.header.number)
     if not memory.counted:
         memory.counted = True

@@ -37,6 +37,7 @@ from sink.local.java import find_java
 from sink.local.java_options import collector, committing_jvm
 from sink.local.packages import pyspark_jars
 from sink.storage.access import HADOOP
+from sink.storage.identity import for_java
 from sink.storage.inline_reads import executor_options
 from sink.storage.session import class_path, session_options
 
@@ -325,6 +326,7 @@ def _environment(appended: Sequence[Path]) -> Iterator[None]:
         # A JVM that only puts the command line of the other one together.
         "SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", f"{_SHORT_LIVED} {collector()}"),
         "SPARK_DIST_CLASSPATH": os.pathsep.join(map(str, appended)),
+        **for_java(os.environ),
     }
     names = (*ours, "PYSPARK_SUBMIT_ARGS")
     before = {name: os.environ.pop(name) for name in names if name in os.environ}

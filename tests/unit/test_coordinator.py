@@ -22,6 +22,7 @@ from coordination.messages import (
     ReadTable,
     Refused,
     RollBack,
+    StoreSeen,
     Unknown,
     Write,
 )
@@ -300,6 +301,41 @@ def test_a_batch_that_ran_out_of_memory_is_divided_before_its_next_attempt_and_i
     assert max(task.size for task in place.view.transactions[-1].plan.all_tasks) <= largest // 2
     ranges = place.view.states[SOURCE].open
     assert [(r.task_records, r.step <= largest // 2) for r in ranges] == [(largest // 2, True)] * len(ranges)
+
+
+def test_a_batch_is_never_divided_for_a_fault_of_the_store_and_waits_longer_each_time(place: Place) -> None:
+    term = new_term(place)
+    pauses = []
+    for _ in range(6):
+        term.until("STARTED")
+        term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+        t = place.view.transactions[0]
+        for incarnation in t.plan.slices:
+            failure = Failure(FailureKind.STORAGE, "http://minio:9000 does not answer")
+            place.keeper.write(tree.status_ops(WriteStatus(t.header.number, incarnation, failure=failure)))
+        term.changed()
+        term.until("ABORTED")
+        machine = term.machine._term
+        pauses.append(round(machine.next_poll - machine.at, 3))
+    opened = [(note["attempt"], note["offsets"]) for note in term.notes("transaction.opened")]
+    assert opened == [(1, 50)] * 6
+    assert not term.notes("batch.divided")
+    assert pauses == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4]
+
+
+def test_the_deadline_of_a_write_does_not_run_while_the_store_is_away(place: Place) -> None:
+    term = _started(place)
+    timeout = place.transaction().header.timeout
+    term.step(StoreSeen(term.at, faulty=True))
+    for _ in range(5):
+        term.tick(timeout)
+    assert place.phase() is Phase.STARTED
+    assert not term.notes("transaction.aborted")
+    term.step(StoreSeen(term.at, faulty=False))
+    term.tick(timeout / 2)
+    assert not term.notes("transaction.aborted")
+    term.tick(timeout)
+    assert "no write status of" in term.notes("transaction.aborted")[0]["reason"]
 
 
 def test_who_takes_over_from_a_coordinator_that_aborted_for_memory_divides_too(place: Place) -> None:
