@@ -12,8 +12,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -40,9 +42,22 @@ ICEBERG = (
     "org.apache.hadoop:hadoop-client-api:3.3.6",
     "org.apache.hadoop:hadoop-client-runtime:3.3.6",
 )
-ICEBERG_S3 = ("org.apache.iceberg:iceberg-aws-bundle:1.10.1", "org.xerial:sqlite-jdbc:3.53.4.0")
+ICEBERG_S3 = (
+    "org.apache.iceberg:iceberg-aws:1.10.1",
+    "org.apache.iceberg:iceberg-aws-bundle:1.10.1",
+    "org.xerial:sqlite-jdbc:3.53.4.0",
+)
 """Beside them on S3: Iceberg's own client, and a catalogue, for which Hadoop's file system would have to be there."""
+_CATALOG = """
+CREATE TABLE iceberg_tables (catalog_name VARCHAR(255) NOT NULL, table_namespace VARCHAR(255) NOT NULL,
+  table_name VARCHAR(255) NOT NULL, metadata_location VARCHAR(1000), previous_metadata_location VARCHAR(1000),
+  iceberg_type VARCHAR(5), PRIMARY KEY (catalog_name, table_namespace, table_name));
+CREATE TABLE iceberg_namespace_properties (catalog_name VARCHAR(255) NOT NULL, namespace VARCHAR(255) NOT NULL,
+  property_key VARCHAR(255), property_value VARCHAR(1000), PRIMARY KEY (catalog_name, namespace, property_key));
+INSERT INTO iceberg_namespace_properties VALUES ('iceberg', 'db', 'exists', 'true');
+"""
 COMMIT_MS = 5000
+_DEAD = "Task threw an uncaught and unrecoverable exception"
 _ASSIGNED = re.compile(
     r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{3}).*(?:Adding newly assigned partitions|Notifying assignor)"
 )
@@ -75,9 +90,12 @@ class Bucket:
     def __init__(self, store: LakeStore, catalog: Path) -> None:
         self._direct = store.direct
         self._bucket = store.store.make_bucket()
+        # Two tasks that make its tables at once stand in each other's way.
+        with closing(sqlite3.connect(catalog)) as made:
+            made.executescript(_CATALOG)
         self.settings: Mapping[str, object] = {
             "type": "jdbc",
-            "uri": f"jdbc:sqlite:{catalog}",
+            "uri": f"jdbc:sqlite:{catalog}?busy_timeout=60000&journal_mode=WAL",
             "jdbc.schema-version": "V1",
             "warehouse": f"s3://{self._bucket}/warehouse",
             "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
@@ -108,6 +126,8 @@ def run(lab: Lab, peer: str, number: int) -> Run:
             snapshots = _until_landed(child, warehouse.newest, lab.load.total)
     finally:
         child.kill()
+    if _DEAD in child.log.read_text(errors="replace"):
+        raise Unavailable(f"peer {peer}: a task died, and its partitions went to the other one (log: {child.log})")
     assigned = _assigned(child.log)
     steady = _steady(snapshots, lab.load.lead)
     shutil.rmtree(place / "warehouse", ignore_errors=True)
