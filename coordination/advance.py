@@ -1,7 +1,8 @@
 """Takes each open transaction to its next phase: RFC-32's steps, one function to each phase that it can be in.
 
-PLANNED begins the instant, STARTED waits for the write statuses and decides, PREPARED completes that very instant,
-COMMITTED settles, ABORTED rolls back first. Which steps there are at all is said in `coordination.phases`.
+PLANNED begins the instant and waits until no other is being written, STARTED waits for the write statuses and decides,
+PREPARED completes that very instant, COMMITTED settles, ABORTED rolls back first. Which steps there are at all is said
+in `coordination.phases`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,19 @@ def abort_superseded(term: Term) -> Operation | None:
     return None
 
 
+def start(term: Term) -> Operation | None:
+    """One is written while the one before it commits, never two at once: they would share the same cores. Before
+    `advance`, for a commit takes long, and until it has ended nothing else is done."""
+    for transaction in term.open():
+        header = transaction.header
+        if header.phase is Phase.STARTED:
+            return None
+        if header.phase is Phase.PLANNED:
+            begun = term.remember(header.number).begun
+            return None if begun is None else term.enter(transaction, Phase.STARTED, instant=begun)
+    return None
+
+
 def advance(term: Term) -> Operation | None:
     """Take each open transaction, oldest first, to its next phase."""
     for transaction in term.open():
@@ -40,17 +54,17 @@ def advance(term: Term) -> Operation | None:
 
 
 def _planned(term: Term, t: Transaction) -> Operation | None:
-    begun = term.remember(t.header.number).begun
-    if begun is None:
+    if term.remember(t.header.number).begun is None:
         return Begin(t.header.number, t.header.epoch)
-    return term.enter(t, Phase.STARTED, instant=begun)
+    return None
 
 
 def _started(term: Term, t: Transaction) -> Operation | None:
     memory = term.remember(t.header.number)
     if memory.refused is not None:
         return term.abort(t, memory.refused)
-    if memory.started_at is None:
+    if memory.started_at is None or term.store_is_faulty:
+        # The deadline is for participants that hang: it runs anew once the store is well.
         memory.started_at = term.at
     members = {member.incarnation for member in term.now.members}
     match transactions.progress(t, members, term.at - memory.started_at):
@@ -62,6 +76,7 @@ def _started(term: Term, t: Transaction) -> Operation | None:
                 return term.abort(t, too_bad.reason, too_bad)
             if not memory.files_checked:
                 return FindExistingFiles(t.header.number, transactions.stats(t), t.plan.all_tasks)
+            # The one before it may be PREPARED and halted: nothing follows it then.
             if t is not term.open()[0]:
                 return None
             if (damage := term.damage(t)) is not None:
@@ -111,6 +126,7 @@ def _prepared(term: Term, t: Transaction) -> Operation | None:
 
 def _committed(term: Term, t: Transaction) -> Operation | None:
     term.crew.wrote(t.plan)
+    term.storage_failures = 0
     memory = term.remember(t.header.number)
     if not memory.counted:
         memory.counted = True

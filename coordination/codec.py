@@ -215,6 +215,9 @@ def decode_header(data: bytes, place: str, version: int | None = None) -> Header
 
 def encode_status(s: WriteStatus) -> bytes:
     failure = s.failure
+    # A fault of the store is RETRYABLE to a worker that does not know of it.
+    by_storage = failure is not None and failure.kind is FailureKind.STORAGE
+    kind = FailureKind.RETRYABLE if by_storage or failure is None else failure.kind
     return to_bytes(
         {
             "number": s.number,
@@ -227,7 +230,8 @@ def encode_status(s: WriteStatus) -> bytes:
             "errors": [[e.path, e.records, e.topic, e.partition, e.offset, e.reason] for e in s.errors],
             "failure": None
             if failure is None
-            else [failure.kind.value, failure.reason, failure.topic, failure.partition, failure.offset],
+            else [kind.value, failure.reason, failure.topic, failure.partition, failure.offset],
+            **({"storage": True} if by_storage else {}),
         },
         compress_above=4096,
     )
@@ -235,7 +239,9 @@ def encode_status(s: WriteStatus) -> bytes:
 
 def decode_status(data: bytes, place: str, version: int | None = None) -> WriteStatus:
     def build(d: Any) -> WriteStatus:
-        failure = d["failure"]
+        failure = d["failure"] and [*d["failure"]]
+        if failure and d.get("storage"):
+            failure[0] = FailureKind.STORAGE.value
         return WriteStatus(
             number=whole(d["number"]),
             incarnation=text(d["incarnation"]),

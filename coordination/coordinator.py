@@ -35,6 +35,7 @@ from coordination.messages import (
     Refused,
     Request,
     RollBack,
+    StoreSeen,
     Tick,
     Write,
 )
@@ -54,6 +55,7 @@ RULES: tuple[Rule, ...] = (
     upkeep.stamp_config,
     upkeep.tidy,
     advance.abort_superseded,
+    advance.start,
     advance.advance,
     opening.abort_orphans,
     upkeep.compare,
@@ -88,6 +90,8 @@ class Coordinator:
                 self._answered(id, outcome)
             case KeeperChanged():
                 term.view, term.overtaken = None, True
+            case StoreSeen(faulty=faulty):
+                term.store_is_faulty = faulty
             case Tick(wall=wall):
                 term.wall = wall
             case Drain():

@@ -214,13 +214,21 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreSeen:
+    """Whether the table's store is away, refuses or is slow, as far as this process can see."""
+
+    at: float
+    faulty: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     """Finish what is open, take on nothing new."""
 
     at: float
 
 
-Event = Answered | KeeperChanged | ShareSeen | Tick | Drain
+Event = Answered | KeeperChanged | ShareSeen | StoreSeen | Tick | Drain
 
 
 def unique(names: Collection[str]) -> tuple[str, ...]:

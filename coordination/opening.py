@@ -33,7 +33,8 @@ def plan(term: Term) -> Operation | None:
         if term.at < term.next_poll:
             return None
         return ReadLog(planning.topics_to_read(term.now.states, term.config.topics))
-    due = term.at >= term.next_plan
+    # What follows an open one would wait for it: it is planned that early only where it could not become larger.
+    due = not term.open() and term.at >= term.next_plan
     limits = term.appetite.limits(term.config.limits)
     weight = term.appetite.bytes_per_offset
     return _take(term, planner.next_step(term.now, term.timeline, log, term.config, limits, due, weight))

@@ -105,6 +105,9 @@ class Term:
         self.wall = 0.0
         self.next_poll = 0.0
         self.next_plan = 0.0
+        self.storage_failures = 0
+        """Transactions in a row that the store made fail."""
+        self.store_is_faulty = False
         self.backoff = Backoff()
         self.crew = Crew()
         self.appetite = Appetite(config.flush_bytes)
@@ -162,7 +165,10 @@ class Term:
         self.note("transaction.aborted", transaction=header.number, attempt=header.attempt, reason=reason)
         halt = None
         if failure is not None:
-            self.next_poll = self.at + retry_after(header.attempt)
+            if failure.kind is FailureKind.STORAGE:
+                self.storage_failures += 1
+            # By its attempts alone a batch that the store made fail would be tried again at once, for ever.
+            self.next_poll = self.at + retry_after(max(header.attempt, self.storage_failures))
             if failure.kind is FailureKind.BAD_RECORD and self.now.halt is None:
                 halt = Halt(failure.reason, failure.topic, failure.partition, failure.offset, self.wall)
                 self.note("sink.halted", reason=halt.reason)

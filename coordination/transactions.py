@@ -108,7 +108,9 @@ def progress(transaction: Transaction, members: Collection[str], waited: float) 
     planned = {i: slices for i, slices in transaction.plan.slices.items() if slices}
     for incarnation, status in sorted(transaction.statuses.items()):
         if status.failure is not None:
-            blamed = () if status.failure.kind is not FailureKind.RETRYABLE else (incarnation,)
+            # A store that is away for one worker only is reached by another.
+            retryable = status.failure.kind in (FailureKind.RETRYABLE, FailureKind.STORAGE)
+            blamed = (incarnation,) if retryable else ()
             return MustAbort(f"{incarnation}: {status.failure.reason}", blamed, status.failure)
     missing = sorted(set(planned) - set(transaction.statuses))
     if not missing:
@@ -132,12 +134,14 @@ def ran_out_of_memory(transaction: Transaction) -> bool:
     return any(failure.kind is FailureKind.OUT_OF_MEMORY for failure in failures)
 
 
+def failed_by_storage(transaction: Transaction) -> bool:
+    """Whether nothing but the table's store made it fail."""
+    failures = [status.failure for status in transaction.statuses.values() if status.failure is not None]
+    return bool(failures) and all(failure.kind is FailureKind.STORAGE for failure in failures)
+
+
 def results(transaction: Transaction) -> tuple[SliceResult, ...]:
-    return tuple(
-        sorted(
-            (r for status in transaction.statuses.values() for r in status.results), key=lambda r: r.slice
-        )
-    )
+    return tuple(sorted((r for status in transaction.statuses.values() for r in status.results), key=lambda r: r.slice))
 
 
 def size(transaction: Transaction) -> int:
@@ -158,9 +162,7 @@ def errors(transaction: Transaction) -> tuple[SetAside, ...]:
     )
 
 
-def settled(
-    states: Mapping[TopicPartition, PartitionState], header: Header
-) -> dict[TopicPartition, PartitionState]:
+def settled(states: Mapping[TopicPartition, PartitionState], header: Header) -> dict[TopicPartition, PartitionState]:
     """The states that a transaction's end changes: the ranges of a committed batch become AFTER, those of an
     aborted one stay BEFORE, as they are."""
     changed: dict[TopicPartition, PartitionState] = {}
@@ -200,9 +202,7 @@ def checkpoint(
     )
 
 
-def without_inert(
-    states: Mapping[TopicPartition, PartitionState], last: int
-) -> dict[TopicPartition, PartitionState]:
+def without_inert(states: Mapping[TopicPartition, PartitionState], last: int) -> dict[TopicPartition, PartitionState]:
     """The states changed by dropping open ranges of batches that never counted (above `last`): always the last ones.
 
     Where one that counts follows, `last` was read a moment before a batch was divided: nothing rests on such a reading.

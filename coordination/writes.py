@@ -91,12 +91,18 @@ def enter(view: KeeperView, transaction: Transaction, header: Header, halt: Halt
 
 def end(view: KeeperView, transaction: Transaction, wall: float, divide_after: int) -> Draft:
     """Settle a COMMITTED transaction, or put away an ABORTED one that is rolled back. One that ran out of memory counts
-    as having failed `divide_after` times: the next attempt has to be smaller."""
+    as having failed `divide_after` times: the next attempt has to be smaller. One that the store made fail does not
+    count: it says nothing of the batch."""
     header = transaction.header
     ledger = transactions.ended(view.ledger, header, header.phase.value, transactions.results(transaction), wall)
-    if header.phase is Phase.ABORTED and transactions.ran_out_of_memory(transaction):
-        tries = max(ledger.attempts.get(header.batch, 0), divide_after)
-        ledger = _pruned(replace(ledger, attempts={**ledger.attempts, header.batch: tries}), view.states)
+    if header.phase is Phase.ABORTED:
+        tries = ledger.attempts.get(header.batch, 0)
+        if transactions.ran_out_of_memory(transaction):
+            tries = max(tries, divide_after)
+        elif transactions.failed_by_storage(transaction):
+            tries = min(tries, header.attempt - 1)
+        if tries != ledger.attempts.get(header.batch, 0):
+            ledger = _pruned(replace(ledger, attempts={**ledger.attempts, header.batch: tries}), view.states)
     changed = transactions.settled(view.states, header)
     last = [Delete(tree.header_path(header.number), transaction.version)]
     return ordered(view, "settle", tree.batched(tree.shard_ops(view, changed), last), ledger)

@@ -25,7 +25,7 @@ from coordination.coordinator import Coordinator
 from coordination.election import Candidacy
 from coordination.errors import ConfigError, Corrupt, NewerVersion, Unavailable
 from coordination.keeper import Keeper
-from coordination.messages import Drain, KeeperChanged, ShareSeen
+from coordination.messages import Drain, KeeperChanged, ShareSeen, StoreSeen
 from coordination.model import Member, WorkerState
 from coordination.offsets import DataLossPolicy, OffsetReset
 from coordination.participant import Participant
@@ -44,6 +44,7 @@ from sink.kafka import LogReader
 from sink.observer import Observer
 from sink.performers import CoordinatorPerformer, ParticipantPerformer
 from sink.services import Services
+from sink.storage.watch import WatchedPerformer
 from sink.table import Table
 from sink.write.engine import Engine
 
@@ -86,7 +87,7 @@ class Incarnation:
         self._participant = Actor(
             "participant",
             Participant(member.incarnation),
-            self._writer,
+            WatchedPerformer(self._writer, resources.observer.storage),
             resources.participating,
             resources.observer.note,
             self._participant_resigned,
@@ -302,13 +303,15 @@ class Incarnation:
             self._with.observer.metrics,
         )
         machine = Coordinator(coordinator_config(self._with.settings, self._member.incarnation, lock_path))
-        actor = Actor("coordinator", machine, performer, self._with.coordinating, self._with.observer.note, resign)
+        watched = WatchedPerformer(performer, self._with.observer.storage)
+        actor = Actor("coordinator", machine, watched, self._with.coordinating, self._with.observer.note, resign)
         actor.start()
         self._coordinator = actor
         self._with.observer.metrics.coordinating(True)
         if self._draining.is_set():
             actor.post(Drain(time.monotonic()))
         while not resigned.wait(RETRY_SECONDS) and not self._ended.is_set():
+            actor.post(StoreSeen(time.monotonic(), self._with.observer.storage.is_faulty))
             if not actor.alive:
                 LOG.error("coordinator.died")
                 break

@@ -14,6 +14,9 @@ JAVA_ERRORS = (Py4JError, PySparkException)
 """Errors that a call of Java raises: some of Java's exceptions, like IllegalArgumentException, become PySpark's."""
 _CAUSES_MAX = 20
 _LENGTH = 600
+_SHORTEST = 60
+"""What is left of each wrapper at least: the name of its class."""
+_BETWEEN = "; caused by "
 
 
 def causes(error: Py4JJavaError) -> list[str]:
@@ -21,8 +24,10 @@ def causes(error: Py4JJavaError) -> list[str]:
     return [str(cause.getClass().getName()) for cause in _chain(error)]
 
 
-def message(error: BaseException) -> str:
-    """The whole chain of causes in one line, outermost first, each said once; of another error, its class and line."""
+def message(error: BaseException, length: int = _LENGTH) -> str:
+    """The whole chain of causes in one line, outermost first, each said once; of another error, its class and line.
+    What is too long loses the ends of its wrappers first, and its root last.
+    """
     chain = list(_chain(error))
     if not chain:
         return f"{type(error).__name__}: {_first_line(str(error).strip())}"
@@ -32,14 +37,16 @@ def message(error: BaseException) -> str:
         # Java's wrappers repeat what they wrap.
         if not any(line in earlier for earlier in told):
             told.append(line)
-    if len("; caused by ".join(told)) > _LENGTH:
-        # What the reader needs is where it came up, and above all the root.
-        told = [
-            told[0][: _LENGTH // 3],
-            *(["..."] if len(told) > 2 else []),
-            *(each[:_LENGTH] for each in told[1:][-1:]),
-        ]
-    return "; caused by ".join(told)
+    if len(_BETWEEN.join(told)) > length:
+        *wrappers, root = told
+        root = _cut(root, max(length // 2, length - sum(map(len, wrappers))))
+        room = (length - len(root)) // max(len(wrappers), 1) - len(_BETWEEN)
+        told = [*(_cut(each, max(room, _SHORTEST)) for each in wrappers), root]
+    return _BETWEEN.join(told)
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
 def everything(error: BaseException) -> str:

@@ -1,4 +1,7 @@
-"""Turns what the machines note into log lines and metrics. Nothing here can fail or delay a commit."""
+"""Turns what the machines note into log lines and metrics. Nothing here can fail or delay a commit.
+
+That a request failed for the table's store is a line at level debug: `sink.storage.watch` says it once for all of them.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,13 @@ import structlog
 from coordination.messages import Note
 from sink.config import Settings
 from sink.metrics import Metrics
+from sink.storage.watch import StorageWatch
 
 LOG = structlog.get_logger("sink.worker")
 LOUD = frozenset({"coordinator.elected", "sink.halted", "log.gap_skipped", "batch.divided", "keeper.advanced"})
 WORRYING = frozenset({"transaction.aborted", "request.not_done", "status.not_reported", "sink.halted"})
+REPEATED = frozenset({"request.not_done", "status.not_reported"})
+"""At each try, for as long as what is wrong goes on."""
 
 
 class Observer:
@@ -19,14 +25,19 @@ class Observer:
     def __init__(self, settings: Settings) -> None:
         self.metrics = Metrics(settings.name)
         self.metrics.serve(settings.metrics_port)
+        self.storage = StorageWatch(settings)
+        self.storage.start()
 
     def note(self, note: Note) -> None:
         self.metrics.note(note)
         fields = dict(note.fields)
         level = "warning" if note.event in WORRYING else "info" if _is_loud(note.event, fields) else "debug"
+        if note.event in REPEATED and self.storage.fault(str(fields.get("reason"))):
+            level = "debug"
         getattr(LOG, level)(note.event, **fields)
 
     def close(self) -> None:
+        self.storage.close()
         self.metrics.close()
 
 

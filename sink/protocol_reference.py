@@ -38,6 +38,8 @@ _SENTENCES: Mapping[str, str] = {
     "tidy": "Delete what plans left behind that never counted.",
     "abort_superseded": "What an older epoch left undecided is aborted, and so is what was to follow an aborted"
     " transaction.",
+    "start": "Let the next transaction be written once the one before it is PREPARED: one is written while one commits,"
+    " never two at once.",
     "advance": "Take each open transaction, oldest first, to its next phase: begin the instant, collect write"
     " statuses, decide, complete, settle; or abort and roll back.",
     "abort_orphans": "A pending instant that carries the sink's name but that no transaction names gets an"

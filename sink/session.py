@@ -37,6 +37,7 @@ from sink.local.java import find_java
 from sink.local.java_options import collector, committing_jvm
 from sink.local.packages import pyspark_jars
 from sink.storage.access import HADOOP
+from sink.storage.identity import for_java
 from sink.storage.inline_reads import executor_options
 from sink.storage.session import class_path, session_options
 
@@ -92,6 +93,8 @@ _SHORT_LIVED = "-XX:TieredStopAtLevel=1"
 
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 
+_LOCAL = re.compile(r"local(?:\[(\*|\d+)\])?")
+
 _LOG4J_FILE = """\
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
@@ -121,7 +124,7 @@ def start_session(settings: Settings, app: str, spark_log: Path | None = None) -
         log4j.write_text(_log4j(spark_log))
         archive = archive_option() if _is_alone(conf) else ""
         given = [conf.get(name, "") for name in (_JAVA_OPTIONS, _DEFAULT_JAVA_OPTIONS)]
-        lean = committing_jvm(*given) if _only_commits(settings) else ""
+        lean = committing_jvm(*given) if settings.only_commits else ""
         _add_java_options(conf, first=f"{archive} {_IN_UTC} {lean}", last=_NO_ATTACHING)
         _add_java_options(conf, last=f"-Dlog4j2.configurationFile={log4j.as_uri()}")
         # The file is read once, when the JVM starts: it may go when the context is up.
@@ -241,9 +244,12 @@ def _is_alone(conf: SparkConf) -> bool:
     return _is_local(conf) and not any(map(conf.contains, ("spark.jars", "spark.jars.packages")))
 
 
-def _only_commits(settings: Settings) -> bool:
-    """Whether the driver's JVM sees no record: Python's tasks write the files."""
-    return settings.operation == "append" and settings.engine == "arrow"
+def _add_slot(conf: SparkConf, processors: int) -> None:
+    """One slot beyond Spark's cores here, for the jobs of a commit while the cores write the next transaction."""
+    match = _LOCAL.fullmatch(conf.get("spark.master") or "")
+    if match is not None:
+        cores = processors if match[1] == "*" else int(match[1] or 1)
+        conf.setMaster(f"local[{cores + 1}]").setIfMissing("spark.default.parallelism", str(cores))
 
 
 def _on_this_host(master: str) -> bool:
@@ -279,6 +285,8 @@ def _context(conf: SparkConf, settings: Settings, spark_log: Path | None) -> Spa
             gateway = launch_gateway(shown, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
             if not _is_local(conf):
                 _add_options(conf, executor_options(gateway.jvm, (settings.base_path, settings.errors_base_path)))
+            if settings.only_commits and settings.in_flight > 1:
+                _add_slot(conf, gateway.jvm.Runtime.getRuntime().availableProcessors())
             context = SparkContext(conf=conf, gateway=gateway)
             gateway.jvm.org.apache.spark.util.Utils.classForName(_LOADED_FIRST, True, False)
             return context
@@ -318,6 +326,7 @@ def _environment(appended: Sequence[Path]) -> Iterator[None]:
         # A JVM that only puts the command line of the other one together.
         "SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", f"{_SHORT_LIVED} {collector()}"),
         "SPARK_DIST_CLASSPATH": os.pathsep.join(map(str, appended)),
+        **for_java(os.environ),
     }
     names = (*ours, "PYSPARK_SUBMIT_ARGS")
     before = {name: os.environ.pop(name) for name in names if name in os.environ}

@@ -10,14 +10,20 @@ import argparse
 import signal
 import sys
 from pathlib import Path
-from threading import Event
+from threading import Event, Timer
 from types import FrameType
+
+import structlog
 
 from coordination.errors import SinkError
 from sink.config import Settings, load
 from sink.guardian import kill_process_tree
 from sink.logs import configure_from
 from sink.session import StartingSession
+
+LOG = structlog.get_logger("sink.worker")
+END_SECONDS = 75.0
+"""From a signal to the end, at most: the drain has a minute, and then nobody waits for a store that does not answer."""
 
 
 def main() -> int:
@@ -50,10 +56,19 @@ def _stop_on_signals() -> Event:
         if stop.is_set():
             kill_process_tree(128 + signum)
         stop.set()
+        last_resort = Timer(END_SECONDS, _cut_short)
+        last_resort.daemon = True
+        last_resort.start()
 
     signal.signal(signal.SIGTERM, request)
     signal.signal(signal.SIGINT, request)
     return stop
+
+
+def _cut_short() -> None:
+    """As with SIGKILL: what is under way is finished or rolled back by others."""
+    LOG.warning("worker.cut_short", seconds=END_SECONDS, reason="what is under way does not end")
+    kill_process_tree(0)
 
 
 def _spark_log(settings: Settings) -> Path | None:

@@ -104,11 +104,12 @@ class Worker:
                 settings, client, self._keeper, root, table, errors, engine, kafka, coordinating, writing, observer
             )
             warming = writing.submit(warm_up, spark)
-            ask = partial(require_answer, settings.base_path, settings.storage)
+            # Each time anew: keys that expire are others then.
+            ask = lambda: require_answer(settings.base_path, settings.storage)  # noqa: E731
             self._until_stopped("the store", lambda: self._in_store(ask))
             self._until_stopped("the table", lambda: self._in_store(table.ensure))
             LOG.debug("worker.reached", phase="table")
-            self._until_stopped("the errors table", errors.verify)
+            self._until_stopped("the errors table", lambda: self._in_store(errors.verify))
             self._warmed(warming, spark)
             self._until_stopped("the process that asks Kafka", kafka.start)
             Thread(target=_warn_of_offsets, args=(settings, self._keeper), name="offsets", daemon=True).start()
@@ -212,7 +213,7 @@ class Worker:
         try:
             action()
         except Unavailable as error:
-            fault = fault_in(str(error), self._settings.base_path, self._settings.storage)
+            fault = fault_in(str(error), self._settings.base_path, self._settings.storage_as_set)
             if fault is None:
                 raise
             raise (ConfigError if fault.lasts else Unavailable)(fault.sentence) from error

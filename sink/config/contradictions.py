@@ -24,7 +24,7 @@ ENVELOPED = ("json", "json-confluent", "avro-confluent")
 
 def contradictions(settings: Settings) -> Iterator[str]:
     of_rows = (_format, _partition_time, _errors, _upserts, _order_of_changes)
-    for about in (*of_rows, _zookeeper, _archiving, _storage, _catalog):
+    for about in (*of_rows, _zookeeper, _archiving, _storage, _encryption, _catalog):
         yield from about(settings)
 
 
@@ -143,6 +143,17 @@ def _storage(settings: Settings) -> Iterator[str]:
     for name, other in (("access.key", "secret.key"), ("secret.key", "access.key"), ("session.token", "access.key")):
         if name in own and other not in own:
             yield f"storage.s3.{name} is of no use without storage.s3.{other}; set both or neither"
+
+
+def _encryption(settings: Settings) -> Iterator[str]:
+    """pyarrow sends no such header: its files would be encrypted with another key, or refused."""
+    for name in ("encryption.algorithm", "server-side-encryption-algorithm"):
+        algorithm = settings.spark.get(f"{HADOOP}{name}", "")
+        if algorithm and algorithm != "AES256" and settings.engine == "arrow" and settings.operation == "append":
+            yield (
+                f"{HADOOP}{name}={algorithm} is for Java alone, and write.engine=arrow writes by pyarrow: set it as the"
+                " bucket's default encryption instead, or use write.engine=hudi"
+            )
 
 
 def _catalog(settings: Settings) -> Iterator[str]:

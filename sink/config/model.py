@@ -28,8 +28,10 @@ from sink.config.groups.storage import StorageSettings
 from sink.config.groups.transactions import TransactionSettings
 from sink.config.groups.worker import WorkerSettings
 from sink.config.redaction import Properties, redact_text
-from sink.storage.access import Access, access_of, scheme_of
+from sink.storage.access import S3_SCHEMES, Access, access_of, scheme_of
+from sink.storage.connectors import CONNECTORS
 from sink.storage.hdfs import HDFS_SCHEMES, hdfs_access
+from sink.storage.identity import OF_THIS_PROCESS
 
 
 def _pass_through(value: Any) -> Properties:
@@ -57,9 +59,7 @@ class Settings(
         default_factory=Properties,
     )
     spark: PassThrough = setting("spark.*", "Any other setting of Spark.", default_factory=Properties)
-    hudi: PassThrough = setting(
-        "hoodie.*", "Any other setting of Hudi.", default_factory=Properties, fleet=True
-    )
+    hudi: PassThrough = setting("hoodie.*", "Any other setting of Hudi.", default_factory=Properties, fleet=True)
 
     @model_validator(mode="after")
     def _together(self) -> Settings:
@@ -81,6 +81,17 @@ class Settings(
     def tolerant(self) -> bool:
         """Whether bad records go into the errors table."""
         return self.errors_tolerance == "all"
+
+    @property
+    def in_flight(self) -> int:
+        """Transactions that may be open at once. On an object store a commit waits for its answers, not for a core."""
+        waits = self.only_commits and scheme_of(self.base_path) in CONNECTORS
+        return self.in_flight_most or (2 if waits else 1)
+
+    @property
+    def only_commits(self) -> bool:
+        """Whether the JVM of a worker sees no record: Python's tasks write the files."""
+        return self.operation == "append" and self.engine == "arrow"
 
     @property
     def errors_table_name(self) -> str:
@@ -111,18 +122,28 @@ class Settings(
 
     @property
     def storage(self) -> Access:
-        """How the store of the table is reached, by everything that opens it."""
-        access = access_of(self.spark, self.s3_by_hadoops_names, os.environ)
-        if {scheme_of(self.base_path), scheme_of(self.errors_base_path)} & HDFS_SCHEMES:
-            return replace(access, hdfs=hdfs_access(self.spark, os.environ))
+        """How the store of the table is reached now, by everything that opens it: keys that expire are others later.
+        Raises Unavailable.
+        """
+        access = self.storage_as_set
+        schemes = {scheme_of(self.base_path), scheme_of(self.errors_base_path)}
+        if schemes & HDFS_SCHEMES:
+            access = replace(access, hdfs=hdfs_access(self.spark, os.environ))
+        if schemes & S3_SCHEMES and not access.has_keys:
+            access = replace(access, found=OF_THIS_PROCESS.keys())
         return access
+
+    @property
+    def storage_as_set(self) -> Access:
+        """As `storage`, without keys that have to be found: asks nobody."""
+        return access_of(self.spark, self.s3_by_hadoops_names, os.environ)
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """Every secret value, for whoever has to keep them out of a text."""
         held = (self.zookeeper_password, self.zookeeper_key_password, self.registry_login)
         own = [each.get_secret_value() for each in held if each]
-        return (*own, *self.kafka.secrets(), *self.spark.secrets(), *self.hudi.secrets(), *self.storage.secrets)
+        return (*own, *self.kafka.secrets(), *self.spark.secrets(), *self.hudi.secrets(), *self.storage_as_set.secrets)
 
     @property
     def config_digest(self) -> str:

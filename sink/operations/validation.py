@@ -9,7 +9,6 @@ Raises nothing of its own: what a check cannot do is a finding of that check.
 from __future__ import annotations
 
 import json
-import os
 import socket
 import uuid
 from collections.abc import Callable, Iterator
@@ -35,7 +34,7 @@ from sink.kafka import Log, UnknownTopic
 from sink.local.java import find_java
 from sink.operations.adoption import read_remains, unadopted
 from sink.schema import TableSchema
-from sink.storage.files import open_storage
+from sink.storage.files import open_storage, unwritable
 from sink.storage.probe import probed
 from sink.table.creation import columns_misfit, indexes_misfit, misfits
 from sink.table.files import Content, look
@@ -110,21 +109,10 @@ def _java() -> Iterator[Finding]:
 
 def _logs(settings: Settings) -> Iterator[Finding]:
     directory = settings.log_dir.absolute()
-    if problem := _unwritable(directory):
+    if problem := unwritable(directory):
         yield Finding("logs", f"log.dir: {problem}", wrong=True)
     else:
         yield Finding("logs", f"{directory} can be written")
-
-
-def _unwritable(directory: Path) -> str | None:
-    existing = directory
-    while not existing.exists() and existing != existing.parent:
-        existing = existing.parent
-    if not existing.is_dir():
-        return f"{existing} is not a directory; name another place"
-    if not os.access(existing, os.W_OK | os.X_OK):
-        return f"{existing} cannot be written by this user; change its owner or name another place"
-    return None
 
 
 def _zookeeper(settings: Settings) -> Iterator[Finding]:
@@ -352,7 +340,7 @@ def _reached(settings: Settings) -> bool:
 def _writable(settings: Settings) -> Iterator[Finding]:
     storage = open_storage(settings.base_path, settings.storage)
     if storage.has_directories and storage.root.startswith("/"):
-        problem = _unwritable(Path(storage.root))
+        problem = unwritable(Path(storage.root))
         if problem:
             yield Finding("table", f"target.base.path: {problem}", wrong=True)
         return

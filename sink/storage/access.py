@@ -2,8 +2,9 @@
 
 Guarantee: on S3 all of them get the same endpoint, region, addressing and keys for a bucket. They come from
 `storage.s3.*`, else from `spark.hadoop.fs.s3a.*`, else from the environment (`AWS_*`, as the AWS tools read it); where
-there are no keys, each library asks its own chain of providers (profile, web identity, container, instance). No secret
-is in a `repr` or an error. Voided by credentials that only a class of Hadoop's knows (`aws.credentials.provider`).
+there are no keys, pyarrow and hudi-rs get those that `sink.storage.identity` finds (profile, role, web identity,
+container, instance), and Java asks a chain of its own. No secret is in a `repr` or an error. Voided by credentials that
+only a class of Hadoop's knows (`aws.credentials.provider`).
 Raises ConfigError for half of the keys. Pure, and imports nothing that an executor need not have.
 """
 
@@ -16,6 +17,7 @@ from typing import Any
 
 from coordination.errors import ConfigError
 from sink.storage.hdfs import NO_HDFS, HdfsAccess
+from sink.storage.identity import Keys
 
 HADOOP = "spark.hadoop.fs.s3a."
 S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
@@ -46,11 +48,14 @@ _HADOOP_DEFAULTS: Mapping[str, str] = {
     # A few commits' worth of reads that wait for each other must not wait for a connection.
     "connection.maximum": "256",
     "threads.max": "64",
-    # Hadoop's own tries 20 times, and then 7 times over, with waits that grow: a quarter of an hour of silence.
-    "attempts.maximum": "3",
+    # Hadoop's own tries 20 times, and then 7 times over, with waits that grow: a quarter of an hour of silence. What is
+    # refused with 503 it tries 20 times, each wait twice the one before, for hours.
+    "attempts.maximum": "2",
     "retry.limit": "3",
+    "retry.throttle.limit": "5",
+    "retry.throttle.interval": "200ms",
     "connection.establish.timeout": "5000",
-    "connection.timeout": "30000",
+    "connection.timeout": "15000",
 }
 
 
@@ -60,10 +65,17 @@ class Access:
 
     s3a: Mapping[str, str] = field(default_factory=dict, repr=False)
     hdfs: HdfsAccess = field(default=NO_HDFS, repr=False)
+    found: Keys | None = field(default=None, repr=False)
+    """Good for a while, and not for Java, which renews its own."""
 
     def of(self, bucket: str, name: str) -> str:
         """A setting of the bucket, else of all buckets; empty when there is neither."""
         return self.s3a.get(f"bucket.{bucket}.{name}", self.s3a.get(name, "")).strip()
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether the settings say who is asking, for some bucket at least."""
+        return any(name.endswith((*_KEYS, _PROVIDERS)) for name in self.s3a)
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -169,6 +181,8 @@ def _keys(bucket: str, access: Access) -> tuple[str, str, str]:
     if bool(key) != bool(secret):
         missing = "secret.key" if key else "access.key"
         raise ConfigError(f"{HADOOP}{missing} is missing, which its other half needs; set both or neither")
+    if not key and access.found is not None and not access.of(bucket, _PROVIDERS):
+        return access.found.access, access.found.secret, access.found.token
     return key, secret, token
 
 

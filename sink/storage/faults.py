@@ -76,6 +76,12 @@ _KINDS_OF_S3 = (
         " set storage.s3.access.key and storage.s3.secret.key",
     ),
     _kind(
+        r"x-amz-trailer|NotImplemented|NOT_IMPLEMENTED|functionality that is not implemented|MissingContentLength"
+        r"|XAmzContentSHA256Mismatch|keeps more than it is given",
+        "target.base.path: {server} takes no checksums behind an object's data; unset"
+        " AWS_REQUEST_CHECKSUM_CALCULATION, so that none are sent",
+    ),
+    _kind(
         r"AccessDenied|ACCESS_DENIED|Access Denied|Forbidden|status code: 403|HTTP status 403",
         "target.base.path: the key may not do this below {place}; grant it to list the bucket, and to get, put and"
         " delete objects there",
@@ -88,12 +94,13 @@ _KINDS_OF_S3 = (
     _kind(
         r"Connection ?refused|ConnectException|Connect(?:ion)? ?time(?:d ?)?out|ConnectTimeoutException"
         r"|curlCode: (?:7|28)\b|tcp connect error|No route to host|NETWORK_CONNECTION|error sending request"
-        r"|Connection reset|connection closed|NoHttpResponse|Could not connect",
+        r"|Connection reset|connection closed|NoHttpResponse|failed to respond|Could not connect",
         "storage.s3.endpoint: {server} does not answer; start it, or correct the address",
         lasts=False,
     ),
     _kind(
-        r"SlowDown|SLOW_DOWN|ServiceUnavailable|Service Unavailable|status code: 503|HTTP status 503",
+        r"SlowDown|SLOW_DOWN|ServiceUnavailable|Service Unavailable|InternalError|INTERNAL_FAILURE|AWSStatus50\d"
+        r"|AWSServiceThrottled|status code: 50\d|HTTP status 50\d",
         "target.base.path: {server} refuses requests for now",
         lasts=False,
     ),
@@ -120,6 +127,13 @@ _KINDS: Mapping[str, tuple[_Kind, ...]] = {
     **dict.fromkeys(S3_SCHEMES, _KINDS_OF_S3),
     **dict.fromkeys(HDFS_SCHEMES, _KINDS_OF_HDFS),
 }
+_MARKS: Mapping[str, re.Pattern[str]] = {
+    **dict.fromkeys(S3_SCHEMES, re.compile(r"AWS Error|amazonaws|\bs3[an]?://|Hoodie\w*Exception")),
+    **dict.fromkeys(
+        HDFS_SCHEMES, re.compile(r"hdfs://|[Nn]ame[Nn]ode|[Dd]ata[Nn]ode|apache\.hadoop|Hoodie\w*Exception")
+    ),
+}
+"""What a library of the store's, or Hudi, has in its texts."""
 _REGION = re.compile(r"(?:expecting|expected) '?\"?(?P<name>[a-z]{2}(?:-[a-z]+)+-\d)", re.IGNORECASE)
 
 
@@ -127,12 +141,10 @@ def fault_in(said: str, base_path: str, access: Access) -> Fault | None:
     """None where the text tells none that is known."""
     if scheme_of(base_path) in ("", "file"):
         return None
-    bucket = bucket_of(base_path)
-    is_s3 = scheme_of(base_path) in S3_SCHEMES
     region = _REGION.search(said)
     words = {
-        "server": (access.of(bucket, "endpoint") or "Amazon") if is_s3 else bucket,
-        "bucket": bucket,
+        "server": server_of(base_path, access),
+        "bucket": bucket_of(base_path),
         "region": f", {region['name']}" if region else "",
         "scheme": scheme_of(base_path),
         "place": base_path,
@@ -141,3 +153,17 @@ def fault_in(said: str, base_path: str, access: Access) -> Fault | None:
         if match := kind.said.search(said):
             return Fault(kind.sentence.format(**words, **match.groupdict()), kind.lasts)
     return None
+
+
+def fault_of_store(said: str, base_path: str, access: Access) -> Fault | None:
+    """As `fault_in`, for a text that may be another server's: Kafka and ZooKeeper do not answer in the same words."""
+    mark = _MARKS.get(scheme_of(base_path))
+    if mark is None or not (mark.search(said) or f"{bucket_of(base_path)}: " in said):
+        return None
+    return fault_in(said, base_path, access)
+
+
+def server_of(base_path: str, access: Access) -> str:
+    """Who is asked for the table: an address, or a name service."""
+    bucket = bucket_of(base_path)
+    return (access.of(bucket, "endpoint") or "Amazon") if scheme_of(base_path) in S3_SCHEMES else bucket

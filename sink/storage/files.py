@@ -11,6 +11,7 @@ import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -24,7 +25,8 @@ _SCHEMES = {**dict.fromkeys(S3_SCHEMES, "s3"), "gs": "gs", "hdfs": "hdfs", "view
 _SCHEMES |= {"abfs": "abfs", "abfss": "abfss"}
 _FOREIGN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOTALL)
 _CONNECT_SECONDS = 5.0
-_REQUEST_SECONDS = 30.0
+_REQUEST_SECONDS = 15.0
+"""Without a byte. What hangs when the store goes is sent again so long after its return, at the latest."""
 _OPTIONAL_CHECKSUMS = {
     "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
     "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
@@ -43,6 +45,11 @@ class Storage:
     def has_directories(self) -> bool:
         """Object stores have none; making one leaves an empty object behind."""
         return isinstance(self.files, fs.LocalFileSystem)
+
+    @property
+    def is_object_store(self) -> bool:
+        """A request takes long there, and many at a time take no longer."""
+        return bool(self.files.type_name == "s3")
 
     @property
     def nearest(self) -> Storage:
@@ -95,15 +102,17 @@ def require_reachable(base_path: str) -> tuple[str, str]:
     return scheme, match["rest"]
 
 
-_kept: dict[tuple[tuple[str, ...], ...], Storage] = {}
+_kept: dict[str, tuple[Access, Storage]] = {}
 
 
 def kept_storage(base_path: str, access: Access = NO_ACCESS) -> Storage:
-    """As `open_storage`, once in a process: a client of an object store keeps its connections."""
-    key = ((base_path,), *sorted(access.s3a.items()), *sorted(access.hdfs.settings.items()))
-    if key not in _kept:
-        _kept[key] = open_storage(base_path, access)
-    return _kept[key]
+    """As `open_storage`, once in a process and again with other keys: a client of an object store keeps its
+    connections.
+    """
+    kept = _kept.get(base_path)
+    if kept is None or kept[0] != access:
+        kept = _kept[base_path] = access, open_storage(base_path, access)
+    return kept[1]
 
 
 def open_storage(base_path: str, access: Access = NO_ACCESS) -> Storage:
@@ -116,7 +125,7 @@ def open_storage(base_path: str, access: Access = NO_ACCESS) -> Storage:
 
         return Storage(*open_hdfs(base_path, access.hdfs))
     try:
-        if scheme == "s3" and access.s3a:
+        if scheme == "s3" and (access.s3a or access.found):
             return _open_s3(rest, access)
         files, root = fs.FileSystem.from_uri(f"{scheme}://{quote(rest, safe='/:@?&=')}")
     except (pa.ArrowException, OSError) as error:
@@ -124,11 +133,31 @@ def open_storage(base_path: str, access: Access = NO_ACCESS) -> Storage:
     return Storage(files, root.rstrip("/"))
 
 
+def unwritable(directory: Path) -> str | None:
+    """Why nobody can write there, or make the directory."""
+    existing = directory
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir():
+        return f"{existing} is not a directory; name another place"
+    if not os.access(existing, os.W_OK | os.X_OK):
+        if os.statvfs(existing).f_flag & os.ST_RDONLY:
+            return f"{existing} is on a disk that is read-only; mount it for writing, or name another place"
+        return f"{existing} cannot be written by this user; change its owner or name another place"
+    return None
+
+
 def require_answer(base_path: str, access: Access = NO_ACCESS) -> None:
-    """Raises Unavailable with what the store of the table says, if it lets nobody list there; disks are not asked.
+    """Raises Unavailable with what the store of the table says, if it lets nobody list there. Of a disk ConfigError,
+    where the directory cannot be, and Unavailable where it is read-only for now.
 
     The question is one whose answer has a text: what a store says to others is a number alone.
     """
+    if scheme_of(base_path) in ("", "file"):
+        problem = unwritable(Path(open_storage(base_path).root))
+        if problem:
+            raise (Unavailable if "read-only" in problem else ConfigError)(f"target.base.path: {problem}")
+        return
     if scheme_of(base_path) not in S3_SCHEMES | HDFS_SCHEMES:
         return
     try:
@@ -142,6 +171,14 @@ def require_answer(base_path: str, access: Access = NO_ACCESS) -> None:
         # Who may list below the table need not be allowed to ask for the bucket.
         if storage.files.get_file_info(storage.root.partition("/")[0]).type is fs.FileType.NotFound:
             raise Unavailable(f"{base_path}: NoSuchBucket")
+
+
+def ask_store(base_path: str, access: Access = NO_ACCESS) -> None:
+    """One small question, over a connection that is kept. Raises Unavailable, or what opening the store raises."""
+    try:
+        kept_storage(base_path, access).names(".hoodie/.sink-asks")
+    except (pa.ArrowException, OSError) as error:
+        raise Unavailable(f"{base_path}: {error}") from error
 
 
 def _open_s3(place: str, access: Access) -> Storage:

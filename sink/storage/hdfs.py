@@ -64,13 +64,13 @@ def hdfs_access(spark: Mapping[str, str], environment: Mapping[str, str]) -> Hdf
 
 
 def failover_options(access: HdfsAccess) -> dict[str, str]:
-    """Settings that the JVM lacks to know a name service, where the settings name its namenodes and no more."""
+    """Settings that the JVM lacks to know a name service, where the settings name its namenodes and no more; and pauses
+    that let it find an active namenode within seconds.
+    """
     services = [name.removeprefix(_NAMENODES) for name in access.settings if name.startswith(_NAMENODES)]
-    return {
-        f"{_SPARK}{_PROVIDER}{service}": _BOTH_IN_TURN
-        for service in services
-        if f"{_PROVIDER}{service}" not in access.settings
-    }
+    wanted = {f"{_PROVIDER}{service}": _BOTH_IN_TURN for service in services}
+    wanted |= _SHORT_WAITS if services else {}
+    return {f"{_SPARK}{name}": value for name, value in wanted.items() if name not in access.settings}
 
 
 def locate(base_path: str, access: HdfsAccess) -> tuple[str, str]:

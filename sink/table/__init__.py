@@ -29,6 +29,7 @@ from sink.java_errors import JAVA_ERRORS, causes, message
 from sink.schema import TableSchema
 from sink.schema.avro import avro_schema
 from sink.schema.evolution import Compatibility, Misfit, evolved
+from sink.storage.lean_s3 import read_once
 from sink.table.catalog import register
 from sink.table.conflicts import changed_groups, make_way
 from sink.table.creation import columns_of_table, create_or_verify
@@ -73,10 +74,12 @@ class Table:
         avro = schema.avro(settings.table_name)
         self._hudi = Hudi(spark, settings.base_path, avro, commit_options(settings))
         self._timeline = Timeline(self._hudi, settings.name)
-        self._data_files = DataFiles(self._hudi)
+        self._data_files = DataFiles(self._hudi, settings.storage if settings.engine == "arrow" else None)
         self.columns = schema.spark
         """The table's, without Hudi's own, when they were last looked at."""
         self._looked_at: frozenset[Instant] | None = None
+        self._completed = ""
+        """The instant that was completed here last, with these columns."""
         self._serving = threading.Lock()
 
     def ensure(self) -> None:
@@ -96,7 +99,7 @@ class Table:
         on.
         """
         owner = {SINK_KEY: self._settings.name, NUMBER_KEY: str(number), EPOCH_KEY: str(epoch)}
-        with self._locks():
+        with self._locked():
             newest = self._timeline.snapshot().place
             with self._reading():
                 self._hudi.keep_metadata_table()
@@ -129,7 +132,7 @@ class Table:
             self._hudi.save_partition_metafiles(instant, sorted({json.loads(stat)["partitionPath"] for stat in stats}))
         extra = {CHECKPOINT_KEY + self._settings.name: encode_checkpoint(checkpoint), **(more or {})}
         updated = changed_groups(stats) if self._changes_rows else frozenset()
-        with self._locks():
+        with self._locked():
             now = self._timeline.snapshot()
             view = self._timeline.view((instant,), now)
             if (settled := _settled(now, view, instant)) is not None:
@@ -140,7 +143,7 @@ class Table:
                 self._hudi.keep_metadata_table()
                 make_way(self._hudi, updated)
                 self._hudi.beat(instant)
-                self._hudi.take_over(instant)
+                self._hudi.take_over(instant, self._timeline.meta)
             avro = self._columns_with(columns)
             with self._reading():
                 parsed = self._hudi.write_stats(stats, avro)
@@ -150,11 +153,12 @@ class Table:
             except (*JAVA_ERRORS, OSError) as error:
                 return self._outcome(instant, error)
         self._timeline.note_completed(instant, checkpoint)
+        self._completed = instant
         return TableOutcome.COMPLETED
 
     def roll_back(self, instant: str) -> None:
         """Confirmed when it returns. Nothing to do for an instant that is not on the timeline."""
-        with self._locks():
+        with self._locked():
             self._roll_back(instant)
 
     def held(self, stats: Sequence[str]) -> tuple[str, ...]:
@@ -202,9 +206,17 @@ class Table:
         with self._reading():
             self._hudi.stop_beating()
 
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Nobody else changes the table's properties meanwhile."""
+        with self._locks(), read_once(self.spark, self._settings.base_path):
+            yield
+
     def _look_at_columns(self) -> None:
-        """Nothing is read where nothing was completed since the last look."""
-        if self._looked_at == self._timeline.completed:
+        """Nothing is read where nothing was completed since the last look, but what was completed here."""
+        new = self._timeline.completed - (self._looked_at or frozenset())
+        if self._looked_at is not None and {each.requested for each in new} <= {self._completed}:
+            self._looked_at = self._timeline.completed
             return
         with self._reading():
             found = self._hudi.table_schema(self._timeline.meta)

@@ -2,16 +2,18 @@
 
 Guarantee: every committed file is named; others may be. With the metadata table a look costs four requests for each
 of its commits since it was compacted: on an object store, partitions that are known to be small are listed instead.
-Raises what py4j raises.
+Raises what py4j and pyarrow raise.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from sink.storage.access import S3_SCHEMES, scheme_of
+from sink.storage.access import S3_SCHEMES, Access, scheme_of
+from sink.storage.files import kept_storage
 from sink.table.gateway import Hudi
 
 _LISTED = 16
@@ -23,15 +25,17 @@ _FILE_NAME = re.compile(r"[^/,{}\[\]\s'=]+\.parquet")
 class DataFiles:
     """Looks for one table, and remembers which of its partitions are small."""
 
-    def __init__(self, hudi: Hudi) -> None:
+    def __init__(self, hudi: Hudi, access: Access | None) -> None:
+        """`access` where Python reaches the table, too."""
         self._hudi = hudi
+        self._access = access
         self._on_object_store = scheme_of(hudi.base_path) in S3_SCHEMES
         self._small: frozenset[str] = frozenset()
 
     def names(self, partitions: Sequence[str]) -> list[str]:
         """Names of the files in these partitions."""
         if len(partitions) <= _LISTED and self._small.issuperset(partitions):
-            found = [name for partition in partitions for name in self._listed(partition)]
+            found = self._listed(partitions)
         else:
             found = self._by_metadata(partitions)
         if self._on_object_store:
@@ -39,9 +43,17 @@ class DataFiles:
             self._small = self._small.union(partitions) if small else self._small.difference(partitions)
         return found
 
-    def _listed(self, partition: str) -> list[str]:
-        entries = self._hudi.storage().listDirectEntries(self._hudi.path(partition))
-        return _FILE_NAME.findall(str(entries.toString()))
+    def _listed(self, partitions: Sequence[str]) -> list[str]:
+        if self._access is None:
+            return [name for partition in partitions for name in _FILE_NAME.findall(self._entries(partition))]
+        # Python's client lists many at a time.
+        storage = kept_storage(self._hudi.base_path, self._access)
+        with ThreadPoolExecutor(max(1, len(partitions))) as listing:
+            names = [name for found in listing.map(storage.names, partitions) for name in found]
+        return [name for name in names if _FILE_NAME.fullmatch(name)]
+
+    def _entries(self, partition: str) -> str:
+        return str(self._hudi.storage().listDirectEntries(self._hudi.path(partition)).toString())
 
     def _by_metadata(self, partitions: Sequence[str]) -> list[str]:
         """With the metadata table the committed ones, else all."""

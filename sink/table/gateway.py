@@ -19,8 +19,10 @@ from pyspark.sql import SparkSession
 
 from sink.java_errors import JAVA_ERRORS
 from sink.storage.inline_reads import close_inline_reads
+from sink.storage.lean_s3 import ask_less, forget
 from sink.table.base_file_stats import base_file_stats
 from sink.table.column_stats import carrying, is_log, log_stats
+from sink.table.metadata_timeline import wants_service
 
 TABLE_VERSION = 9
 COMMIT = "commit"
@@ -35,7 +37,7 @@ _TASKS = (
     "hoodie.finalize.write.parallelism",
     "hoodie.markers.delete.parallelism",
 )
-"""Hudi's default is a task for each file, up to 200. It costs more than what is done for the file."""
+"""Hudi's default is a task for each file, up to 200, which costs more than the work."""
 
 
 class Hudi:
@@ -45,11 +47,14 @@ class Hudi:
         self.base_path = base_path
         self._spark = spark
         close_inline_reads(spark, base_path)
+        ask_less(spark, base_path)
         self.options = options
         self._avro = avro_schema
         self._client: Any = None
         self._begun = ""
-        self._has_metafile = False
+        self._own: set[str] = set()
+        self._has_made_sure = False
+        self._metafiles: set[str] = set()
 
     def anew(self, options: Mapping[str, str], avro_schema: str | None = None) -> Hudi:
         """The same table by other options, and other columns if they are given."""
@@ -65,7 +70,6 @@ class Hudi:
 
     @cached_property
     def java(self) -> Any:
-        """The package `org.apache.hudi`."""
         return self.jvm.org.apache.hudi
 
     @cached_property
@@ -95,11 +99,17 @@ class Hudi:
         """The write client, whose heartbeats go on until `close`."""
         if self._client is None:
             self._client = self.java.client.SparkRDDWriteClient(self.engine_context, self.config)
+            self._has_made_sure = False
         return self._client
 
     @property
     def heartbeats(self) -> Any:
         return self.client.getHeartbeatClient()
+
+    def forget(self) -> None:
+        """Another writer may have dropped partitions, but for the table's own directory."""
+        self._metafiles &= {""}
+        forget(self._spark, self.base_path)
 
     def close(self) -> None:
         client, self._client = self._client, None
@@ -167,7 +177,7 @@ class Hudi:
 
     def begin(self, extra: Mapping[str, str], meta: Any = None) -> str:
         """A new instant with its heartbeat: requested and inflight, both carrying `extra`. `meta` is a meta client that
-        has just been read, if there is one.
+        has just been read under the lock.
 
         As `startCommit` does it, but for the content of the requested file: an instant that was requested by
         a process which died before inflight tells by it whose it is.
@@ -179,24 +189,26 @@ class Hudi:
         content = self.option(self.commit_metadata(extra))
         with self._beating(instant):
             timeline.createFileInMetaPath(f"{instant}.{self.action}.requested", content, False)
-            meta.reloadActiveTimeline()
             client.setOperationType(self.operation)
-            # Each time, though it is fifty requests to a store: it rolls back what a dead writer left of a compaction
-            # of the metadata table, without which the commit waits for ever.
-            table = client.initTable(self.operation, self.option(instant))
+            if not self._has_made_sure or wants_service(self):
+                client.initTable(self.operation, self.option(instant))
+                self._has_made_sure = True
             # Without it a foreign change of the schema between two commits makes the next one fail.
-            client.preWrite(instant, self.operation, table.getMetaClient())
-            table.getActiveTimeline().transitionRequestedToInflight(requested, content)
+            client.preWrite(instant, self.operation, meta)
+            timeline.transitionRequestedToInflight(requested, content)
         self._begun = instant
+        self._own.add(instant)
         return instant
 
-    def take_over(self, instant: str) -> None:
+    def take_over(self, instant: str, meta: Any = None) -> None:
         """What Hudi looks for conflicts from is what the client saw when it began an instant: of one that another
-        process began it knows nothing, and would take every commit of the table for one.
+        process began it knows nothing, and would take every commit of the table for one. `meta` as for `begin`.
         """
+        if instant not in self._own and wants_service(self):
+            self.client.initTable(self.operation, self.option(instant))
         if self._begun != instant:
             self.client.setOperationType(self.operation)
-            self.client.preWrite(instant, self.operation, self.meta_client())
+            self.client.preWrite(instant, self.operation, meta or self.meta_client())
             self._begun = instant
 
     def beat(self, instant: str) -> None:
@@ -233,6 +245,7 @@ class Hudi:
         self.config.setSchema(avro or self._avro)
         self.client.setOperationType(self.operation)
         self.client.commitStats(instant, stats, self.option(self.java_map(extra)), self.action)
+        self._own.discard(instant)
 
     def bulk_insert_rows(self, frame: Any, instant: str) -> list[str]:
         """Writes a Java DataFrame under the instant with Hudi's row writer; one write stat per file."""
@@ -289,17 +302,13 @@ class Hudi:
 
     def save_partition_metafiles(self, instant: str, paths: Sequence[str]) -> None:
         """Without them rows are gone for a reader without the metadata table, and when that is rebuilt."""
-        kind, storage, base, none = (
-            self.java.common.model.HoodiePartitionMetadata,
-            self.storage(),
-            self.path(),
-            self.option(),
-        )
+        kind, storage = self.java.common.model.HoodiePartitionMetadata, self.storage()
+        base, none = self.path(), self.option()
         for path in paths:
-            if path or not self._has_metafile:
+            if path not in self._metafiles:
                 kind(storage, instant, base, self.path(path), none).trySave()
-            # Partitions are dropped and come again; the table's own directory stays.
-            self._has_metafile |= not path
+                if storage.exists(self.path(f"{path}/.hoodie_partition_metadata".lstrip("/"))):
+                    self._metafiles.add(path)
 
     def roll_back(self, instant: str) -> None:
         """Also finishes a rollback of the instant that somebody else began."""
@@ -309,9 +318,8 @@ class Hudi:
 
     def _drop_heartbeat(self, instant: str) -> None:
         """That of a dead process is a file that nobody else removes."""
-        self.storage().deleteFile(
-            self.java.storage.StoragePath(f"{self.heartbeats.getHeartbeatFolderPath()}/{instant}")
-        )
+        folder = self.heartbeats.getHeartbeatFolderPath()
+        self.storage().deleteFile(self.java.storage.StoragePath(f"{folder}/{instant}"))
 
     def schedule(self, service: str, extra: Mapping[str, str]) -> str:
         """`Clustering` or `Compaction`: the instant of a new plan, which carries `extra`; empty if nothing is to be
@@ -367,9 +375,8 @@ class Hudi:
     def names(self, directory: str) -> list[str]:
         """Entries of a directory of the table; none where there is none."""
         storage, path = self.storage(), self.path(directory)
-        if not storage.exists(path):
-            return []
-        return [str(entry.getPath().getName()) for entry in storage.listDirectEntries(path)]
+        entries = storage.listDirectEntries(path) if storage.exists(path) else ()
+        return [str(entry.getPath().getName()) for entry in entries]
 
     def files_below(self, directory: str) -> list[str]:
         """Files below a directory of the table, relative to that directory."""

@@ -23,6 +23,7 @@ from sink.java_errors import JAVA_ERRORS, message
 from sink.table.gateway import CLUSTERING, COMPACTION, Hudi
 from sink.table.options import commit_options, service_options
 from sink.table.timeline import SINK_KEY, Snapshot, Timeline
+from sink.table.uploads import abort_uploads
 from sink.write.bad_records import ASIDE
 
 TEMP = ".hoodie/.temp"
@@ -70,7 +71,7 @@ class TableServices:
         try:
             instant = service()
         except (SinkError, *JAVA_ERRORS, OSError) as error:
-            reason = message(error)[:_REASON]
+            reason = message(error, _REASON)
         return Service(name, round(time.monotonic() - began, 3), instant, reason)
 
     def _is_merge_on_read(self) -> bool:
@@ -132,6 +133,8 @@ class TableServices:
     def _archive(self) -> str:
         sweep(self._hudi, self._timeline)
         self._hudi.client.archive()
+        # What is left of those who were killed, like the files that are swept.
+        abort_uploads(self._hudi)
         return ""
 
 

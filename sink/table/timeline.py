@@ -216,7 +216,10 @@ class Timeline:
             if each.action == "rollback":
                 (rolled_back if each.done else rolling_back).update(self._rollback(timeline, each))
         self._forget(instants)
-        self.completed = frozenset(each for each in instants if each.done)
+        completed = frozenset(each for each in instants if each.done)
+        if any(each.requested not in self._completed for each in completed - self.completed):
+            self._hudi.forget()
+        self.completed = completed
         return Snapshot(instants, newest, place, frozenset(rolled_back), frozenset(rolling_back))
 
     def _listed(self, timeline: Any) -> Iterator[Instant]:

@@ -7,7 +7,7 @@ ConfigError.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from py4j.protocol import Py4JJavaError
@@ -28,7 +28,7 @@ from sink.write.slice_files import Limits
 from sink.write.slice_task import REPORT, WriteJob, report_of, run
 from sink.write.source import data_loss
 from sink.write.task_errors import TaskFailed, task_error
-from sink.write.task_input import BatchSource, TaskInput
+from sink.write.task_input import TaskInput
 from sink.write.task_report import TaskReport, complete
 
 _BUFFER_BYTES = 64 << 20
@@ -63,7 +63,7 @@ class ArrowEngine:
         context = self._spark.sparkContext
         context.setJobGroup(instant, f"{self._settings.name}: {len(tasks)} write tasks under {instant}", True)
         try:
-            reports = list(self._reports(instant, tasks, columns, records, attempt))
+            reports = self._reports(instant, tasks, columns, records, attempt)
         except (Py4JJavaError, PySparkException, TaskFailed) as error:
             self._inputs.failed(slices_in(tasks), error)
             raise task_error(error) or data_loss(error, slices_in(tasks)) or error from error
@@ -75,21 +75,13 @@ class ArrowEngine:
 
     def _reports(
         self, instant: str, tasks: Sequence[WriteTask], columns: str, records: DataFrame | None, attempt: int
-    ) -> Iterator[TaskReport]:
-        """In the order of the tasks. After a failure for memory fewer run side by side: one job after another."""
-        side_by_side = self._inputs.memory.limits(attempt).tasks
-        is_short = side_by_side < self._spark.sparkContext.defaultParallelism
-        step = side_by_side if is_short and records is None else max(1, len(tasks))
-        for start in range(0, len(tasks), step):
-            part = tuple(tasks[start : start + step])
-            given = self._inputs.of_tasks(part, attempt) if records is None else frame_input(records)
-            yield from complete(self._run(given, self._job(instant, part, columns, given.source)), part)
+    ) -> tuple[TaskReport, ...]:
+        """In the order of the tasks."""
+        given = self._inputs.of_tasks(tasks, attempt) if records is None else frame_input(records, len(tasks))
+        rows = given.frame.mapInArrow(partial(run, self._job(instant, tasks, columns, given)), REPORT).collect()
+        return complete((report_of(bytes(row["report"])) for row in rows), tasks)
 
-    def _run(self, given: TaskInput, job: WriteJob) -> list[TaskReport]:
-        rows = given.frame.mapInArrow(partial(run, job), REPORT).collect()
-        return [report_of(bytes(row["report"])) for row in rows]
-
-    def _job(self, instant: str, tasks: tuple[WriteTask, ...], columns: str, source: BatchSource) -> WriteJob:
+    def _job(self, instant: str, tasks: Sequence[WriteTask], columns: str, given: TaskInput) -> WriteJob:
         settings = self._settings
         partitioned = bool(partition_columns(settings))
         buffer = _SORT_BUFFER_BYTES if partitioned else min(_BUFFER_BYTES, max(1 << 20, settings.file_max_bytes))
@@ -98,8 +90,9 @@ class ArrowEngine:
             sink=settings.name,
             table=settings.table_name,
             instant=instant,
-            tasks=tasks,
-            source=source,
+            tasks=tuple(tasks),
+            source=given.source,
+            side_by_side=given.side_by_side,
             shape=self._shape.with_columns(columns),
             meta_fields=populate_meta_fields(settings),
             codec=arrow_codec(settings),

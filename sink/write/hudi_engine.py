@@ -32,7 +32,7 @@ from sink.write.inputs import frame_input, inputs_of
 from sink.write.record_columns import Rows, RowShape, sift
 from sink.write.source import data_loss
 from sink.write.task_errors import failed_task, task_error
-from sink.write.task_input import BatchSource, task_number
+from sink.write.task_input import BatchSource, task_numbers
 from sink.write.task_report import SliceCounter, TaskReport, complete
 
 _RECONCILED = "hoodie.global.index.reconcile.parallelism"
@@ -72,8 +72,10 @@ class HudiEngine(ABC):
         schema = self._with_columns(columns)
         decoding = self._decoding(schema)
         try:
-            given = self._inputs.of_tasks(tasks, attempt) if records is None else frame_input(records)
-            job = DecodeJob(tuple(tasks), given.source, decoding.make, tolerated(self._settings))
+            given = self._inputs.of_tasks(tasks, attempt) if records is None else frame_input(records, len(tasks))
+            job = DecodeJob(
+                tuple(tasks), given.source, given.side_by_side, decoding.make, tolerated(self._settings)
+            )
             rows = given.frame.mapInArrow(partial(decode, job, reported), decoding.columns)
             stats = self._write(self._hudi(schema.avro(self._settings.table_name)), rows, instant, len(tasks))
         except (Py4JJavaError, PySparkException) as error:
@@ -130,6 +132,7 @@ class DecodeJob:
 
     tasks: tuple[WriteTask, ...]
     source: BatchSource
+    side_by_side: int
     make: Callable[[], Decode]
     tolerated: int
     """Most bad records of a task."""
@@ -151,14 +154,15 @@ class MergedReports(AccumulatorParam[Reports]):
 
 def decode(job: DecodeJob, reported: Accumulator[Reports], arrow: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`: rows out; fails with the first bad record's coordinates when too many are bad."""
-    number = task_number()
-    of, counter = job.make(), SliceCounter(number, job.tasks[number], job.tolerated)
-    for batch in job.source.batches(job.tasks[number], arrow):
-        _, rows, bad = sift(batch.records, batch.topic, of)
-        try:
-            counter.count(batch, bad)
-        except BadRecord as error:
-            raise failed_task(error) from None
-        if rows is not None:
-            yield rows
-    reported.add({number: counter.report()})
+    of = job.make()
+    for number in task_numbers(len(job.tasks), job.side_by_side):
+        counter = SliceCounter(number, job.tasks[number], job.tolerated)
+        for batch in job.source.batches(job.tasks[number], arrow):
+            _, rows, bad = sift(batch.records, batch.topic, of)
+            try:
+                counter.count(batch, bad)
+            except BadRecord as error:
+                raise failed_task(error) from None
+            if rows is not None:
+                yield rows
+        reported.add({number: counter.report()})

@@ -68,17 +68,18 @@ def inputs_of(spark: SparkSession, settings: Settings) -> Inputs:
     return (LibrdkafkaInputs if settings.kafka_reader == "librdkafka" else SparkInputs)(spark, settings)
 
 
-def frame_input(records: DataFrame) -> TaskInput:
+def frame_input(records: DataFrame, tasks: int) -> TaskInput:
     """The input for records that are there already, a Spark partition for each task."""
-    return TaskInput(records, FrameSource(BATCH_BYTES))
+    return TaskInput(records, FrameSource(BATCH_BYTES), tasks)
 
 
 class LibrdkafkaInputs:
     """The JVM sees no record."""
 
     def __init__(self, spark: SparkSession, settings: Settings) -> None:
-        self.memory = MemoryBudget(spark.sparkContext.defaultParallelism)
+        self.memory = MemoryBudget(lambda: spark.sparkContext.defaultParallelism)
         self._spark = spark
+        self._is_local = str(spark.sparkContext.master).startswith("local")
         self._settings = settings
         self._consumer = _consumer_settings(settings)
 
@@ -86,8 +87,12 @@ class LibrdkafkaInputs:
         require_reader(self._settings)
 
     def of_tasks(self, tasks: Sequence[WriteTask], attempt: int) -> TaskInput:
-        frame = self._spark.range(0, len(tasks), 1, max(1, len(tasks)))
-        return TaskInput(frame, self._source(attempt, self._settings.headers))
+        # A cluster may have more cores once there is work for them.
+        is_bounded = self._is_local or self.memory.is_short
+        most = self.memory.limits(attempt).tasks if is_bounded else len(tasks)
+        side_by_side = max(1, min(most, len(tasks)))
+        frame = self._spark.range(0, side_by_side, 1, side_by_side)
+        return TaskInput(frame, self._source(attempt, self._settings.headers), side_by_side)
 
     def of_records(self, slices: Sequence[Slice]) -> DataFrame:
         return records_of(self._spark, self._source(1, headers=True), slices)
@@ -108,7 +113,7 @@ class SparkInputs:
     """For what librdkafka cannot do. Spark bounds its batches by rows: they follow the records written before."""
 
     def __init__(self, spark: SparkSession, settings: Settings) -> None:
-        self.memory = MemoryBudget(spark.sparkContext.defaultParallelism)
+        self.memory = MemoryBudget(lambda: spark.sparkContext.defaultParallelism)
         self._settings = settings
         self._sizes = BatchSizes(spark, settings)
 
@@ -118,7 +123,7 @@ class SparkInputs:
     def of_tasks(self, tasks: Sequence[WriteTask], attempt: int) -> TaskInput:
         session = self._sizes.session([piece for task in tasks for piece in task.slices])
         source = FrameSource(self.memory.limits(attempt).batch_bytes)
-        return TaskInput(read_tasks(session, self._settings, tasks), source)
+        return TaskInput(read_tasks(session, self._settings, tasks), source, len(tasks))
 
     def of_records(self, slices: Sequence[Slice]) -> DataFrame:
         return read_slices(self._sizes.session(slices), self._settings, slices, headers=True)

@@ -71,10 +71,11 @@ class ConsumerSettings:
 
 
 class KeptConsumer:
-    """A consumer, and the last thing that it said of its connections."""
+    """A consumer, the last thing that it said of its connections, and whether it lacks memory or threads for them."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.trouble = ""
+        self.is_exhausted = False
         try:
             self.client = Consumer({**settings, "error_cb": self._hear}, logger=_NoLog())
         except KafkaException as error:
@@ -82,6 +83,7 @@ class KeptConsumer:
 
     def _hear(self, error: KafkaError) -> None:
         """librdkafka tells here why a connection fails; a fetch itself never ends for that."""
+        self.is_exhausted |= error.code() == KafkaError._CRIT_SYS_RESOURCE
         if error.code() != KafkaError._ALL_BROKERS_DOWN or not self.trouble:
             self.trouble = error.str()
 

@@ -173,7 +173,11 @@ class TaskReader:
 
     def _take_in(self) -> bool:
         """Whether there were records. Messages are gone when it returns: a collector would look at each of them."""
-        messages = self._client.consume(self._wanted(), _WAIT_SECONDS)
+        try:
+            messages = self._client.consume(self._wanted(), _WAIT_SECONDS)
+        except SystemError as error:
+            # The client hides its MemoryError in this one, and Spark's traceback leaves out causes.
+            raise (error.__cause__ or error) from None
         told: list[Message] = []
         if any(error is not None for error in map(Message.error, messages)):
             told = [message for message in messages if message.error() is not None]
@@ -256,6 +260,8 @@ class TaskReader:
             self._client.incremental_unassign([TopicPartition(run.topic, run.partition) for run in done])
 
     def _require_progress(self, head: _Run) -> None:
+        if self._kept.is_exhausted:
+            raise MemoryError(f"Kafka: {self._kept.trouble}")
         silent = time.monotonic() - self._heard_at
         if silent > SILENT_SECONDS:
             cause = f": {self._kept.trouble}" if self._kept.trouble else ""

@@ -2,15 +2,16 @@
 
 Guarantee: no attempt at a transaction may hold as much as the one before, down to 1 MiB for a queue, a window and a
 batch each, and one record, however large. Every further attempt halves the bytes of queues and batches; a failure for
-memory on this worker quarters them at once, halves the tasks that run side by side, and is told in one line. Writes
-that succeed give it back, step by step. What a task keeps for its files stays as it is: where files roll depends on it.
-Safe to use from several threads.
+memory on this worker quarters them at once, halves the tasks that run side by side where these read Kafka themselves,
+and is told in one line. Writes that succeed give it back, step by step. What a task keeps for its files stays as it is:
+where files roll depends on it. Safe to use from several threads.
 """
 
 from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
@@ -42,7 +43,8 @@ class MemoryLimits:
     batch_bytes: int = 32 << 20
     tasks: int = 1
 
-    def halved(self, times: int, tasks_times: int) -> MemoryLimits:
+    def halved(self, times: int, tasks: int) -> MemoryLimits:
+        """Bytes halved so many `times`, and so many `tasks`."""
         def less(size: int) -> int:
             return max(_LEAST, size >> min(times, _MOST_HALVINGS))
 
@@ -50,21 +52,27 @@ class MemoryLimits:
             less(self.queue_bytes),
             less(self.window_bytes),
             less(self.batch_bytes),
-            max(1, self.tasks >> tasks_times),
+            tasks,
         )
 
 
 class MemoryBudget:
-    def __init__(self, cores: int) -> None:
-        """`cores`: tasks that run side by side when nothing has failed."""
-        self._full = MemoryLimits(tasks=cores)
+    def __init__(self, cores: Callable[[], int]) -> None:
+        """`cores`: that Spark has at the moment; as many tasks run side by side when nothing has failed."""
+        self._cores = cores
         self._failures = 0
         self._lock = threading.Lock()
 
     def limits(self, attempt: int = 1) -> MemoryLimits:
         """For the `attempt`-th attempt at a transaction, counted from 1."""
         with self._lock:
-            return self._full.halved(attempt - 1 + 2 * self._failures, self._failures)
+            tasks = max(1, self._cores() >> self._failures)
+            return MemoryLimits().halved(attempt - 1 + 2 * self._failures, tasks)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether writes failed for memory, and not as many have succeeded since."""
+        return self._failures > 0
 
     def failed(self, error: BaseException) -> None:
         """After a failure of a write. Another cause than memory changes nothing."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +32,7 @@ DELTA = ("_kafka_offset", "_kafka_timestamp")
 PREFIXED = ("_hoodie_commit_seqno", "_hoodie_record_key")
 _LISTING_EVERY = 1.0
 """Seconds between two looks for a completed instant, which cost a listing of the timeline."""
+_CLOSED_TOGETHER = 8
 _UNITS_IN_BUFFER = 8
 """At least: large rows make units of fewer rows, so that the buffer's bound is kept nearly to the byte."""
 
@@ -75,6 +77,11 @@ class SliceFiles:
         if rest is not None:
             self._hold(rest)
         self._flush()
+        if self._storage.is_object_store and len(self._open) > 1:
+            # Each is three requests, one after the other.
+            with ThreadPoolExecutor(min(_CLOSED_TOGETHER, len(self._open))) as closing:
+                self.stats += closing.map(BaseFile.close, list(self._open.values()))
+            self._open.clear()
         while self._open:
             self._close(next(iter(self._open)))
         return self.stats

@@ -26,7 +26,7 @@ from sink.write.read_batches import ReadBatch
 from sink.write.record_columns import Rows, RowShape
 from sink.write.slice_files import Limits, SliceFiles
 from sink.write.task_errors import TaskFailed, failed_task
-from sink.write.task_input import BatchSource, task_number
+from sink.write.task_input import BatchSource, task_numbers
 from sink.write.task_report import SliceCounter, TaskReport
 
 REPORT = "report binary"
@@ -43,6 +43,7 @@ class WriteJob:
     instant: str
     tasks: tuple[WriteTask, ...]
     source: BatchSource
+    side_by_side: int
     shape: RowShape
     meta_fields: bool
     codec: str
@@ -53,23 +54,26 @@ class WriteJob:
 
 
 def run(job: WriteJob, arrow: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`: one row, which `report_of` reads."""
-    number = task_number()
+    """For `mapInArrow`: one row for each task, which `report_of` reads."""
+    for number in task_numbers(len(job.tasks), job.side_by_side):
+        outcome = _written(job, number, arrow)
+        yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(outcome)], pa.binary())], schema=_REPORT)
+
+
+def _written(job: WriteJob, number: int, arrow: Iterator[pa.RecordBatch]) -> TaskReport | TaskFailed:
     writer = _TaskWriter(job, number)
-    outcome: TaskReport | TaskFailed
     try:
         for batch in job.source.batches(job.tasks[number], arrow):
             writer.write(batch)
-        outcome = writer.finish()
+        return writer.finish()
     except BadRecord as error:
         # As a report: Spark tries a task that fails on a cluster again.
         writer.files.discard()
-        outcome = failed_task(error)
+        return failed_task(error)
     except BaseException:
         # A cancelled task ends by an exception that is no Exception; its files are as useless.
         writer.files.discard()
         raise
-    yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(outcome)], pa.binary())], schema=_REPORT)
 
 
 def report_of(report: bytes) -> TaskReport:

@@ -1,8 +1,8 @@
 """The records of write tasks as a Spark job gets them: read by the tasks themselves, or by Spark's Kafka source.
 
-Guarantee: Spark partition n of `TaskInput.frame` belongs to the n-th task, and `TaskInput.batches` gives that task the
-committed records of its slices, no others, each once. Raises ConfigError for settings that a reader refuses; in a task
-what the reader raises, with data loss as `sink.write.task_errors` carries it.
+Guarantee: each task belongs to one Spark partition of `TaskInput.frame`, by `task_numbers`, and `TaskInput.batches`
+gives it the committed records of its slices, no others, each once. Raises ConfigError for settings
+that a reader refuses; in a task what the reader raises, with data loss as `sink.write.task_errors` carries it.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ class BatchSource(Protocol):
 class TaskInput:
     frame: DataFrame
     source: BatchSource
+    side_by_side: int
+    """Spark partitions of `frame`; each runs its tasks one after another."""
 
 
 @dataclass(frozen=True)
@@ -102,11 +104,11 @@ def _of_one_partition(batch: pa.RecordBatch) -> Iterator[tuple[str, int, int]]:
         yield topics.dictionary[names[start]].as_py(), start, stop
 
 
-def task_number() -> int:
-    """The position of the task that this process runs in its job."""
+def task_numbers(tasks: int, side_by_side: int) -> range:
+    """Positions in their job of the tasks that this Spark partition runs, of so many `tasks` in all."""
     context = TaskContext.get()
     assert context is not None
-    return context.partitionId()
+    return range(context.partitionId(), tasks, side_by_side)
 
 
 def records_of(spark: SparkSession, source: KafkaSource, slices: Sequence[Slice]) -> DataFrame:
@@ -116,6 +118,7 @@ def records_of(spark: SparkSession, source: KafkaSource, slices: Sequence[Slice]
 
 
 def _raw(tasks: Sequence[WriteTask], source: KafkaSource, arrow: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in source.batches(tasks[task_number()], arrow):
-        topic = pa.array([batch.topic] * batch.records.num_rows)
-        yield batch.records.append_column("topic", topic)
+    for number in task_numbers(len(tasks), len(tasks)):
+        for batch in source.batches(tasks[number], arrow):
+            topic = pa.array([batch.topic] * batch.records.num_rows)
+            yield batch.records.append_column("topic", topic)

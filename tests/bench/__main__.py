@@ -24,6 +24,7 @@ from sink.local.zookeeper import ZooKeeperServer
 from tests.bench import backlog, freshness
 from tests.bench.cases import Axes, Where, in_turn, millions, numbers
 from tests.bench.lab import Lab
+from tests.bench.lake_store import add_storage_options, storage
 from tests.bench.peers import ALL, USUAL, Peer, chosen
 from tests.bench.report import render
 from tests.bench.results import Results, Run, joined
@@ -64,6 +65,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--freshness-partitions", default="4,128", help="(default: %(default)s)")
     add("--commits", type=int, default=freshness.MANY_COMMITS, help="commits of an aged table (default: %(default)s)")
     add("--backlog", type=int, default=backlog.RECORDS, help="records, some of 5 MB; 0: not run (default: %(default)s)")
+    add_storage_options(parser)
+    add("--in-flight", type=int, default=0, help="transactions.in.flight of the trickle (default: the setting's own)")
     add("--directory", type=Path, help="keep servers' data, logs and the filled topics there, and use them again")
     add("--docs", action="store_true", help="write the docs from a partial run too")
     add("--report", type=Path, nargs="+", help="only write the docs, from these files of results, joined")
@@ -78,13 +81,14 @@ def _options(words: list[str] | None = None) -> argparse.Namespace:
 
 def _arguments(given: list[str], directory: Path | None) -> list[str]:
     """As they were given; where this machine keeps its data is nobody's business."""
-    return [each.replace(str(directory), directory.name) if directory else each for each in given]
+    named = [each.replace(str(directory), directory.name) if directory else each for each in given]
+    return ["minio" if before == "--minio" else each for before, each in zip(["", *named], named, strict=False)]
 
 
 def _partial(options: argparse.Namespace) -> bool:
     """Whether less or something else is measured than with no options."""
     usual = _options([])
-    ignored = {"directory", "docs", "report", "into", "note"}
+    ignored = {"directory", "docs", "report", "into", "note", "minio", "delay_ms"}
     return any(getattr(options, name) != value for name, value in vars(usual).items() if name not in ignored)
 
 
@@ -94,6 +98,8 @@ def _run(options: argparse.Namespace) -> tuple[Results, Path]:
     trickles = numbers(options.freshness_partitions) if options.freshness != "none" else ()
     command = " ".join(["python -m tests.bench", *_arguments(sys.argv[1:], options.directory)])
     conditions = {"records": str(axes.records), "lead": str(max(axes.warm_ups)), "batch": str(BATCH)}
+    if options.storage != "disk":
+        conditions |= {"storage": f"{options.storage}, {options.delay_ms:g} ms added to each request"}
     results = begin(command, **conditions, heap=options.heap, **{"sink heap": options.sink_heap})
     path = kept(results)
     directory = (options.directory or Path(tempfile.mkdtemp(prefix="sink-bench-"))).absolute()
@@ -101,10 +107,11 @@ def _run(options: argparse.Namespace) -> tuple[Results, Path]:
         with (
             ZooKeeperServer(directory / "zookeeper") as zookeeper,
             KafkaServer(directory / "kafka", heap=BROKER_HEAP) as kafka,
+            storage(directory, options) as store,
         ):
             first = axes.shapes(Where.NARROW)[0]
             heaps = options.heap, options.sink_heap
-            lab = Lab(directory, zookeeper, kafka, "", first, axes.load(first), CORES, *heaps)
+            lab = Lab(directory, zookeeper, kafka, "", first, axes.load(first), CORES, *heaps, store)
             for name, number, start in _runs(lab, axes, peers, options.rounds):
                 results = with_run(results, name, number, start)
                 results.save(path)
@@ -113,7 +120,7 @@ def _run(options: argparse.Namespace) -> tuple[Results, Path]:
                 results.save(path)
             commits = options.commits if options.freshness == "aged" else 0
             for partitions in trickles:
-                results = _with_freshness(results, lab, partitions, commits, path)
+                results = _with_freshness(results, lab, partitions, commits, path, options.in_flight)
     finally:
         if options.directory is None:
             shutil.rmtree(directory, ignore_errors=True)
@@ -141,9 +148,12 @@ def _with_backlog(results: Results, lab: Lab, records: int) -> Results:
     return replace(results, backlogs=(*results.backlogs, found))
 
 
-def _with_freshness(results: Results, lab: Lab, partitions: int, commits: int, path: Path) -> Results:
+def _with_freshness(
+    results: Results, lab: Lab, partitions: int, commits: int, path: Path, in_flight: int
+) -> Results:
+    more = {"transactions.in.flight": in_flight} if in_flight else {}
     try:
-        for found in freshness.measure(lab, partitions, commits, say):
+        for found in freshness.measure(lab, partitions, commits, say, more):
             results = replace(results, freshness=(*results.freshness, found))
             results.save(path)
             say(f"{partitions} partitions, {found.commits} commits: p50 {found.p50:.2f} s, p99 {found.p99:.2f} s")

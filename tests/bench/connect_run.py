@@ -13,7 +13,7 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -23,7 +23,8 @@ from sink.local.java import BROKER_VERSIONS, find_java
 from sink.local.packages import fetch
 from sink.local.process import Child
 from sink.local.servers import LOG4J, LOOPBACK, free_ports
-from tests.bench.lab import PATIENCE, Lab, Window, measured
+from tests.bench.lab import PATIENCE, Lab, StoreSampler, Window, measured
+from tests.bench.lake_store import LakeStore
 from tests.bench.orders import create_topic
 from tests.bench.results import Run
 from tests.bench.sampler import Sampler
@@ -39,6 +40,8 @@ ICEBERG = (
     "org.apache.hadoop:hadoop-client-api:3.3.6",
     "org.apache.hadoop:hadoop-client-runtime:3.3.6",
 )
+ICEBERG_S3 = ("org.apache.iceberg:iceberg-aws-bundle:1.10.1", "org.xerial:sqlite-jdbc:3.53.4.0")
+"""Beside them on S3: Iceberg's own client, and a catalogue, for which Hadoop's file system would have to be there."""
 COMMIT_MS = 5000
 _ASSIGNED = re.compile(
     r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{3}).*(?:Adding newly assigned partitions|Notifying assignor)"
@@ -53,29 +56,74 @@ class Snapshot:
     total: int
 
 
+class Directory:
+    """A warehouse on the disk. `newest`: the table's metadata as it is now."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self.settings: Mapping[str, object] = {"type": "hadoop", "warehouse": place.as_uri()}
+
+    def newest(self) -> str | None:
+        versions = (self._place / "db" / "orders" / "metadata").glob("v*.metadata.json")
+        newest = max(versions, key=lambda path: int(path.name[1:].partition(".")[0]), default=None)
+        return newest.read_text() if newest else None
+
+
+class Bucket:
+    """A warehouse on an S3 server, by Iceberg's own client; its catalogue is a file that no delay is added to."""
+
+    def __init__(self, store: LakeStore, catalog: Path) -> None:
+        self._direct = store.direct
+        self._bucket = store.store.make_bucket()
+        self.settings: Mapping[str, object] = {
+            "type": "jdbc",
+            "uri": f"jdbc:sqlite:{catalog}",
+            "jdbc.schema-version": "V1",
+            "warehouse": f"s3://{self._bucket}/warehouse",
+            "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+            "s3.endpoint": store.store.url,
+            "s3.path-style-access": "true",
+            "s3.access-key-id": store.store.access_key,
+            "s3.secret-access-key": store.store.secret_key,
+            "client.region": "us-east-1",
+        }
+
+    def newest(self) -> str | None:
+        names = [key for key in self._direct.keys(self._bucket) if key.endswith(".metadata.json")]
+        newest = max(names, key=lambda key: key.rpartition("/")[2], default=None)
+        if newest is None:
+            return None
+        return str(self._direct.client.get_object(Bucket=self._bucket, Key=newest)["Body"].read().decode())
+
+
 def run(lab: Lab, peer: str, number: int) -> Run:
     place = lab.place(f"{peer}-{number}")
     name = f"bench-{peer}-{number}-{int(time.time())}"
     create_topic(lab.kafka.address, f"control-{name}", 1)
-    child = Child(peer, _command(lab, place, name), place / "peer.log")
+    warehouse = Bucket(lab.store, place / "catalog.db") if lab.store else Directory(place / "warehouse")
+    child = Child(peer, _command(lab, place, name, warehouse.settings), place / "peer.log")
     child.start()
     try:
-        with Sampler([child.pid]) as own, Sampler([lab.kafka.pid]) as broker:
-            snapshots = _until_landed(child, place / "warehouse", lab.load.total)
+        with Sampler([child.pid]) as own, Sampler([lab.kafka.pid]) as broker, StoreSampler(lab.store) as store:
+            snapshots = _until_landed(child, warehouse.newest, lab.load.total)
     finally:
         child.kill()
     assigned = _assigned(child.log)
     steady = _steady(snapshots, lab.load.lead)
-    shutil.rmtree(place / "warehouse")
+    shutil.rmtree(place / "warehouse", ignore_errors=True)
     last = snapshots[-1]
-    details = {"end_to_end_seconds": last.at - assigned, "end_to_end_records": float(last.total)}
+    details = {
+        "end_to_end_seconds": last.at - assigned,
+        "end_to_end_records": float(last.total),
+        **store.details(steady),
+    }
     return measured(lab, peer, number, steady, (own, broker), details=details)
 
 
-def _command(lab: Lab, place: Path, name: str) -> list[str]:
+def _command(lab: Lab, place: Path, name: str, catalog: Mapping[str, object]) -> list[str]:
     plugins = place / "plugins" / "iceberg"
     plugins.mkdir(parents=True)
-    for jar in fetch("iceberg", ICEBERG):
+    for jar in fetch("iceberg-s3", (*ICEBERG, *ICEBERG_S3)) if lab.store else fetch("iceberg", ICEBERG):
         (plugins / jar.name).symlink_to(jar)
     (place / "log4j2.properties").write_text(LOG4J)
     worker = {
@@ -98,8 +146,7 @@ def _command(lab: Lab, place: Path, name: str) -> list[str]:
         "topics": lab.topic,
         "iceberg.tables": "db.orders",
         "iceberg.tables.auto-create-enabled": "true",
-        "iceberg.catalog.type": "hadoop",
-        "iceberg.catalog.warehouse": (place / "warehouse").as_uri(),
+        **{f"iceberg.catalog.{key}": value for key, value in catalog.items()},
         "iceberg.control.topic": f"control-{name}",
         "iceberg.control.commit.interval-ms": COMMIT_MS,
         "iceberg.control.commit.timeout-ms": 60000,
@@ -125,10 +172,10 @@ def _properties(path: Path, settings: dict[str, object]) -> str:
     return str(path)
 
 
-def _until_landed(child: Child, warehouse: Path, records: int) -> Sequence[Snapshot]:
+def _until_landed(child: Child, newest: Callable[[], str | None], records: int) -> Sequence[Snapshot]:
     deadline = time.monotonic() + PATIENCE
     while True:
-        snapshots = _snapshots(warehouse)
+        snapshots = _snapshots(newest())
         if snapshots and snapshots[-1].total >= records:
             return snapshots
         if not child.running or time.monotonic() > deadline:
@@ -137,16 +184,9 @@ def _until_landed(child: Child, warehouse: Path, records: int) -> Sequence[Snaps
         time.sleep(0.5)
 
 
-def _snapshots(warehouse: Path) -> Sequence[Snapshot]:
-    newest = max((warehouse / "db" / "orders" / "metadata").glob("v*.metadata.json"), key=_version, default=None)
-    if newest is None:
-        return ()
-    found = json.loads(newest.read_text())["snapshots"]
+def _snapshots(metadata: str | None) -> Sequence[Snapshot]:
+    found = json.loads(metadata)["snapshots"] if metadata else ()
     return [Snapshot(each["timestamp-ms"] / 1000, int(each["summary"]["total-records"])) for each in found]
-
-
-def _version(path: Path) -> int:
-    return int(path.name[1:].partition(".")[0])
 
 
 def _assigned(log: Path) -> float:

@@ -12,6 +12,8 @@ from tests.bench.sampler import Role
 INTERVAL_SECONDS = 60.0
 """The default of `transaction.interval.ms`, of which everything outside the write phase may take a share."""
 PHASES = ("plan", "begin", "write", "commit", "settle")
+IDLE = "idle"
+"""From when a transaction was written to when the next one begins to be: seconds in which nothing is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +82,14 @@ def peak(runs: Iterable[Run], role: Role) -> int:
 def phase_seconds(phases: Iterable[Mapping[str, float]]) -> Mapping[str, float]:
     """Median of each phase over transactions."""
     found = list(phases)
-    return {name: statistics.median(each[name] for each in found) for name in PHASES} if found else {}
+    names = found[0] if found else ()
+    return {name: statistics.median(each[name] for each in found) for name in names}
 
 
 def outside_write(phases: Mapping[str, float]) -> float:
-    return sum(seconds for name, seconds in phases.items() if name != "write")
+    """Seconds of a transaction in which nothing is written."""
+    others = sum(phases[name] for name in PHASES if name != "write" and name in phases)
+    return phases.get(IDLE, others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +111,12 @@ class Gain:
 def gains(results: Results) -> Iterator[Gain]:
     """Smaller transactions first."""
     runs = by_case(results)
-    for peer, other in (("d-half", "d-half-two"), ("d", "d-two")):
+    for peer, other in (("d-half", "d-half-two"), ("d", "d-two"), ("e", "e-two")):
         for shape in shapes(results, peer, other):
             one, two = runs[Case(peer, shape)], runs[Case(other, shape)]
             seconds = phase_seconds(phases for run in one for phases in run.phases)
-            yield Gain(shape, sum(seconds.values()), outside_write(seconds), cold_rate(one), cold_rate(two))
+            whole = sum(seconds[name] for name in PHASES)
+            yield Gain(shape, whole, outside_write(seconds), cold_rate(one), cold_rate(two))
 
 
 def cold_rate(runs: Iterable[Run]) -> Spread:

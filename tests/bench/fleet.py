@@ -19,8 +19,11 @@ from coordination.errors import Unavailable
 from coordination.keeper import Keeper
 from coordination.model import Phase
 from coordination.tree import KeeperView, Summary
+from sink.audit.timeline import TableFiles, open_table
 from sink.failpoints import DIRECTORY, VARIABLE
 from sink.local.workers import WorkerProcess
+from sink.storage.access import NO_ACCESS
+from tests.bench.figures import IDLE
 from tests.bench.lab import PATIENCE, Lab
 from tests.bench.orders import DDL
 
@@ -36,6 +39,8 @@ class Fleet:
     def __init__(self, lab: Lab, name: str, topic: str, settings: Mapping[str, object]) -> None:
         self.place = lab.place(name)
         self.table = self.place / "table"
+        self.store = lab.store
+        self.base_path = lab.store.base_path() if lab.store else str(self.table)
         self.name = f"{name}-{int(time.time())}"
         self.workers: list[WorkerProcess] = []
         self._ended: dict[int, Summary] = {}
@@ -45,7 +50,8 @@ class Fleet:
             "zookeeper.root": ROOT,
             "kafka.bootstrap.servers": lab.kafka.address,
             "kafka.topic.names": topic,
-            "target.base.path": str(self.table),
+            "target.base.path": self.base_path,
+            **(lab.store.settings if lab.store else {}),
             "target.table.name": "orders",
             "schema.ddl": DDL,
             "spark.driver.memory": lab.sink_heap,
@@ -69,6 +75,10 @@ class Fleet:
     def last(self) -> int:
         """The highest transaction number that was seen to end."""
         return max(self._ended, default=0)
+
+    def files(self) -> TableFiles:
+        """The table, for whoever reads its timeline."""
+        return open_table(self.base_path, self.store.access if self.store else NO_ACCESS)
 
     def launch(self, worker: str, settings: Mapping[str, object] | None = None, held: bool = False) -> WorkerProcess:
         """`held`: whoever becomes coordinator looks at no log, and so plans nothing, before `let_go`."""
@@ -146,14 +156,17 @@ class Fleet:
 
 
 def phases(summaries: list[Summary]) -> tuple[Mapping[str, float], ...]:
-    """Seconds by phase. `plan` is from the end of the transaction before; the first one has none before it.
+    """Seconds by phase. `plan` is from the end of the transaction before, `idle` from when that was written to
+    when this one is begun to be; the first one has none before it.
 
-    The others: `begin` to STARTED, `write` to PREPARED, `commit` to COMMITTED, `settle` to the end.
+    The others: `begin` to STARTED, `write` to PREPARED, `commit` to COMMITTED, `settle` to the end. What was planned
+    while another was written begins when that is.
     """
     found = []
     for before, each in zip([None, *summaries], summaries, strict=False):
         at = each.times
-        opened = at[Phase.PLANNED.value]
+        written = before.times[Phase.PREPARED.value] if before else at[Phase.PLANNED.value]
+        opened = max(at[Phase.PLANNED.value], written)
         found.append(
             {
                 "plan": max(0.0, opened - before.times[_ENDED]) if before else 0.0,
@@ -161,6 +174,7 @@ def phases(summaries: list[Summary]) -> tuple[Mapping[str, float], ...]:
                 "write": at[Phase.PREPARED.value] - at[Phase.STARTED.value],
                 "commit": at[Phase.COMMITTED.value] - at[Phase.PREPARED.value],
                 "settle": at[_ENDED] - at[Phase.COMMITTED.value],
+                IDLE: at[Phase.STARTED.value] - written,
             }
         )
     return tuple(found)

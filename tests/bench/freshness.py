@@ -2,7 +2,8 @@
 visible.
 
 A record is visible when the commit whose checkpoint covers its offset is complete on the table's
-timeline: the completed instant's file, by its modification time. Both clocks are this machine's. Measured
+timeline: the completed instant's file, by its modification time, on a store by when it was put there. All clocks are
+this machine's. Measured
 on a new table once it has `FEW_COMMITS`, and again on the same table after it has many small commits behind it,
 made as fast as the sink makes them. Raises `Unavailable`.
 """
@@ -21,9 +22,10 @@ from pathlib import Path
 from coordination.errors import Unavailable
 from coordination.model import TopicPartition
 from coordination.tree import KeeperView
-from sink.audit.timeline import active_names, open_table, read_timeline
+from sink.audit.timeline import active_names, read_timeline
 from tests.bench.fleet import Fleet, phases
 from tests.bench.lab import Lab
+from tests.bench.lake_store import StoreWatch
 from tests.bench.orders import create_topic, ends
 from tests.bench.results import Freshness
 from tests.bench.trickle import Sent, Trickle
@@ -70,12 +72,15 @@ class Watch:
                 self.seen[match[1]] = path.stat().st_mtime
 
 
-def measure(lab: Lab, partitions: int, commits: int, say: Callable[[str], None]) -> Iterator[Freshness]:
-    """Of a topic with so many partitions, on a new table, and again when it has `commits` (0: only the first)."""
+def measure(
+    lab: Lab, partitions: int, commits: int, say: Callable[[str], None], more: Mapping[str, object] | None = None
+) -> Iterator[Freshness]:
+    """Of a topic with so many partitions, on a new table, and again when it has `commits` (0: only the first). `more`:
+    settings of the sink."""
     topic = f"trickle-{partitions}"
     if not ends(lab.kafka.address, topic):
         create_topic(lab.kafka.address, topic, partitions)
-    settings = {"auto.offset.reset": "latest", "spark.master": f"local[{lab.cores}]"}
+    settings = {"auto.offset.reset": "latest", "spark.master": f"local[{lab.cores}]", **(more or {})}
     with Fleet(lab, f"freshness-{partitions}", topic, settings) as fleet:
         yield _measure(lab, fleet, topic, partitions)
         if commits:
@@ -86,7 +91,7 @@ def measure(lab: Lab, partitions: int, commits: int, say: Callable[[str], None])
 def _measure(lab: Lab, fleet: Fleet, topic: str, partitions: int) -> Freshness:
     worker = fleet.launch("worker", {"transaction.interval.ms": 1000})
     fleet.wait(lambda view: bool(view.members), "the worker", CATCH_UP_SECONDS)
-    with Watch(fleet.table) as watch:
+    with StoreWatch(fleet.store) if fleet.store else Watch(fleet.table) as watch:
         with _producing(lab, topic, partitions, RATE):
             few = fleet.last + FEW_COMMITS
             fleet.wait(partial(_has_ended, few), f"{few} commits", CATCH_UP_SECONDS)
@@ -143,7 +148,7 @@ def _has_ended(goal: int, view: KeeperView) -> bool:
 
 def _latencies(fleet: Fleet, topic: str, seen: Mapping[str, float], sent: Sequence[Sent]) -> list[float]:
     """Of each record: from when it was sent to the first commit that covers it."""
-    table = open_table(str(fleet.table))
+    table = fleet.files()
     timeline = read_timeline(table, active_names(table))
     commits = [each for each in timeline.commits if fleet.name in each.checkpoints and each.instant in seen]
     times = [seen[each.instant] for each in commits]

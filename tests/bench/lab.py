@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from sink.local.kafka import KafkaServer
 from sink.local.zookeeper import ZooKeeperServer
+from tests.bench.lake_store import LakeStore
 from tests.bench.results import Run, Shape
 from tests.bench.sampler import Sampler
 
@@ -47,6 +49,8 @@ class Lab:
     cores: int
     heap: str
     sink_heap: str
+    store: LakeStore | None = None
+    """Where tables are; on the disk without one."""
 
     def place(self, name: str) -> Path:
         """An empty directory for one run before this topic."""
@@ -63,6 +67,28 @@ class Window:
     start: float
     end: float
     records: int
+
+
+class StoreSampler:
+    """Watches the store's server and the proxy before it; nothing where tables are on the disk."""
+
+    def __init__(self, store: LakeStore | None) -> None:
+        names = ("store_cpu", "proxy_cpu")[-len(store.pids) :] if store else ()
+        self._samplers = {name: Sampler([pid]) for name, pid in zip(names, store.pids if store else (), strict=True)}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> StoreSampler:
+        for sampler in self._samplers.values():
+            self._stack.enter_context(sampler)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def details(self, window: Window) -> Mapping[str, float]:
+        """CPU seconds of each in the window."""
+        usages = {name: sampler.usage(window.start, window.end) for name, sampler in self._samplers.items()}
+        return {name: sum(usage.cpu.values()) for name, usage in usages.items()}
 
 
 def measured(

@@ -66,6 +66,7 @@ ALL = (
     _sink("d-half-two", "sink, 1 worker, half as large and two in flight", 1, TWO_IN_FLIGHT, parts=2),
     _sink("d-spread", f"sink, 1 worker, {TABLE_PARTITIONS} table partitions", 1, SPREAD, where=Where.SPREAD),
     _sink("e", "sink, 2 workers of one core, Arrow writer", 2),
+    _sink("e-two", "sink, 2 workers of one core, two transactions in flight", 2, TWO_IN_FLIGHT),
     Peer("f", "Kafka Connect, Iceberg sink, 2 tasks", connect_run.run, Where.EVERYWHERE),
 )
 USUAL = ("d", "d-spread", "e", "f")

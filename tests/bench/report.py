@@ -41,7 +41,8 @@ METHOD = """\
 - **The clock** never counts the start of a process. Spark peers: session up, and the same query run over
   the last million records into another table; then from the start of the query to its end. The sink: from
   the opening of its second transaction to the `COMMITTED` of its last, by the times in ZooKeeper; its
-  first transaction is the warm-up (with two in flight it is counted, cold), and all have the same size.
+  first transaction is the warm-up, the last is not counted where the next one is written while one commits, and
+  all have the same size.
   Kafka Connect: from its first commit past the records that the sink warms up with to its last full one, by
   snapshot metadata. *End to end* is stated beside it for the sink (first transaction opened, to the last
   COMMITTED) and for Kafka Connect (partitions assigned, to the last commit): all records of the topic, from
@@ -198,8 +199,8 @@ def _in_flight(results: Results) -> str:
     heads = ["Kafka partitions", "seconds of a transaction", "one in flight, records/s", "two in flight, records/s"]
     heads.append("gain")
     return (
-        "## Two transactions in flight\n\n`transactions.in.flight=2`: the next one is written while the one before it"
-        " commits. The gain\ncannot be more than the time outside the write phase: of transactions that take"
+        "## Two transactions in flight\n\n`transactions.in.flight=2`: the next one is written while the one"
+        " before it commits. The gain\ncannot be more than the time outside the write phase: of transactions that take"
         f" {INTERVAL_SECONDS:g} s, {most:.1f} %.\n\n{table(heads, rows)}"
     )
 

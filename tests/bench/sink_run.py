@@ -17,9 +17,9 @@ from pathlib import Path
 
 from coordination.errors import Unavailable
 from coordination.model import Phase
-from sink.audit.timeline import active_names, open_table, read_timeline
+from sink.audit.timeline import TableFiles, active_names, read_timeline
 from tests.bench.fleet import Fleet, phases
-from tests.bench.lab import Lab, Window, measured
+from tests.bench.lab import Lab, StoreSampler, Window, measured
 from tests.bench.results import Run
 from tests.bench.sampler import Sampler
 
@@ -65,7 +65,11 @@ def run(lab: Lab, peer: str, number: int, variant: Variant) -> Run:
     with Fleet(lab, f"{peer}-{number}", lab.topic, settings) as fleet:
         # The first transaction is the warm-up: all have to be members when it is planned.
         workers = [fleet.launch(f"worker-{n}", held=True) for n in range(variant.workers)]
-        with Sampler(worker.pid for worker in workers) as own, Sampler([lab.kafka.pid]) as broker:
+        with (
+            Sampler(worker.pid for worker in workers) as own,
+            Sampler([lab.kafka.pid]) as broker,
+            StoreSampler(lab.store) as store,
+        ):
             fleet.wait(lambda view: len(view.members) >= variant.workers, "the workers", JOIN_SECONDS)
             fleet.let_go()
             fleet.wait_landed(dict.fromkeys(range(partitions), lab.load.total // partitions))
@@ -73,18 +77,22 @@ def run(lab: Lab, peer: str, number: int, variant: Variant) -> Run:
     moved = sum(summary.records for summary in summaries)
     if moved != lab.load.total:
         raise Unavailable(f"peer {peer} moved {moved} records, not {lab.load.total}")
-    skipped = 0 if variant.settings == TWO_IN_FLIGHT else leading([each.records for each in summaries], lab.load.lead)
-    counted = summaries[skipped:]
+    skipped = leading([each.records for each in summaries], lab.load.lead)
+    # From commit to commit, without the last, beside which nothing else was written: as Kafka Connect's are counted.
+    last = len(summaries) - (variant.settings == TWO_IN_FLIGHT)
+    counted = summaries[skipped:last]
+    if not skipped or not counted:
+        raise Unavailable(f"{len(summaries)} commits are too few to take a rate from: raise --records")
     window = Window(
-        counted[0].times[Phase.PLANNED.value],
+        summaries[skipped - 1].times[Phase.COMMITTED.value],
         counted[-1].times[Phase.COMMITTED.value],
         sum(summary.records for summary in counted),
     )
     cold = summaries[-1].times[Phase.COMMITTED.value] - summaries[0].times[Phase.PLANNED.value]
-    written = written_in(fleet.table, {str(summary.instant) for summary in counted})
-    shutil.rmtree(fleet.table)
-    details = {"end_to_end_seconds": cold, "end_to_end_records": float(moved)}
-    run = measured(lab, peer, number, window, (own, broker), phases(summaries)[max(skipped, 1) :], details)
+    written = written_in(fleet.files(), {str(summary.instant) for summary in counted})
+    shutil.rmtree(fleet.table, ignore_errors=True)
+    details = {"end_to_end_seconds": cold, "end_to_end_records": float(moved), **store.details(window)}
+    run = measured(lab, peer, number, window, (own, broker), phases(summaries)[skipped:last], details)
     return replace(run, files=written.files, write_tasks=written.tasks, table_partitions=variant.table_partitions)
 
 
@@ -93,9 +101,8 @@ def leading(records: Sequence[int], lead: int) -> int:
     return sum(1 for before in accumulate(records, initial=0) if before < lead)
 
 
-def written_in(path: Path, instants: Collection[str]) -> Written:
+def written_in(table: TableFiles, instants: Collection[str]) -> Written:
     """Files of these commits and tasks that wrote them. Tasks of two workers can have one name, and count once then."""
-    table = open_table(str(path))
     commits = [each for each in read_timeline(table, active_names(table)).commits if each.instant in instants]
     names = [[Path(file.path).name for file in each.files] for each in commits]
     tasks = [len({match[1] for name in each if (match := _WRITE_TOKEN.search(name))}) for each in names]

@@ -2,8 +2,9 @@
 
 `python -m tests.bench.takeover --kills 50` runs a fleet at a trickle, kills the coordinator of a PREPARED transaction,
 the coordinator of a STARTED one, and a participant that is writing, in turn, each time with its JVM, and starts the
-dead one again. Nobody is killed before all have led, or rehearsed it, in the life of their process. It prints p50 and
-p99 by kind, and ends with an audit; a run whose audit fails has no figures.
+dead one again. `--storage s3` does it on an S3 server with a delay added to each request. Nobody is killed before all
+have led, or rehearsed it, in the life of their process. It prints p50 and p99 by kind, and ends with an audit; a run
+whose audit fails has no figures.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from sink.local.kafka import KafkaServer
 from sink.local.workers import WorkerProcess
 from sink.local.zookeeper import ZooKeeperServer
 from tests.bench.freshness import Watch
+from tests.bench.lake_store import LakeStore, StoreWatch, add_storage_options, storage
 from tests.bench.orders import DDL, PARTITIONS, create_topic, ends
 from tests.bench.trickle import Trickle
 from tests.fleet import Fleet
@@ -60,9 +62,13 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=51)
     parser.add_argument("--session", type=int, default=6000, help="zookeeper.session.timeout.ms (default: %(default)s)")
     parser.add_argument("--report", type=Path, help="write every death to this file, as JSON")
+    add_storage_options(parser)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="sink-takeover-") as place:
-        deaths, held = _run(Path(place), options.kills, options.session)
+    with (
+        tempfile.TemporaryDirectory(prefix="sink-takeover-") as place,
+        storage(Path(place), options) as store,
+    ):
+        deaths, held = _run(Path(place), options.kills, options.session, store)
     for kind in Kind:
         _say(kind, options.session, [death for death in deaths if death.kind == kind.value])
     print(f"audit: {held}")
@@ -71,7 +77,7 @@ def main() -> int:
     return 0 if held.startswith("held") else 1
 
 
-def _run(place: Path, kills: int, session: int) -> tuple[list[Death], str]:
+def _run(place: Path, kills: int, session: int, store: LakeStore | None) -> tuple[list[Death], str]:
     with ZooKeeperServer(place / "zookeeper") as zookeeper, KafkaServer(place / "kafka") as kafka:
         create_topic(kafka.address, TOPIC)
         settings = {
@@ -82,6 +88,7 @@ def _run(place: Path, kills: int, session: int) -> tuple[list[Death], str]:
             "slice.records": 1_000_000,
             "spark.driver.extraJavaOptions": "",
             "worker.rehearsal": True,
+            **(store.table_settings() if store else {}),
         }
         fleet = Fleet(place / "fleet", zookeeper.address, kafka.address, TOPIC, settings)
         ended = threading.Event()
@@ -89,8 +96,8 @@ def _run(place: Path, kills: int, session: int) -> tuple[list[Death], str]:
         producing.start()
         try:
             begun = {name: _start(fleet, name) for name in WORKERS}
-            eventually("the table", (fleet.table / ".hoodie").exists, 120, fleet.logs)
-            with Watch(fleet.table) as watch:
+            fleet.wait("a commit", lambda view: bool(view.ledger.history))
+            with StoreWatch(store) if store else Watch(fleet.table) as watch:
                 deaths = [_kill(fleet, watch, list(Kind)[number % len(Kind)], begun) for number in range(kills)]
         finally:
             ended.set()
@@ -116,7 +123,7 @@ def _is_warm(log: str) -> bool:
     return "worker.rehearsed" in log or "coordinator.elected" in log
 
 
-def _kill(fleet: Fleet, watch: Watch, kind: Kind, begun: dict[str, int]) -> Death:
+def _kill(fleet: Fleet, watch: Watch | StoreWatch, kind: Kind, begun: dict[str, int]) -> Death:
     """One death, and the time until all is well again."""
     fleet.wait("the whole fleet", lambda view: len(view.members) == len(WORKERS) and _all_take_part(view))
     eventually("warm", lambda: all(_is_warm(fleet.log(name)[at:]) for name, at in begun.items()), 240, fleet.logs)

@@ -9,7 +9,6 @@ from tests.bench.figures import (
     INTERVAL_SECONDS,
     Case,
     by_case,
-    cold_rate,
     cpu_per_million,
     median_of,
     outside_write,
@@ -83,11 +82,6 @@ def _against_connect(results: Results) -> Iterator[Target]:
     for shape in common:
         wanted = 1.3 if shape.partitions <= WIDE else 1.2
         yield Target(f"{what}, {shape}", wanted, True, "times", ratio(results, Case("d", shape), Case("f", shape)))
-    for shape in shapes(results, "d-two", "f"):
-        runs = by_case(results)
-        cold = cold_rate(runs[Case("d-two", shape)]).median / cold_rate(runs[Case("f", shape)]).median
-        what = f"(d) with two transactions in flight against (f), end to end, {shape}"
-        yield Target(what, 1.15, True, "times", cold)
 
 
 def _by_partitions(results: Results) -> Iterator[Target]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import signal
 import subprocess
 import sys
@@ -25,13 +24,15 @@ from random import Random
 from typing import Any
 
 from tests.chaos.arena import Arena
-from tests.chaos.faults import FAULTS
+from tests.chaos.faults import FAULTS, FAULTS_OF_A_STORE
 from tests.chaos.nemesis import Fault
 from tests.chaos.points import SELDOM, dealt, kill_at_failpoint, points
 from tests.chaos.shape import APPEND, BAD, INDEXES, KINDS, Shape
+from tests.chaos.stores import DISK, STORES
 from tests.jvm import start_fast
 
 HISTORY = "history.jsonl"
+Weighted = tuple[tuple[Fault, int], ...]
 
 
 class History:
@@ -53,6 +54,8 @@ def main() -> int:
     parser.add_argument("--failpoints", nargs="*", metavar="NAME", help=about_points)
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--kind", choices=KINDS, default=APPEND, help="default: %(default)s")
+    about_store = "where the tables are: s3 is moto's server, or SINK_TEST_S3's, behind proxies; hdfs a minicluster"
+    parser.add_argument("--store", choices=STORES, default=DISK, help=about_store)
     about_bad = "one of so many records is; 0: none (default: %(default)s)"
     parser.add_argument("--bad", type=int, default=BAD, help=about_bad)
     parser.add_argument("--services", action=argparse.BooleanOptionalAction, help="default: drawn from the seed")
@@ -69,7 +72,9 @@ def main() -> int:
     print(f"seed {options.seed}, in {directory}")
     chance = Random(options.seed)
     shape = Shape.drawn(options.kind, chance, options.bad, options.services, options.index)
-    faults, least = drawn(chance, options.seconds), Least.of_seconds(options.seconds)
+    shape = replace(shape, store=options.store)
+    faults = drawn(chance, options.seconds, FAULTS if options.store == DISK else FAULTS_OF_A_STORE)
+    least = Least.of_seconds(options.seconds)
     plan = Plan(shape, points(shape), faults, least, options.workers)
     if options.failpoints is not None:
         named = tuple(point for point in plan.points if point.startswith(tuple(options.failpoints or [""])))
@@ -77,11 +82,11 @@ def main() -> int:
     return run(directory, chance, plan)
 
 
-def drawn(chance: Random, seconds: float) -> Iterator[Fault]:
+def drawn(chance: Random, seconds: float, faults: Weighted = FAULTS) -> Iterator[Fault]:
     """Faults by their weights, for so long."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        yield chance.choices(*zip(*FAULTS, strict=True))[0]
+        yield chance.choices(*zip(*faults, strict=True))[0]
 
 
 @dataclass(frozen=True)
@@ -132,8 +137,7 @@ def run(directory: Path, chance: Random, plan: Plan) -> int:
         finally:
             # Nobody changes the tables any more, and what is wrong with them can be looked at.
             arena.kill_workers()
-            for table in arena.disk.glob("table*"):
-                shutil.copytree(table, directory / table.name)
+            arena.place.fetch(directory)
         commits, fired, longest = len(arena.commits), len(arena.fired), arena.longest_without_commit
         sent, unsure, rewritten = arena.workload.acknowledged, arena.workload.unsure, arena.rewritten
         never = sorted(set(plan.points) - arena.fired)

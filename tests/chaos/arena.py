@@ -23,6 +23,8 @@ from tests.bench.orders import create_topic
 from tests.chaos.auditor import ACKNOWLEDGED
 from tests.chaos.proxy import Mode, Proxy
 from tests.chaos.shape import Shape
+from tests.chaos.stores import DISK as ON_DISK
+from tests.chaos.stores import a_place
 from tests.chaos.watch import Timeline
 from tests.chaos.workload import Workload
 from tests.disk import mount_small, unmount
@@ -94,9 +96,10 @@ class Arena:
         """`ends` undoes it, from the last to the first, also when it was not done to its end."""
         for ways in self.ways.values():
             ends.callback(ways.close)
-        if mount_small(self.disk, DISK):
+        if self.shape.store == ON_DISK and mount_small(self.disk, DISK):
             self.mounted = True
             ends.callback(unmount, self.disk)
+        self.place = ends.enter_context(a_place(self.shape.store, self.directory, self.disk, self.names))
         ends.callback(self.zookeeper.stop)
         self.zookeeper.start()
         ends.callback(self.kafka.stop)
@@ -108,7 +111,8 @@ class Arena:
         ends.callback(self.workload.stop)
         self.workload.start()
         self._settings: dict[str, object] = {
-            "target.base.path": str(self.disk / "table"),
+            "target.base.path": f"{self.place.base}/table",
+            **self.place.settings,
             "zookeeper.session.timeout.ms": int(SESSION_SECONDS * 1000),
             "transaction.interval.ms": 1000,
             "coordinator.writestatus.timeout": 60_000,
@@ -122,11 +126,10 @@ class Arena:
         place = self.directory / "fleet"
         self.fleet = Fleet(place, self.zookeeper.address, self.kafka.address, TOPIC, self._settings)
         ends.callback(self.fleet.close)
-        self.fleet.table = self.disk / "table"
         for name in self.names:
             self.start(name)
-        eventually("the table", (self.fleet.table / ".hoodie" / "timeline").exists, PATIENCE, self.fleet.logs)
-        self._watch = Timeline(self.fleet.table, self.shape.progress)
+        eventually("the table", lambda: bool(self.place.timeline()), PATIENCE, self.fleet.logs)
+        self._watch = Timeline(self.place, self.shape.progress)
         ends.enter_context(self._watch)
 
     def __exit__(
@@ -152,8 +155,8 @@ class Arena:
 
     def start(self, name: str, failpoint: str = "") -> WorkerProcess:
         ways = self.ways[name]
-        places = {"zookeeper.connect": ways.zookeeper, "kafka.bootstrap.servers": ways.kafka}
-        return self.fleet.start(name, failpoint, **places)
+        places: dict[str, object] = {"zookeeper.connect": ways.zookeeper, "kafka.bootstrap.servers": ways.kafka}
+        return self.fleet.start(name, failpoint, **places, **self.place.of_worker(name))
 
     def worker(self, name: str) -> WorkerProcess:
         return self.fleet.workers[name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.chaos.nemesis import (
     Fault,
     cut_off,
+    disturb_store,
     edit_zookeeper,
     empty_zookeeper,
     kill_half,
@@ -38,3 +39,5 @@ FAULTS: tuple[tuple[Fault, int], ...] = (
     (lose_log_end, 1),
     (edit_zookeeper, 1),
 )
+FAULTS_OF_A_STORE: tuple[tuple[Fault, int], ...] = (*FAULTS, (disturb_store, 12))
+"""For tables that are not on a disk."""

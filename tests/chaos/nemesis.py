@@ -108,6 +108,11 @@ def refuse_writes(arena: Arena, chance: Random) -> str | None:
     return trouble.error
 
 
+def disturb_store(arena: Arena, chance: Random) -> str | None:
+    """What a store on a network can suffer from."""
+    return arena.place.disturb(chance)
+
+
 def truncate_log(arena: Arena, _: Random) -> str:
     """Kafka deletes all that has landed, as retention does."""
     view = arena.fleet.wait("ZooKeeper answers", lambda _: True)

@@ -8,6 +8,7 @@ from random import Random
 
 from tests.chaos import nemesis
 from tests.chaos.arena import SESSION_SECONDS, Arena
+from tests.chaos.stores import DISK
 
 LASTING = (nemesis.kill_zookeepers, nemesis.stop_kafka, nemesis.refuse_writes, nemesis.cut_off, nemesis.pause_worker)
 """They take a while."""
@@ -15,8 +16,10 @@ SECOND = (nemesis.kill_worker, nemesis.kill_worker, nemesis.kill_half, *LASTING)
 
 
 def two_at_once(arena: Arena, chance: Random) -> str | None:
-    first = chance.choice(LASTING)
-    second = chance.choice([fault for fault in SECOND if fault is not first])
+    # A store on a network has faults of its own, half of the time.
+    of_store = () if arena.shape.store == DISK else (nemesis.disturb_store,) * len(LASTING)
+    first = chance.choice((*LASTING, *of_store))
+    second = chance.choice([fault for fault in (*SECOND, *of_store) if fault is not first])
     pause, *seeds = chance.uniform(0, SESSION_SECONDS / 2), chance.random(), chance.random()
     with arena.nobody_asked(), ThreadPoolExecutor(1) as pool:
         begun = pool.submit(first, arena, Random(seeds[0]))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from random import Random
 
 from tests.chaos.events import Event, appended, changes
+from tests.chaos.stores import DISK
 
 APPEND, WIDE, ON_WRITE, ON_READ = "append", "append-wide", "upsert-cow", "upsert-mor"
 KINDS = (APPEND, WIDE, ON_WRITE, ON_READ)
@@ -42,6 +43,8 @@ class Shape:
     index: str = ""
     ordered: bool = False
     """Whether a column orders the changes of a key; else the log does, and there are tombstones."""
+    store: str = DISK
+    """Where the tables are."""
 
     @classmethod
     def drawn(

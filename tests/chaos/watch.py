@@ -3,26 +3,50 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+import threading
+from types import TracebackType
 
-from tests.bench.freshness import Watch
+from tests.chaos.stores import Place
 
 _COMPLETED = re.compile(r"(\d{17})_\d{17}\.(commit|deltacommit|replacecommit)")
 
 
-class Timeline(Watch):
-    def __init__(self, table: Path, progress: str) -> None:
-        super().__init__(table)
+LOOK_SECONDS = 0.5
+
+
+class Timeline:
+    """`with` looks again and again, before archiving can take an instant away."""
+
+    def __init__(self, place: Place, progress: str) -> None:
+        self.seen: dict[str, float] = {}
         self.rewritten: set[str] = set()
         """Instants of clusterings and compactions."""
+        self._place = place
         self._progress = progress
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def __enter__(self) -> Timeline:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._look()
+
+    def _run(self) -> None:
+        while not self._ended.wait(LOOK_SECONDS):
+            self._look()
 
     def _look(self) -> None:
-        for path in self._timeline.iterdir():
-            match = _COMPLETED.fullmatch(path.name)
+        for name, at in self._place.timeline().items():
+            match = _COMPLETED.fullmatch(name)
             if match is None or match[1] in self.seen:
                 continue
             if match[2] == self._progress:
-                self.seen[match[1]] = path.stat().st_mtime
+                self.seen[match[1]] = at
             else:
                 self.rewritten.add(match[1])

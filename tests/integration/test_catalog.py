@@ -202,6 +202,7 @@ def recorded(it: Fleet) -> CatalogState:
     return CatalogRecord(it.client, it.root).last() or CatalogState("none yet")
 
 
+@pytest.mark.thorough
 def test_a_metastore_that_is_away_delays_no_commit_and_is_brought_up_when_it_is_back(
     fleet: MakeFleet, metastore: MetastoreServer
 ) -> None:

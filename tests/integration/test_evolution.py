@@ -229,6 +229,7 @@ def parse_columns(text: str) -> dict[str, str]:
     return {field.name: field.dataType.simpleString() for field in T.StructType.fromJson(json.loads(text)).fields}
 
 
+@pytest.mark.thorough
 def test_a_fleet_follows_a_subject_through_a_kill_and_halts_where_it_cannot(
     fleet: MakeFleet, registry_url: str, kafka: Any, topic: Any
 ) -> None:

@@ -36,14 +36,26 @@ def test_every_cause_is_told_once_in_one_line(spark: SparkSession) -> None:
     assert "at org.Somewhere" in everything(error)
 
 
-def test_a_long_chain_keeps_its_ends(spark: SparkSession) -> None:
+@pytest.mark.parametrize("length", [600, 300])
+def test_a_long_chain_is_told_whole_its_wrappers_shortened(spark: SparkSession, length: int) -> None:
     java = spark._jvm.java
     error: Any = java.io.IOException("the root")
-    for number in range(10):
+    for number in range(5):
         error = java.lang.RuntimeException(f"{number} " + "x" * 200, error)
-    text = message(raised(spark, error))
-    assert text.endswith("; caused by ...; caused by java.io.IOException: the root")
-    assert len(text) < 300
+    text = message(raised(spark, error), length)
+    causes = text.split("; caused by ")
+    assert causes[-1] == "java.io.IOException: the root"
+    assert [each.partition(": ")[2][0] for each in causes[1:-1]] == ["3", "2", "1", "0"]
+    assert all(each.endswith("...") for each in causes[:-1])
+    assert len(text) <= max(length, 6 * 75)
+
+
+def test_a_long_root_is_cut_last(spark: SparkSession) -> None:
+    java = spark._jvm.java
+    root = java.io.IOException("y" * 1000)
+    text = message(raised(spark, java.lang.RuntimeException("x" * 1000, root)))
+    assert "caused by java.io.IOException: yyyy" in text
+    assert len(text) <= 600
 
 
 def test_what_a_task_raised_is_told_without_its_traceback(spark: SparkSession) -> None:

@@ -123,6 +123,7 @@ def test_content_put_back_by_hand_is_never_believed_and_can_be_forgotten(fleet: 
     land_more(it, RECORDS + 6000)
 
 
+@pytest.mark.thorough
 def test_kafka_gone_halts_nothing_but_a_log_that_lost_its_end_does(fleet: MakeFleet, tmp_path) -> None:
     with KafkaServer(tmp_path / "kafka") as broker:
         it = fleet(name="away", **QUICK_HEARTBEAT)
@@ -148,6 +149,7 @@ def test_kafka_gone_halts_nothing_but_a_log_that_lost_its_end_does(fleet: MakeFl
         assert it.audit().rows == RECORDS + 3000
 
 
+@pytest.mark.thorough
 def test_a_second_fleet_on_another_zookeeper_is_found_out_by_the_table(fleet: MakeFleet, tmp_path) -> None:
     with ZooKeeperServer(tmp_path / "zookeeper") as other:
         first = fleet()

@@ -1,32 +1,59 @@
-"""`sink validate` tries what a worker does in the store, says in a sentence what is wrong, and leaves nothing there."""
+"""`sink validate` tries what a worker does in the store and says in a sentence what is wrong; a worker says the same,
+and ends where it does not get better by itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import boto3
 import pytest
 
 from sink.operations.validation import Finding, validate
-from tests.integration.conftest import MakeFleet
+from tests.integration.conftest import PARTITIONS, MakeFleet
 from tests.integration.table_kit import settings
-from tests.storage.s3_server import MotoServer, Store
+from tests.storage.s3_proxy import S3Proxy
+from tests.storage.s3_server import MinioServer, MotoServer, Store, minio
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
+REGION = "eu-west-1"
+RECORDS = 30
+
+
+def a_user(server: MotoServer, name: str, *actions: str) -> Store:
+    """With keys, who may do this and no more."""
+    given = {"endpoint_url": server.url, "region_name": "us-east-1", "aws_access_key_id": "any"}
+    iam = boto3.client("iam", aws_secret_access_key="any", **given)
+    iam.create_user(UserName=name)
+    key = iam.create_access_key(UserName=name)["AccessKey"]
+    statement = {"Effect": "Allow", "Action": list(actions), "Resource": "*"}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    iam.put_user_policy(UserName=name, PolicyName="all", PolicyDocument=policy)
+    return Store(server.url, key["AccessKeyId"], key["SecretAccessKey"])
+
 
 @pytest.fixture(scope="module")
-def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """A store that knows one user, and turns others away: those of Amazon's library for Java, too."""
-    with MotoServer(tmp_path_factory.mktemp("strict"), free_requests=3) as server:
-        given = {"endpoint_url": server.url, "region_name": "us-east-1", "aws_access_key_id": "any"}
-        iam = boto3.client("iam", aws_secret_access_key="any", **given)
-        iam.create_user(UserName="sink")
-        key = iam.create_access_key(UserName="sink")["AccessKey"]
-        allow = '{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Action":"s3:*","Resource":"*"}]}'
-        iam.put_user_policy(UserName="sink", PolicyName="all", PolicyDocument=allow)
-        yield Store(server.url, key["AccessKeyId"], key["SecretAccessKey"])
+def users(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, Store]]:
+    """Of a store that checks signatures and policies, whose first requests make them: one that may write, and one that
+    may only read.
+    """
+    with MotoServer(tmp_path_factory.mktemp("strict"), free_requests=6) as server:
+        yield a_user(server, "sink", "s3:*"), a_user(server, "reader", "s3:Get*", "s3:List*", "s3:Head*")
+
+
+@pytest.fixture(scope="module")
+def strict(users: tuple[Store, Store]) -> Store:
+    return users[0]
+
+
+@pytest.fixture(scope="module")
+def reader(users: tuple[Store, Store]) -> Store:
+    return users[1]
 
 
 @pytest.fixture
@@ -47,34 +74,150 @@ def test_a_store_that_works_is_asked_by_all_three_and_left_as_it_was(s3: Store, 
     assert s3.keys(bucket) == []
 
 
-@pytest.mark.parametrize(
-    ("more", "sentence"),
-    [
-        ({"storage.s3.access.key": "AKIANOBODY"}, "storage.s3.access.key: the store at {url} does not know the key"),
-        ({"storage.s3.secret.key": "another"}, "storage.s3.secret.key: it does not belong to the access key"),
-        ({"target.base.path": "s3a://no-such-bucket/t"}, "target.base.path: there is no bucket no-such-bucket at"),
-        (
-            {"storage.s3.endpoint": "http://127.0.0.1:9"},
-            "storage.s3.endpoint: http://127.0.0.1:9 does not answer; start it",
-        ),
-        (
-            {"spark.jars": "/nowhere/hadoop-aws-3.3.4.jar"},
-            "target.base.path: Java has no file system for s3a://; leave spark.jars to Hudi's and your own jars",
-        ),
-    ],
-    ids=["wrong key", "wrong secret", "no bucket", "no server", "no jar"],
-)
-def test_what_is_wrong_is_one_sentence_without_a_secret(
-    strict: Store, bucket: str, zookeeper, tmp_path: Path, more: dict[str, str], sentence: str
+def test_a_store_that_checks_signatures_is_reached_by_all_three(
+    strict: Store, bucket: str, zookeeper, tmp_path: Path
 ) -> None:
-    (wrong,) = [each for each in found(strict, bucket, tmp_path, zookeeper.address, **more) if each.wrong]
-    assert sentence.format(url=strict.url) in wrong.sentence
-    assert strict.secret_key not in wrong.sentence
+    findings = found(strict, bucket, tmp_path, zookeeper.address)
+    assert findings[0].sentence == f"s3a://{bucket}/t can be reached by pyarrow, hudi-rs, Java"
+
+
+@dataclass(frozen=True)
+class Case:
+    """`{url}` and `{bucket}` in the sentence stand for the store's."""
+
+    sentence: str
+    more: Mapping[str, str] = field(default_factory=dict)
+    lasts: bool = True
+
+
+CASES: Mapping[str, Case] = {
+    "wrong key": Case(
+        "storage.s3.access.key: the store at {url} does not know the key; correct it",
+        {"storage.s3.access.key": "AKIANOBODY"},
+    ),
+    "wrong secret": Case(
+        "storage.s3.secret.key: it does not belong to the access key, says the store at {url}; correct it",
+        {"storage.s3.secret.key": "another"},
+    ),
+    "no bucket": Case(
+        "target.base.path: there is no bucket no-such-bucket at {url}; make it, or correct the name",
+        {"target.base.path": "s3a://no-such-bucket/t"},
+    ),
+    "no server": Case(
+        "storage.s3.endpoint: http://127.0.0.1:9 does not answer; start it, or correct the address",
+        {"storage.s3.endpoint": "http://127.0.0.1:9"},
+        lasts=False,
+    ),
+    "no jar": Case(
+        "target.base.path: Java has no file system for s3a://; leave spark.jars to Hudi's and your own jars",
+        {"spark.jars": "/nowhere/hadoop-aws-3.3.4.jar"},
+    ),
+    "no directory": Case(
+        "target.base.path: /etc/hostname is not a directory; name another place",
+        {"target.base.path": "/etc/hostname/t"},
+    ),
+}
+"""With the keys of a user who may write."""
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_is_wrong_is_one_sentence_without_a_secret(
+    strict: Store, bucket: str, zookeeper, tmp_path: Path, case: Case
+) -> None:
+    sentence_of_validate(strict, bucket, zookeeper.address, tmp_path, case)
     assert not [key for key in strict.keys(bucket) if not key.endswith("/")]
 
 
-def test_a_worker_ends_with_status_2_where_nothing_gets_better_by_itself(fleet: MakeFleet, strict: Store) -> None:
-    it = fleet(30, **{**strict.settings, "target.base.path": "s3a://no-such-bucket/t"})
-    worker = it.start("w1")
-    assert worker.wait(120) == 2
-    assert "there is no bucket no-such-bucket at" in it.log("w1")
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_worker_says_the_same_and_ends_with_status_2_where_nothing_gets_better_by_itself(
+    fleet: MakeFleet, strict: Store, bucket: str, case: Case
+) -> None:
+    sentence_of_a_worker(fleet, strict, bucket, case)
+
+
+READ_ONLY = Case(
+    "target.base.path: the key may not do this below s3a://{bucket}/t; grant it to list the bucket, and to get, put and"
+    " delete objects there"
+)
+
+
+def test_a_key_that_may_only_read_is_told(
+    fleet: MakeFleet, reader: Store, bucket: str, zookeeper, tmp_path: Path
+) -> None:
+    sentence_of_validate(reader, bucket, zookeeper.address, tmp_path, READ_ONLY)
+    sentence_of_a_worker(fleet, reader, bucket, READ_ONLY)
+
+
+UNTRUSTED = Case(
+    "storage.s3.endpoint: the certificate of {url} is not trusted here; add who signed it to the host's (and Java's)"
+    " certificates"
+)
+
+
+def test_a_certificate_that_nobody_trusts_is_told(fleet: MakeFleet, zookeeper, tmp_path: Path) -> None:
+    with MotoServer(tmp_path / "tls", tls=True) as server:
+        store = Store(server.url)
+        sentence_of_validate(store, "lake", zookeeper.address, tmp_path, UNTRUSTED)
+        sentence_of_a_worker(fleet, store, "lake", UNTRUSTED)
+
+
+ELSEWHERE = Case("storage.s3.region: the bucket {bucket} is in another region, " + REGION + "; correct it")
+
+
+@pytest.mark.skipif(minio() is None, reason="no MinIO here: name its program with SINK_TEST_MINIO")
+def test_a_region_that_is_not_the_buckets_is_told(fleet: MakeFleet, zookeeper, tmp_path: Path) -> None:
+    with MinioServer(tmp_path / "minio", REGION) as server:
+        store = Store(server.url, region=REGION)
+        bucket = store.make_bucket()
+        right = {"storage.s3.region": REGION}
+        findings = found(store, bucket, tmp_path, zookeeper.address, **right)
+        assert findings[0].sentence == f"s3a://{bucket}/t can be reached by pyarrow, hudi-rs, Java"
+        wrong = Case(ELSEWHERE.sentence, {"storage.s3.region": "ap-south-1"})
+        sentence_of_validate(store, bucket, zookeeper.address, tmp_path, wrong)
+        sentence_of_a_worker(fleet, store, bucket, wrong)
+
+
+NO_TRAILERS = Case(
+    "target.base.path: {url} takes no checksums behind an object's data; unset AWS_REQUEST_CHECKSUM_CALCULATION, so"
+    " that none are sent"
+)
+
+
+def test_a_store_without_trailing_checksums_is_written_to_and_told_where_they_are_asked_for(
+    fleet: MakeFleet, s3: Store, zookeeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with S3Proxy(tmp_path / "proxy", s3.url) as proxy:
+        proxy.refuse_trailers()
+        store, bucket = Store(proxy.url, s3.access_key, s3.secret_key), s3.make_bucket()
+        it = fleet(RECORDS, **store.settings, **{"target.base.path": f"s3a://{bucket}/t"})
+        it.start("w1")
+        it.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
+        monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_supported")
+        empty = s3.make_bucket()
+        sentence_of_validate(store, empty, zookeeper.address, tmp_path, NO_TRAILERS)
+
+
+def sentence_of_validate(store: Store, bucket: str, zookeeper: str, place: Path, case: Case) -> None:
+    (wrong,) = [each for each in found(store, bucket, place, zookeeper, **case.more) if each.wrong]
+    assert case.sentence.format(url=store.url, bucket=bucket) in wrong.sentence
+    assert store.secret_key not in wrong.sentence
+
+
+def sentence_of_a_worker(fleet: MakeFleet, store: Store, bucket: str, case: Case) -> None:
+    it = fleet(RECORDS, **{**store.settings, "target.base.path": f"s3a://{bucket}/t", **case.more})
+    worker, sentence = it.start("w1"), case.sentence.format(url=store.url, bucket=bucket)
+    eventually("the worker says so", lambda: sentence in it.log("w1"), 120, lambda: it.log("w1"))
+    if case.lasts:
+        assert worker.wait(120) == 2
+    else:
+        assert told(it.log("w1"), sentence) == 1
+        assert worker.running
+        worker.terminate()
+        assert worker.wait(120) == 0
+    assert told(it.log("w1"), sentence) == 1
+    assert store.secret_key not in it.log("w1")
+
+
+def told(log: str, sentence: str) -> int:
+    """In how many lines."""
+    return sum(sentence in line for line in log.splitlines())

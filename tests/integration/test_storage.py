@@ -29,6 +29,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     unmount(place)
 
 
+@pytest.mark.thorough
 def test_storage_that_refuses_writes_for_a_while_loses_nothing(fleet: MakeFleet, disk: Path) -> None:
     it = fleet(**METADATA, **{"target.base.path": str(disk / "table")})
     it.table = disk / "table"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from coordination import coordinator, opening, transactions, tree, upkeep
+from coordination import advance, coordinator, opening, transactions, tree, upkeep
 from coordination.advance import ADVANCE
 from coordination.coordinator import Coordinator
 from coordination.messages import Answered, Complete, Done, RollBack, Unknown, Write
@@ -157,6 +157,17 @@ def next_prepared_too_early(patch: Patch) -> None:
             del term.open
 
     patch(ADVANCE, Phase.STARTED, started)  # type: ignore[arg-type]
+
+
+def two_are_written_at_once(patch: Patch) -> None:
+    def start(term: Term) -> Any:
+        for t in term.open():
+            begun = term.remember(t.header.number).begun
+            if t.header.phase is Phase.PLANNED and begun is not None:
+                return term.enter(t, Phase.STARTED, instant=begun)
+        return None
+
+    replace_rule(patch, advance.start, start)
 
 
 def settled_is_still_an_orphan(patch: Patch) -> None:

@@ -246,6 +246,9 @@ class Invariants:
             raise Violation(
                 "no more transactions than may be in flight", f"{[t.header.number for t in live]}"
             )
+        written = [t.header.number for t in live if t.header.phase is Phase.STARTED]
+        if len(written) > 1:
+            raise Violation("one transaction is written at a time", f"{written}")
         undecided = False
         for t in live:
             if undecided and t.header.phase in (Phase.PREPARED, Phase.COMMITTED):

@@ -178,7 +178,14 @@ CAUGHT: tuple[Mutant, ...] = (
         faults={"single_writer": True, "workers": 3},
     ),
     Mutant("never publish the checkpoint again", decisions.never_published_again, faults={"foreign_commits": 1.0}),
-    Mutant("PREPARED before the predecessor is COMMITTED", machines.next_prepared_too_early, 200, faults=TWO),
+    Mutant(
+        "PREPARED before the predecessor is COMMITTED",
+        machines.next_prepared_too_early,
+        seeds=1,
+        faults=TWO,
+        first=6009493,
+    ),
+    Mutant("write two at once", machines.two_are_written_at_once, faults=TWO),
     Mutant("complete without publishing bad records", machines.bad_records_not_published, faults=BAD),
     Mutant("let any number of records be bad", decisions.any_number_may_be_bad, faults={**BAD, "errors_max": 10}),
     Mutant(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from coordination.errors import Unavailable
 from sink.local.servers import LOOPBACK, free_ports
 from tests.storage.hadoop_jvm import hadoop_jvm, write_site
 
@@ -23,6 +24,9 @@ class HdfsCluster:
     cluster: Any
     no_arguments: Any
     """An empty array of Java's strings."""
+    path: Callable[[str], Any]
+    """Makes one of Hadoop's paths."""
+    _stopped: Any = None
 
     @property
     def hadoop(self) -> dict[str, str]:
@@ -51,6 +55,15 @@ class HdfsCluster:
         """As a standby."""
         self.cluster.restartNameNode(number, False, self.no_arguments)
 
+    def stop_datanode(self, number: int) -> None:
+        self._stopped = self.cluster.stopDataNode(number)
+
+    def start_datanode(self) -> None:
+        """The one that was stopped, with what it has and where it was."""
+        if not self.cluster.restartDataNode(self._stopped, True):
+            raise Unavailable("the datanode did not start")
+        self.cluster.triggerHeartbeats()
+
     def conf_dir(self, directory: Path) -> Path:
         """Files for `HADOOP_CONF_DIR`, as an administrator hands them out."""
         provider = "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider"
@@ -65,7 +78,8 @@ def a_cluster(directory: Path) -> Iterator[HdfsCluster]:
     with hadoop_jvm(directory, "hdfs") as gateway:
         ports = tuple(free_ports(2 * len(NAMENODES)))
         cluster = _started(gateway.jvm, directory, ports)
-        yield HdfsCluster(ports[: len(NAMENODES)], cluster, gateway.new_array(gateway.jvm.String, 0))
+        path = gateway.jvm.org.apache.hadoop.fs.Path
+        yield HdfsCluster(ports[: len(NAMENODES)], cluster, gateway.new_array(gateway.jvm.String, 0), path)
         cluster.shutdown()
 
 

@@ -1,19 +1,28 @@
-"""A proxy before an S3 server that counts requests, delays each, and can refuse or cut them.
+"""A proxy before an S3 server that counts requests, delays each, and can refuse, cut or keep them.
 
 `python -m tests.storage.s3_proxy PORT TARGET`, with TARGET as `host:port`. It is steered by requests of its own:
-`PUT /-/delay?seconds=0.02`, `PUT /-/fault?status=503` (0: none; -1: connections are cut), `PUT /-/forget`, and
-`GET /-/requests`, which gives a JSON list of those since, in their order. Signatures stay valid: hosts and bodies are
-handed on as they are.
+`PUT /-/delay?seconds=0.02`; `PUT /-/fault?status=503` (0: none; -1: connections are cut; -2: no answer comes) with
+`&share=0.3` for a part of the requests; `PUT /-/skew?seconds=300` for a store whose clock is ahead by so much;
+`PUT /-/trailers?refused=1` for one that takes no checksums behind the data; `PUT /-/expire?key=ASIA` for one where the
+token of that access key has expired; `PUT /-/forget`, and `GET /-/requests`, which gives a JSON list of those since,
+in their order; `PUT /-/take` gives each once. Signatures stay valid: hosts and bodies are handed on as they are.
+
+A skewed store gives its own time in the answers' `Date` and `Last-Modified` and in listings. Beyond a quarter of an
+hour it turns away requests that were signed by another clock, as Amazon does, so that clients have to set theirs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import random
+import re
 import sys
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime, parsedate_to_datetime
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
@@ -21,6 +30,22 @@ from sink.local.servers import LOOPBACK, Server
 
 _HEAD_BYTES = 1 << 20
 _OWN = {"connection", "keep-alive", "transfer-encoding", "expect"}
+CUT, SILENT = -1, -2
+_LARGEST_SKEW = timedelta(minutes=15)
+_LISTED = re.compile(rb"<LastModified>(.*?)</LastModified>")
+_SKEWED = (
+    b"<?xml version='1.0' encoding='UTF-8'?><Error><Code>RequestTimeTooSkewed</Code><Message>The difference between the"
+    b" request time and the current time is too large.</Message></Error>"
+)
+_NO_TRAILERS = (
+    b"<?xml version='1.0' encoding='UTF-8'?><Error><Code>NotImplemented</Code><Message>A header you provided implies"
+    b" functionality that is not implemented</Message></Error>"
+)
+"""In the words of older MinIO, Ceph and Cloudflare."""
+_EXPIRED = (
+    b"<?xml version='1.0' encoding='UTF-8'?><Error><Code>ExpiredToken</Code><Message>The provided token has expired."
+    b"</Message></Error>"
+)
 
 
 @dataclass(frozen=True)
@@ -66,6 +91,13 @@ class Proxy:
         self._port = int(port)
         self._delay = 0.0
         self._fault = 0
+        self._share = 1.0
+        self._skew = timedelta()
+        self._refuses_trailers = False
+        self._expired: set[str] = set()
+        self._well = asyncio.Event()
+        """Set while no answer is kept back."""
+        self._well.set()
         self._seen: list[Request] = []
 
     async def serve(self, port: int) -> None:
@@ -83,11 +115,28 @@ class Proxy:
                     continue
                 started = asyncio.get_running_loop().time()
                 await asyncio.sleep(self._delay)
-                status = self._fault
+                if self._refuses_trailers and request.header("x-amz-trailer"):
+                    head = "HTTP/1.1 501 Not Implemented\r\nContent-Type: application/xml\r\nContent-Length: "
+                    writer.write(f"{head}{len(_NO_TRAILERS)}\r\n\r\n".encode() + _NO_TRAILERS)
+                    continue
+                if any(f"Credential={key}/" in request.header("authorization") for key in self._expired):
+                    body = b"" if method == "HEAD" else _EXPIRED
+                    head = f"HTTP/1.1 400 Bad Request\r\nContent-Type: application/xml\r\nContent-Length: {len(body)}"
+                    writer.write(f"{head}\r\n\r\n".encode() + body)
+                    self._seen.append(Request(method, target, 400, _library(request), started))
+                    continue
+                status = self._fault if self._share == 1.0 or random.random() < self._share else 0
                 if status < 0:
+                    if status == SILENT:
+                        await self._well.wait()
                     break
                 if status:
                     writer.write(f"HTTP/1.1 {status} Refused\r\nContent-Length: 0\r\n\r\n".encode())
+                elif self._is_too_skewed(request):
+                    now, status = format_datetime(datetime.now(timezone.utc) + self._skew, usegmt=True), 403
+                    head = f"HTTP/1.1 403 Forbidden\r\nDate: {now}\r\nContent-Type: application/xml\r\n"
+                    body = b"" if method == "HEAD" else _SKEWED
+                    writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
                 else:
                     answer, upstream = await self._forwarded(request, method, upstream)
                     writer.write(answer)
@@ -126,8 +175,32 @@ class Proxy:
         if version == "HTTP/1.0" or answer.header("connection").lower() == "close":
             upstream[1].close()
             upstream = None
+        if self._skew:
+            self._shift(answer)
         length = [] if answer.header("content-length") else [("Content-Length", str(len(answer.body)))]
         return answer.encoded(f"HTTP/1.1 {rest}", *length), upstream
+
+    def _is_too_skewed(self, request: _Message) -> bool:
+        """By the time that it was signed at."""
+        signed = request.header("x-amz-date")
+        if not self._skew or not signed:
+            return False
+        at = datetime.strptime(signed, "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc)
+        return abs(datetime.now(timezone.utc) + self._skew - at) > _LARGEST_SKEW
+
+    def _shift(self, answer: _Message) -> None:
+        """Moves the times in an answer to the skewed clock."""
+        for position, (key, value) in enumerate(answer.headers):
+            if key.lower() in ("date", "last-modified"):
+                answer.headers[position] = key, format_datetime(parsedate_to_datetime(value) + self._skew, usegmt=True)
+        shifted = _LISTED.sub(lambda found: b"<LastModified>%s</LastModified>" % self._shifted(found[1]), answer.body)
+        if shifted != answer.body:
+            answer.body = shifted
+            answer.headers = [each for each in answer.headers if each[0].lower() != "content-length"]
+
+    def _shifted(self, listed: bytes) -> bytes:
+        at = datetime.fromisoformat(listed.decode().replace("Z", "+00:00")) + self._skew
+        return at.strftime("%Y-%m-%dT%H:%M:%S.000Z").encode()
 
     def _steered(self, target: str) -> bytes:
         parts = urlsplit(target)
@@ -137,11 +210,19 @@ class Proxy:
             case "/-/delay":
                 self._delay = float(given["seconds"])
             case "/-/fault":
-                self._fault = int(given["status"])
+                self._fault, self._share = int(given["status"]), float(given.get("share", 1))
+                (self._well.clear if self._fault == SILENT else self._well.set)()
+            case "/-/expire":
+                self._expired.add(given["key"])
+            case "/-/trailers":
+                self._refuses_trailers = given["refused"] == "1"
+            case "/-/skew":
+                self._skew = timedelta(seconds=float(given["seconds"]))
             case "/-/forget":
                 self._seen = []
-            case "/-/requests":
+            case "/-/requests" | "/-/take":
                 body = json.dumps([asdict(request) for request in self._seen]).encode()
+                self._seen = [] if parts.path == "/-/take" else self._seen
         return f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
 
@@ -191,14 +272,27 @@ class S3Proxy(Server):
     def delay(self, seconds: float) -> None:
         self._ask(f"delay?seconds={seconds}")
 
-    def fault(self, status: int) -> None:
-        self._ask(f"fault?status={status}")
+    def fault(self, status: int, share: float = 1.0) -> None:
+        self._ask(f"fault?status={status}&share={share}")
+
+    def expire(self, access_key: str) -> None:
+        self._ask(f"expire?key={access_key}")
+
+    def refuse_trailers(self) -> None:
+        self._ask("trailers?refused=1")
+
+    def skew(self, seconds: float) -> None:
+        self._ask(f"skew?seconds={seconds}")
 
     def forget(self) -> None:
         self._ask("forget")
 
     def requests(self) -> Sequence[Request]:
         return [Request(**each) for each in json.loads(self._ask("requests"))]
+
+    def take(self) -> Sequence[Request]:
+        """Each request is given once."""
+        return [Request(**each) for each in json.loads(self._ask("take"))]
 
     def _ask(self, what: str) -> bytes:
         with urllib.request.urlopen(f"{self.url}/-/{what}", timeout=30) as answer:

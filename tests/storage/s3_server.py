@@ -6,6 +6,11 @@
 from __future__ import annotations
 
 import os
+import shutil
+import ssl
+import sys
+import urllib.error
+import urllib.request
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +22,7 @@ import boto3
 from botocore.config import Config
 
 from sink.local.s3 import S3Server
+from sink.local.servers import LOOPBACK, Server, free_ports
 
 ACCESS_KEY = "AKIASINKTEST"
 SECRET_KEY = "a-secret-that-nobody-may-see"
@@ -25,13 +31,58 @@ SECRET_KEY = "a-secret-that-nobody-may-see"
 class MotoServer(S3Server):
     """It takes any keys and any signature, or only so many requests of strangers."""
 
-    def __init__(self, directory: Path, free_requests: int | None = None) -> None:
+    def __init__(self, directory: Path, free_requests: int | None = None, tls: bool = False) -> None:
+        """With `tls` it shows a certificate that nobody has signed."""
         super().__init__(directory)
         self._free_requests = free_requests
+        self._tls = tls
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self._tls else 'http'}://{self.address}"
 
     def _command(self) -> list[str]:
         strict = [] if self._free_requests is None else ["env", f"INITIAL_NO_AUTH_ACTION_COUNT={self._free_requests}"]
-        return [*strict, *super()._command()]
+        server = "moto.server" if self._free_requests is None else "tests.storage.strict_moto"
+        tls = ["--ssl"] if self._tls else []
+        return [*strict, sys.executable, "-m", server, "-H", LOOPBACK, "-p", str(self.port), *tls]
+
+    def _answers(self) -> bool:
+        context = ssl._create_unverified_context() if self._tls else None
+        try:
+            with urllib.request.urlopen(f"{self.url}/moto-api/", timeout=2.0, context=context) as answer:
+                return bool(answer.status == 200)
+        except (OSError, urllib.error.URLError):
+            return False
+
+
+def minio() -> str | None:
+    """The program, where there is one: `SINK_TEST_MINIO`, or in the path. A stricter server than moto's."""
+    return os.environ.get("SINK_TEST_MINIO") or shutil.which("minio")
+
+
+class MinioServer(Server):
+    """For one region, which it insists on."""
+
+    def __init__(self, directory: Path, region: str) -> None:
+        super().__init__(directory, 0, "S3 (MinIO)")
+        self._region = region
+
+    def _command(self) -> list[str]:
+        program = minio()
+        assert program is not None
+        (console,) = free_ports(1)
+        given = [f"MINIO_ROOT_USER={ACCESS_KEY}", f"MINIO_ROOT_PASSWORD={SECRET_KEY}"]
+        given += [f"MINIO_SITE_REGION={self._region}", "CI=1", "GOMEMLIMIT=256MiB"]
+        listen = ["--address", self.address, "--console-address", f"{LOOPBACK}:{console}"]
+        return ["env", *given, program, "server", *listen, str(self.directory / "data")]
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/minio/health/ready", timeout=2.0) as answer:
+                return bool(answer.status == 200)
+        except (OSError, urllib.error.URLError):
+            return False
 
 
 @dataclass(frozen=True)
@@ -41,6 +92,7 @@ class Store:
     url: str
     access_key: str = ACCESS_KEY
     secret_key: str = SECRET_KEY
+    region: str = "us-east-1"
 
     @property
     def client(self) -> Any:
@@ -48,7 +100,7 @@ class Store:
         return boto3.client(
             "s3",
             endpoint_url=self.url,
-            region_name="us-east-1",
+            region_name=self.region,
             aws_access_key_id=self.access_key,
             aws_secret_access_key=self.secret_key,
             config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 2}),
@@ -56,7 +108,8 @@ class Store:
 
     def make_bucket(self) -> str:
         name = f"lake-{uuid.uuid4().hex[:12]}"
-        self.client.create_bucket(Bucket=name)
+        there = {} if self.region == "us-east-1" else {"LocationConstraint": self.region}
+        self.client.create_bucket(Bucket=name, **({"CreateBucketConfiguration": there} if there else {}))
         return name
 
     @property

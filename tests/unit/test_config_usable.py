@@ -33,7 +33,7 @@ PROPERTIES = {
     "hoodie.table.version": "9",
     "hoodie.table.recordkey.fields": "_kafka_topic,_kafka_partition,_kafka_offset",
 }
-NEVER: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
+NEVER: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1, master="local[1]"))
 """A session that may not be asked for anything but its cores."""
 
 

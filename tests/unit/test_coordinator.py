@@ -22,6 +22,7 @@ from coordination.messages import (
     ReadTable,
     Refused,
     RollBack,
+    StoreSeen,
     Unknown,
     Write,
 )
@@ -302,6 +303,41 @@ def test_a_batch_that_ran_out_of_memory_is_divided_before_its_next_attempt_and_i
     assert [(r.task_records, r.step <= largest // 2) for r in ranges] == [(largest // 2, True)] * len(ranges)
 
 
+def test_a_batch_is_never_divided_for_a_fault_of_the_store_and_waits_longer_each_time(place: Place) -> None:
+    term = new_term(place)
+    pauses = []
+    for _ in range(6):
+        term.until("STARTED")
+        term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+        t = place.view.transactions[0]
+        for incarnation in t.plan.slices:
+            failure = Failure(FailureKind.STORAGE, "http://minio:9000 does not answer")
+            place.keeper.write(tree.status_ops(WriteStatus(t.header.number, incarnation, failure=failure)))
+        term.changed()
+        term.until("ABORTED")
+        machine = term.machine._term
+        pauses.append(round(machine.next_poll - machine.at, 3))
+    opened = [(note["attempt"], note["offsets"]) for note in term.notes("transaction.opened")]
+    assert opened == [(1, 50)] * 6
+    assert not term.notes("batch.divided")
+    assert pauses == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4]
+
+
+def test_the_deadline_of_a_write_does_not_run_while_the_store_is_away(place: Place) -> None:
+    term = _started(place)
+    timeout = place.transaction().header.timeout
+    term.step(StoreSeen(term.at, faulty=True))
+    for _ in range(5):
+        term.tick(timeout)
+    assert place.phase() is Phase.STARTED
+    assert not term.notes("transaction.aborted")
+    term.step(StoreSeen(term.at, faulty=False))
+    term.tick(timeout / 2)
+    assert not term.notes("transaction.aborted")
+    term.tick(timeout)
+    assert "no write status of" in term.notes("transaction.aborted")[0]["reason"]
+
+
 def test_who_takes_over_from_a_coordinator_that_aborted_for_memory_divides_too(place: Place) -> None:
     term = _started(place)
     failure = Failure(FailureKind.OUT_OF_MEMORY, "the heap is full")
@@ -457,26 +493,53 @@ def test_a_table_restored_to_an_older_instant_halts(place: Place) -> None:
     new.until("halt")
 
 
-def test_a_pipelined_transaction_is_prepared_only_when_its_predecessor_is_committed(place: Place) -> None:
+def _next_is_planned(place: Place) -> Driver:
+    """The first transaction is being written, the second one waits for it."""
     term = new_term(place, in_flight=2)
-    while [t.header.phase for t in place.view.transactions] != [Phase.STARTED, Phase.STARTED]:
+    while [t.header.phase for t in place.view.transactions] != [Phase.STARTED, Phase.PLANNED]:
         term.tick(0.25)
         term.idle()
-    place.report(2)
-    term.changed()
-    term.idle()
-    assert place.phase(2) is Phase.STARTED
+    return term
+
+
+def test_the_next_transaction_is_written_while_one_commits_and_not_before(place: Place) -> None:
+    term = _next_is_planned(place)
+    for _ in range(8):
+        term.tick(0.25)
+        term.idle()
+    assert place.phase(2) is Phase.PLANNED
     place.report(1)
     term.changed()
     term.until(Complete)
-    assert place.phase(2) is Phase.STARTED
+    assert [place.phase(1), place.phase(2)] == [Phase.PREPARED, Phase.STARTED]
 
 
-def test_what_was_to_follow_an_aborted_transaction_is_aborted_before_it_is_written_to_its_end(place: Place) -> None:
+def test_what_trickles_in_is_not_planned_while_another_transaction_is_open(place: Place) -> None:
+    place.log.partitions[SOURCE].end = 90
     term = new_term(place, in_flight=2)
-    while [t.header.phase for t in place.view.transactions] != [Phase.STARTED, Phase.STARTED]:
+    for _ in range(20):
         term.tick(0.25)
         term.idle()
+    assert [t.header.phase for t in place.view.transactions] == [Phase.STARTED]
+
+
+def test_a_pipelined_transaction_is_prepared_only_when_its_predecessor_is_committed(place: Place) -> None:
+    term = _next_is_planned(place)
+    place.report(1)
+    term.changed()
+    term.until(Complete)
+    place.report(2)
+    term.changed()
+    term.answer(Failed("the table is locked"))
+    term.until(Complete)
+    assert [place.phase(1), place.phase(2)] == [Phase.PREPARED, Phase.STARTED]
+    term.until("COMMITTED")
+    assert place.phase(2) is Phase.STARTED
+    term.until("PREPARED")
+
+
+def test_what_was_to_follow_an_aborted_transaction_is_aborted_before_it_is_written(place: Place) -> None:
+    term = _next_is_planned(place)
     place.keeper.expire(place.sessions["b:1"])
     term.changed()
     term.idle()

@@ -72,8 +72,11 @@ def test_a_path_without_a_cluster_needs_a_default(tmp_path: Path) -> None:
 def test_the_jvm_is_told_how_to_fail_over_where_nobody_has(tmp_path: Path) -> None:
     lake = {f"spark.hadoop.{name}": value for name, value in LAKE.items()}
     provider = "spark.hadoop.dfs.client.failover.proxy.provider.lake"
-    assert session_options(settings(tmp_path, **lake))[provider].endswith(".ConfiguredFailoverProxyProvider")
-    own = {"dfs.client.failover.proxy.provider.lake": "my.Provider"}
+    longest = "spark.hadoop.dfs.client.failover.sleep.max.millis"
+    given = session_options(settings(tmp_path, **lake))
+    assert given[provider].endswith(".ConfiguredFailoverProxyProvider")
+    assert given[longest] == "3000"
+    own = {"dfs.client.failover.proxy.provider.lake": "my.Provider", longest.removeprefix("spark.hadoop."): "15000"}
     assert failover_options(HdfsAccess({**LAKE, **own})) == {}
 
 

@@ -70,6 +70,18 @@ ACCESS = access_of({}, {"endpoint": "http://minio:9000"})
             False,
         ),
         (
+            "AWS Error UNKNOWN (HTTP status 501) during PutObject operation: A header you provided implies"
+            " functionality that is not implemented",
+            "target.base.path: http://minio:9000 takes no checksums behind an object's data; unset"
+            " AWS_REQUEST_CHECKSUM_CALCULATION, so that none are sent",
+            True,
+        ),
+        (
+            "com.amazonaws.SdkClientException: Unable to execute HTTP request: The target server failed to respond",
+            "storage.s3.endpoint: http://minio:9000 does not answer; start it, or correct the address",
+            False,
+        ),
+        (
             "Please reduce your request rate (Service: Amazon S3; Status Code: 503; Error Code: SlowDown)",
             "target.base.path: http://minio:9000 refuses requests for now",
             False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from coordination.errors import ConfigError
 from sink.config import Settings
 from sink.storage.access import access_of, arrow_arguments, hadoop_options, rust_options
+from sink.storage.identity import Keys
 from sink.storage.session import class_path, session_options
 from tests.unit.settings_kit import minimal_settings
 
@@ -102,6 +104,10 @@ def test_secrets_are_known_to_the_logs_and_in_no_text(tmp_path: Path) -> None:
             {"storage.s3.region": "r1", "spark.hadoop.fs.s3a.endpoint.region": "r2"},
             "storage.s3.region is the same setting as spark.hadoop.fs.s3a.endpoint.region; keep one",
         ),
+        (
+            {"spark.hadoop.fs.s3a.encryption.algorithm": "SSE-KMS"},
+            "encryption.algorithm=SSE-KMS is for Java alone, .* set it as the bucket's default encryption",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_refused(tmp_path: Path, more: dict[str, str], said: str) -> None:
@@ -121,3 +127,17 @@ def test_the_connector_of_google_is_asked_for_where_nobody_has_brought_it(tmp_pa
         class_path(settings(tmp_path, **given))
     brought = class_path(settings(tmp_path, **given, **{"spark.jars": "/opt/gcs-connector-hadoop3.jar"}))
     assert not [jar for jar in brought if "gcs" in jar.name]
+
+
+def test_keys_that_are_found_are_for_python_alone_and_only_where_the_settings_have_none(tmp_path: Path) -> None:
+    found = Keys("AKIAFOUND", "found", "token")
+    access = replace(access_of({}, {"endpoint": "http://minio:9000"}), found=found)
+    assert arrow_arguments("lake", access)["session_token"] == "token"
+    assert rust_options("s3a://lake/t", access)["aws_access_key_id"] == "AKIAFOUND"
+    java = hadoop_options(access)
+    assert "AKIAFOUND" not in java.values()
+    assert java["spark.hadoop.fs.s3a.aws.credentials.provider"].endswith(".DefaultAWSCredentialsProviderChain")
+    assert "AKIAFOUND" not in repr(access)
+    own = replace(access_of({}, {"access.key": "own", "secret.key": "own"}), found=found)
+    assert arrow_arguments("lake", own)["access_key"] == "own"
+    assert settings(tmp_path, **{**MINIO, "target.base.path": "s3a://lake/t"}).storage.found is None

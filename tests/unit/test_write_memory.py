@@ -19,7 +19,7 @@ def held(limits: MemoryLimits) -> tuple[int, int, int, int]:
 
 
 def test_each_attempt_halves_what_a_task_holds_down_to_a_mebibyte() -> None:
-    budget = MemoryBudget(4)
+    budget = MemoryBudget(lambda: 4)
     assert [held(budget.limits(attempt)) for attempt in (1, 2, 3, 6, 7, 40)] == [
         (32, 32, 32, 4),
         (16, 16, 16, 4),
@@ -31,7 +31,7 @@ def test_each_attempt_halves_what_a_task_holds_down_to_a_mebibyte() -> None:
 
 
 def test_a_failure_for_memory_quarters_what_a_task_holds_and_halves_the_tasks_in_one_line() -> None:
-    budget = MemoryBudget(4)
+    budget = MemoryBudget(lambda: 4)
     with capture_logs() as lines:
         budget.failed(OUT_OF_HEAP)
     assert held(budget.limits()) == (8, 8, 8, 2)
@@ -44,7 +44,7 @@ def test_a_failure_for_memory_quarters_what_a_task_holds_and_halves_the_tasks_in
 
 
 def test_writes_that_succeed_give_it_back_step_by_step() -> None:
-    budget = MemoryBudget(4)
+    budget = MemoryBudget(lambda: 4)
     budget.failed(OUT_OF_HEAP)
     budget.failed(OUT_OF_HEAP)
     found = []
@@ -55,7 +55,7 @@ def test_writes_that_succeed_give_it_back_step_by_step() -> None:
 
 
 def test_another_failure_than_for_memory_changes_nothing() -> None:
-    budget = MemoryBudget(4)
+    budget = MemoryBudget(lambda: 4)
     before = replace(budget.limits())
     with capture_logs() as lines:
         for said in ("Connection refused", "No space left on device", "t-0 offset 3: no JSON"):

@@ -66,6 +66,7 @@ def test_rows_that_wait_to_be_written_keep_nothing_of_the_batch_in_memory(
         instant="20240101000000000",
         tasks=(WriteTask((Slice("t", 0, 0, COUNT, "id", 0),)),),
         source=FrameSource(1 << 20),
+        side_by_side=1,
         shape=RowShape(
             parse_ddl("id bigint", True), ValueFormat(), RecordKeys((), False), PartitionPaths((), True, False)
         ),

@@ -1,0 +1,158 @@
+"""An S3 server for benchmarks, behind a proxy that makes every request take longer, and when commits appeared on it.
+
+MinIO's where its program is given or on the path, else moto's, which is Python and uses a core of its own; or the
+running one that `SINK_TEST_S3` names. Raises `Unavailable`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sink.local.servers import LOOPBACK, Server, free_ports
+from sink.storage.access import Access, access_of
+from tests.storage.s3_proxy import Request, S3Proxy
+from tests.storage.s3_server import ACCESS_KEY, SECRET_KEY, Store, a_store
+
+LOOK_SECONDS = 2.0
+_COMPLETED = re.compile(r"orders/\.hoodie/timeline/(\d{17})_\d{17}\.(?:commit|deltacommit)")
+_WALL = time.time() - time.monotonic()
+
+
+class MinioServer(Server):
+    """Keeps its data below the directory."""
+
+    def __init__(self, directory: Path, program: str) -> None:
+        super().__init__(directory, 0, "S3 (MinIO)")
+        self._program = program
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.address}"
+
+    def _command(self) -> list[str]:
+        keys = [f"MINIO_ROOT_USER={ACCESS_KEY}", f"MINIO_ROOT_PASSWORD={SECRET_KEY}"]
+        console = f"{LOOPBACK}:{free_ports(1)[0]}"
+        place = str(self.directory / "data")
+        return ["env", *keys, self._program, "server", "--address", self.address, "--console-address", console, place]
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/minio/health/live", timeout=2.0) as answer:
+                return bool(answer.status == 200)
+        except (OSError, urllib.error.URLError):
+            return False
+
+
+@dataclass(frozen=True)
+class LakeStore:
+    """`store` is reached by way of the proxy, `direct` is not. `pids`: the server and the proxy, as far as they were
+    started here."""
+
+    name: str
+    store: Store
+    direct: Store
+    proxy: S3Proxy
+    pids: tuple[int, ...]
+    delay: float
+
+    def base_path(self) -> str:
+        """A table in a bucket of its own."""
+        return f"s3a://{self.store.make_bucket()}/orders"
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        return self.store.settings
+
+    def table_settings(self) -> Mapping[str, str]:
+        """With a table in a bucket of its own."""
+        return {**self.settings, "target.base.path": self.base_path()}
+
+    @property
+    def access(self) -> Access:
+        own = {name.removeprefix("storage.s3."): value for name, value in self.settings.items()}
+        return access_of({}, own)
+
+
+class StoreWatch:
+    """Notes when each completed instant of a table was put on the store, as `freshness.Watch` does for a disk."""
+
+    def __init__(self, store: LakeStore) -> None:
+        self.seen: dict[str, float] = {}
+        self._store = store
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def __enter__(self) -> StoreWatch:
+        self._store.proxy.forget()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._look()
+
+    def _run(self) -> None:
+        while not self._ended.wait(LOOK_SECONDS):
+            self._look()
+
+    def _look(self) -> None:
+        """A request is noted when it was answered; it began when the proxy says, and took the delay at least."""
+        for request in self._store.proxy.take():
+            match = _COMPLETED.fullmatch(request.path) if request.method == "PUT" and request.status == 200 else None
+            if match:
+                self.seen.setdefault(match[1], wall_clock(request) + self._store.delay)
+
+
+def wall_clock(request: Request) -> float:
+    """When the request began: the proxy tells it by the clock that never goes back."""
+    return request.started + _WALL
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--delay-ms", type=float, default=20.0, help="added to each request (default: %(default)s)")
+    parser.add_argument("--minio", default=shutil.which("minio") or "", help="MinIO's program (default: on the path)")
+
+
+def add_storage_options(parser: argparse.ArgumentParser) -> None:
+    """For what runs on a disk, too."""
+    parser.add_argument("--storage", choices=("disk", "s3"), default="disk", help="where tables are")
+    add_options(parser)
+
+
+@contextmanager
+def storage(directory: Path, options: argparse.Namespace) -> Iterator[LakeStore | None]:
+    """None for the disk."""
+    if options.storage == "disk":
+        yield None
+    else:
+        with open_store(directory / "store", options.minio, options.delay_ms) as store:
+            yield store
+
+
+@contextmanager
+def open_store(directory: Path, minio: str, delay_ms: float) -> Iterator[LakeStore]:
+    with _server(directory, minio) as (name, store, pid), S3Proxy(directory / "proxy", store.url) as proxy:
+        proxy.delay(delay_ms / 1000)
+        pids = (pid, proxy.pid) if pid else (proxy.pid,)
+        yield LakeStore(name, replace(store, url=proxy.url), store, proxy, pids, delay_ms / 1000)
+
+
+@contextmanager
+def _server(directory: Path, minio: str) -> Iterator[tuple[str, Store, int]]:
+    if minio:
+        with MinioServer(directory / "minio", minio) as server:
+            yield server.name, Store(server.url), server.pid
+    else:
+        with a_store(directory / "moto") as store:
+            yield "S3 (moto, or by SINK_TEST_S3)", store, 0

@@ -1,0 +1,123 @@
+"""A worker and a store that checks keys: those of a profile that are renewed in mid-run, and the token of a role."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import boto3
+import pytest
+
+from sink.operations.validation import validate
+from sink.storage import identity
+from tests.fleet import produce
+from tests.integration.conftest import METADATA, PARTITIONS, MakeFleet
+from tests.integration.table_kit import settings
+from tests.storage.s3_proxy import S3Proxy
+from tests.storage.s3_server import MotoServer, Store
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+ROUND = 900
+LIFETIME = timedelta(seconds=40)
+EVERYTHING = json.dumps({"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]})
+TRUST = json.dumps(
+    {
+        "Version": "2012-10-17",
+        "Statement": [{"Effect": "Allow", "Principal": {"AWS": "*"}, "Action": "sts:AssumeRole"}],
+    }
+)
+_PROCESS = """\
+import json, sys
+from datetime import datetime, timedelta, timezone
+keys = json.load(open(sys.argv[1]))
+until = datetime.now(timezone.utc) + timedelta(seconds={seconds})
+print(json.dumps({{"Version": 1, "Expiration": until.strftime("%Y-%m-%dT%H:%M:%SZ"), **keys}}))
+"""
+
+
+@pytest.fixture
+def strict(tmp_path: Path) -> Iterator[MotoServer]:
+    """Its first three requests, which make a user, need no keys."""
+    with MotoServer(tmp_path / "strict", free_requests=3) as server:
+        yield server
+
+
+def client(server: MotoServer, service: str, **keys: str):
+    keys = keys or {"aws_access_key_id": "any", "aws_secret_access_key": "any"}
+    return boto3.client(service, endpoint_url=server.url, region_name="us-east-1", **keys)
+
+
+def an_administrator(server: MotoServer) -> dict[str, str]:
+    iam = client(server, "iam")
+    iam.create_user(UserName="admin")
+    key = iam.create_access_key(UserName="admin")["AccessKey"]
+    iam.put_user_policy(UserName="admin", PolicyName="all", PolicyDocument=EVERYTHING)
+    return {"aws_access_key_id": key["AccessKeyId"], "aws_secret_access_key": key["SecretAccessKey"]}
+
+
+def a_role(server: MotoServer, admin: dict[str, str]) -> str:
+    iam = client(server, "iam", **admin)
+    role = iam.create_role(RoleName="lake", AssumeRolePolicyDocument=TRUST)["Role"]["Arn"]
+    iam.put_role_policy(RoleName="lake", PolicyName="all", PolicyDocument=EVERYTHING)
+    return str(role)
+
+
+def session_keys(server: MotoServer, admin: dict[str, str], role: str, name: str) -> dict[str, str]:
+    given = client(server, "sts", **admin).assume_role(RoleArn=role, RoleSessionName=name)["Credentials"]
+    return {each: given[each] for each in ("AccessKeyId", "SecretAccessKey", "SessionToken")}
+
+
+def test_keys_of_a_profile_that_expire_are_renewed_in_mid_run(
+    fleet: MakeFleet, strict: MotoServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin = an_administrator(strict)
+    role = a_role(strict, admin)
+    bucket = Store(strict.url, *admin.values()).make_bucket()
+    first, second = (session_keys(strict, admin, role, name) for name in ("first", "second"))
+    now, process, file = tmp_path / "keys.json", tmp_path / "process.py", tmp_path / "credentials"
+    process.write_text(_PROCESS.format(seconds=int(LIFETIME.total_seconds())))
+    file.write_text(f"[lake]\ncredential_process = {sys.executable} {process} {now}\n")
+    now.write_text(json.dumps(first))
+    monkeypatch.setenv("AWS_PROFILE", "lake")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    monkeypatch.setattr(identity.OF_THIS_PROCESS, "_asked", False)
+    with S3Proxy(tmp_path / "proxy", strict.url) as proxy:
+        given = {"storage.s3.endpoint": proxy.url, "target.base.path": f"s3a://{bucket}/orders"}
+        it = fleet(ROUND, **METADATA, **given)
+        it.start("w1")
+        it.wait_landed(dict.fromkeys(range(PARTITIONS), ROUND // PARTITIONS))
+        now.write_text(json.dumps(second))
+        proxy.expire(first["AccessKeyId"])
+        proxy.forget()
+        produce(it.kafka, it.topic, ROUND, PARTITIONS, first=ROUND)
+        it.wait_landed(dict.fromkeys(range(PARTITIONS), 2 * ROUND // PARTITIONS))
+        asked = {request.client for request in proxy.requests() if request.status == 200}
+        assert {"Java", "C++"} <= asked
+        assert it.workers["w1"].running
+        it.assert_exactly_once(2 * ROUND)
+        assert "Rust" in {request.client for request in proxy.requests() if request.status == 200}
+
+
+def test_the_token_of_a_role_lets_all_three_in_and_another_one_is_told(
+    strict: MotoServer, zookeeper, tmp_path: Path
+) -> None:
+    admin = an_administrator(strict)
+    keys = session_keys(strict, admin, a_role(strict, admin), "sink")
+    bucket = Store(strict.url, *admin.values()).make_bucket()
+    given = {
+        "storage.s3.endpoint": strict.url,
+        "storage.s3.access.key": keys["AccessKeyId"],
+        "storage.s3.secret.key": keys["SecretAccessKey"],
+        "target.base.path": f"s3a://{bucket}/t",
+    }
+
+    def said(token: str) -> str:
+        found = validate(settings(tmp_path / "t", zookeeper.address, **given, **{"storage.s3.session.token": token}))
+        return next(each.sentence for each in found if each.part == "storage")
+
+    assert said(keys["SessionToken"]) == f"s3a://{bucket}/t can be reached by pyarrow, hudi-rs, Java"
+    assert said("another").startswith("storage.s3.session.token: it has expired, or is none; give a new one")
