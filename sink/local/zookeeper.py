@@ -76,9 +76,6 @@ class ZooKeeperServer(Server):
             settings |= {f"server.{number}": place for number, place in self._ensemble.items()}
         config = self.directory / "zoo.cfg"
         config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        jars = sorted(
-            jar for pattern in _JARS for jar in packages.pyspark_jars().glob(f"{pattern}.jar")
-        )
         package = "org.apache.zookeeper.server"
         main = f"{package}.quorum.QuorumPeerMain" if self._ensemble else f"{package}.ZooKeeperServerMain"
         options = (
@@ -86,7 +83,10 @@ class ZooKeeperServer(Server):
             "-Dzookeeper.jmx.log4j.disable=true",
             "-Dzookeeper.forceSync=no",
         )
-        return self._java("160m", jars, *options, main, str(config), versions=BROKER_VERSIONS)
+        return self._java("160m", self._jars(), *options, main, str(config), versions=BROKER_VERSIONS)
+
+    def _jars(self) -> list[Path]:
+        return sorted(jar for pattern in _JARS for jar in packages.pyspark_jars().glob(f"{pattern}.jar"))
 
     def _answers(self) -> bool:
         return zookeeper_answers(self.address, seconds=2.0)
