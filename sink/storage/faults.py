@@ -82,6 +82,12 @@ _KINDS_OF_S3 = (
         " AWS_REQUEST_CHECKSUM_CALCULATION, so that none are sent",
     ),
     _kind(
+        r"RequestTimeTooSkewed|REQUEST_TIME_TOO_SKEWED",
+        "target.base.path: the clocks of this host and of {server} differ by more than a quarter of an hour; set this"
+        " one right",
+        lasts=False,
+    ),
+    _kind(
         r"AccessDenied|ACCESS_DENIED|Access Denied|Forbidden|status code: 403|HTTP status 403",
         "target.base.path: the key may not do this below {place}; grant it to list the bucket, and to get, put and"
         " delete objects there",

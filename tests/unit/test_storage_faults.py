@@ -82,6 +82,13 @@ ACCESS = access_of({}, {"endpoint": "http://minio:9000"})
             False,
         ),
         (
+            "Server returned non-2xx status code: 403 Forbidden: <?xml version='1.0'?><Error><Code>RequestTimeTooSkewed"
+            "</Code></Error>",
+            "target.base.path: the clocks of this host and of http://minio:9000 differ by more than a quarter of an"
+            " hour; set this one right",
+            False,
+        ),
+        (
             "Please reduce your request rate (Service: Amazon S3; Status Code: 503; Error Code: SlowDown)",
             "target.base.path: http://minio:9000 refuses requests for now",
             False,
