@@ -123,8 +123,14 @@ _KINDS_OF_HDFS = (
         lasts=False,
     ),
     _kind(
+        r"of a datanode: .*(?:refused|reset|disconnected|timed? ?out|closed)|could only be written to \d+ of"
+        r"|All datanodes .* are bad|firstBadLink",
+        "target.base.path: a datanode of {server} does not answer; start it, or wait until the namenode leaves it out",
+        lasts=False,
+    ),
+    _kind(
         r"StandbyException|SafeModeException|RetriableException|Connection ?refused|ConnectException|No route to host"
-        r"|Connection reset|timed? ?out",
+        r"|Connection reset|listener disconnected|timed? ?out",
         "target.base.path: no namenode of {server} answers as the active one; start it, or correct its address",
         lasts=False,
     ),
