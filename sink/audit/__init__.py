@@ -49,6 +49,7 @@ from sink.audit.timeline import (
 )
 from sink.audit.topics import LogComparison, note_unread
 from sink.storage.access import NO_ACCESS, Access
+from sink.storage.faults import fault_in
 
 __all__ = ["Report", "TopicAccess", "audit"]
 
@@ -216,7 +217,9 @@ def _look(files: TableFiles) -> _Seen:
                 raise
             if completed_names(active_names(files)) == before:
                 reason = str(error)[:300]
-                raise TableError(f"{files.base_path}: hudi-rs cannot read the table: {reason}") from error
+                fault = fault_in(str(error), files.base_path, files.access)
+                said = fault.sentence if fault else reason
+                raise TableError(f"{files.base_path}: hudi-rs cannot read the table: {said}") from error
             continue
         if completed_names(active_names(files)) == before:
             return _Seen(read_timeline(files, names), table, slices)

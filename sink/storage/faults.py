@@ -82,6 +82,12 @@ _KINDS_OF_S3 = (
         " AWS_REQUEST_CHECKSUM_CALCULATION, so that none are sent",
     ),
     _kind(
+        r"RequestTimeTooSkewed|REQUEST_TIME_TOO_SKEWED",
+        "target.base.path: the clocks of this host and of {server} differ by more than a quarter of an hour; set this"
+        " one right",
+        lasts=False,
+    ),
+    _kind(
         r"AccessDenied|ACCESS_DENIED|Access Denied|Forbidden|status code: 403|HTTP status 403",
         "target.base.path: the key may not do this below {place}; grant it to list the bucket, and to get, put and"
         " delete objects there",
@@ -117,8 +123,14 @@ _KINDS_OF_HDFS = (
         lasts=False,
     ),
     _kind(
+        r"of a datanode: .*(?:refused|reset|disconnected|timed? ?out|closed)|could only be written to \d+ of"
+        r"|All datanodes .* are bad|firstBadLink",
+        "target.base.path: a datanode of {server} does not answer; start it, or wait until the namenode leaves it out",
+        lasts=False,
+    ),
+    _kind(
         r"StandbyException|SafeModeException|RetriableException|Connection ?refused|ConnectException|No route to host"
-        r"|Connection reset|timed? ?out",
+        r"|Connection reset|listener disconnected|timed? ?out",
         "target.base.path: no namenode of {server} answers as the active one; start it, or correct its address",
         lasts=False,
     ),

@@ -159,8 +159,9 @@ class HdfsHandler(fs.FileSystemHandler):  # type: ignore[misc]
 class _Translated:
     """Turns what the client raises into OSError."""
 
-    def __init__(self, address: str) -> None:
-        self._address = address
+    def __init__(self, address: str, who: str = "") -> None:
+        """`who` is asked, where it is not the namenode."""
+        self._address = f"{address}: {who}" if who else address
 
     def __enter__(self) -> None:
         return None
@@ -175,7 +176,7 @@ class _Reader(io.RawIOBase):
 
     def __init__(self, file: Any, address: str) -> None:
         self._file = file
-        self._translated = _Translated(address)
+        self._translated = _Translated(address, "of a datanode")
 
     def readable(self) -> bool:
         return True
@@ -202,7 +203,7 @@ class _Writer(io.RawIOBase):
     def __init__(self, file: Any, address: str) -> None:
         self._file = file
         self._written = 0
-        self._translated = _Translated(address)
+        self._translated = _Translated(address, "of a datanode")
 
     def writable(self) -> bool:
         return True

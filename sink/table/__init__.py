@@ -74,7 +74,7 @@ class Table:
         avro = schema.avro(settings.table_name)
         self._hudi = Hudi(spark, settings.base_path, avro, commit_options(settings))
         self._timeline = Timeline(self._hudi, settings.name)
-        self._data_files = DataFiles(self._hudi, settings.storage if settings.engine == "arrow" else None)
+        self._data_files = DataFiles(self._hudi, (lambda: settings.storage) if settings.engine == "arrow" else None)
         self.columns = schema.spark
         """The table's, without Hudi's own, when they were last looked at."""
         self._looked_at: frozenset[Instant] | None = None

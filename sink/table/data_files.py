@@ -8,7 +8,7 @@ Raises what py4j and pyarrow raise.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -25,8 +25,8 @@ _FILE_NAME = re.compile(r"[^/,{}\[\]\s'=]+\.parquet")
 class DataFiles:
     """Looks for one table, and remembers which of its partitions are small."""
 
-    def __init__(self, hudi: Hudi, access: Access | None) -> None:
-        """`access` where Python reaches the table, too."""
+    def __init__(self, hudi: Hudi, access: Callable[[], Access] | None) -> None:
+        """`access` where Python reaches the table, too: each time anew, for keys may expire."""
         self._hudi = hudi
         self._access = access
         self._on_object_store = scheme_of(hudi.base_path) in S3_SCHEMES
@@ -47,7 +47,7 @@ class DataFiles:
         if self._access is None:
             return [name for partition in partitions for name in _FILE_NAME.findall(self._entries(partition))]
         # Python's client lists many at a time.
-        storage = kept_storage(self._hudi.base_path, self._access)
+        storage = kept_storage(self._hudi.base_path, self._access())
         with ThreadPoolExecutor(max(1, len(partitions))) as listing:
             names = [name for found in listing.map(storage.names, partitions) for name in found]
         return [name for name in names if _FILE_NAME.fullmatch(name)]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from coordination.errors import TableError
 from coordination.tree import KeeperView
 from tests.fleet import Fleet, produce
 from tests.integration.conftest import METADATA, PARTITIONS, MakeFleet
@@ -151,3 +152,21 @@ def lines(it: Fleet, worker: str, event: str, since: object = "") -> list[dict[s
         if str(logged.get("event", "")).startswith(event):
             found.append(logged)
     return found
+
+
+@pytest.mark.parametrize("seconds", [1800, *(pytest.param(each, marks=pytest.mark.thorough) for each in (-1800, -300))])
+def test_a_store_whose_clock_is_off_gets_every_record_once(behind: Fleet, proxy: S3Proxy, seconds: float) -> None:
+    """By half an hour requests are turned away until a client has set its clock by the answer."""
+    proxy.skew(seconds)
+    for rounds in (2, 3):
+        produce(behind.kafka, behind.topic, ROUND, PARTITIONS, first=(rounds - 1) * ROUND)
+        behind.wait_landed(ends(rounds))
+    behind.workers[coordinator(behind)].kill()
+    produce(behind.kafka, behind.topic, ROUND, PARTITIONS, first=3 * ROUND)
+    behind.wait_landed(ends(4))
+    if abs(seconds) > 900:
+        # hudi-rs goes by no other clock than the host's.
+        with pytest.raises(TableError, match="differ by more than a quarter of an hour; set this one right"):
+            behind.audit()
+        proxy.skew(0)
+    behind.assert_exactly_once(4 * ROUND)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sink.storage.access import access_of
-from sink.storage.faults import fault_in
+from sink.storage.faults import fault_in, fault_of_store
 
 ACCESS = access_of({}, {"endpoint": "http://minio:9000"})
 
@@ -82,6 +82,13 @@ ACCESS = access_of({}, {"endpoint": "http://minio:9000"})
             False,
         ),
         (
+            "Server returned non-2xx status code: 403 Forbidden: <?xml version='1.0'?><Error><Code>RequestTimeTooSkewed"
+            "</Code></Error>",
+            "target.base.path: the clocks of this host and of http://minio:9000 differ by more than a quarter of an"
+            " hour; set this one right",
+            False,
+        ),
+        (
             "Please reduce your request rate (Service: Amazon S3; Status Code: 503; Error Code: SlowDown)",
             "target.base.path: http://minio:9000 refuses requests for now",
             False,
@@ -104,3 +111,22 @@ def test_a_store_that_is_none_of_amazons_is_not_told_of_amazons_settings() -> No
     missing = fault_in('No FileSystem for scheme "gs"', "gs://lake/t", access_of({}))
     assert missing is not None
     assert "Java has no file system for gs://" in missing.sentence
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        (
+            "PythonException: ConnectionError: hdfs://lake: of a datanode: Connection refused (os error 111)",
+            "target.base.path: a datanode of lake does not answer; start it, or wait until the namenode leaves it out",
+        ),
+        (
+            "OSError: hdfs://lake: RPC listener disconnected",
+            "target.base.path: no namenode of lake answers as the active one; start it, or correct its address",
+        ),
+    ],
+)
+def test_of_hdfs_a_datanode_and_a_namenode_are_told_apart(said: str, sentence: str) -> None:
+    fault = fault_of_store(said, "hdfs://lake/t", access_of({}))
+    assert fault is not None
+    assert (fault.sentence, fault.lasts) == (sentence, False)
