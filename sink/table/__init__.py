@@ -29,7 +29,6 @@ from sink.java_errors import JAVA_ERRORS, causes, message
 from sink.schema import TableSchema
 from sink.schema.avro import avro_schema
 from sink.schema.evolution import Compatibility, Misfit, evolved
-from sink.storage.lean_s3 import read_once
 from sink.table.catalog import register
 from sink.table.conflicts import changed_groups, make_way
 from sink.table.creation import columns_of_table, create_or_verify
@@ -99,7 +98,7 @@ class Table:
         on.
         """
         owner = {SINK_KEY: self._settings.name, NUMBER_KEY: str(number), EPOCH_KEY: str(epoch)}
-        with self._locked():
+        with self._locks():
             newest = self._timeline.snapshot().place
             with self._reading():
                 self._hudi.keep_metadata_table()
@@ -132,7 +131,7 @@ class Table:
             self._hudi.save_partition_metafiles(instant, sorted({json.loads(stat)["partitionPath"] for stat in stats}))
         extra = {CHECKPOINT_KEY + self._settings.name: encode_checkpoint(checkpoint), **(more or {})}
         updated = changed_groups(stats) if self._changes_rows else frozenset()
-        with self._locked():
+        with self._locks():
             now = self._timeline.snapshot()
             view = self._timeline.view((instant,), now)
             if (settled := _settled(now, view, instant)) is not None:
@@ -158,7 +157,7 @@ class Table:
 
     def roll_back(self, instant: str) -> None:
         """Confirmed when it returns. Nothing to do for an instant that is not on the timeline."""
-        with self._locked():
+        with self._locks():
             self._roll_back(instant)
 
     def held(self, stats: Sequence[str]) -> tuple[str, ...]:
@@ -205,12 +204,6 @@ class Table:
         """For a coordinator that was deposed: its instants are now another's to keep alive."""
         with self._reading():
             self._hudi.stop_beating()
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Nobody else changes the table's properties meanwhile."""
-        with self._locks(), read_once(self.spark, self._settings.base_path):
-            yield
 
     def _look_at_columns(self) -> None:
         """Nothing is read where nothing was completed since the last look, but what was completed here."""

@@ -19,7 +19,6 @@ from pyspark.sql import SparkSession
 
 from sink.java_errors import JAVA_ERRORS
 from sink.storage.inline_reads import close_inline_reads
-from sink.storage.lean_s3 import ask_less, forget
 from sink.table.base_file_stats import base_file_stats
 from sink.table.column_stats import carrying, is_log, log_stats
 from sink.table.metadata_timeline import wants_service
@@ -47,7 +46,6 @@ class Hudi:
         self.base_path = base_path
         self._spark = spark
         close_inline_reads(spark, base_path)
-        ask_less(spark, base_path)
         self.options = options
         self._avro = avro_schema
         self._client: Any = None
@@ -109,7 +107,6 @@ class Hudi:
     def forget(self) -> None:
         """Another writer may have dropped partitions, but for the table's own directory."""
         self._metafiles &= {""}
-        forget(self._spark, self.base_path)
 
     def close(self) -> None:
         client, self._client = self._client, None

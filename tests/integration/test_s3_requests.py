@@ -30,7 +30,7 @@ def proxy(s3: Store, tmp_path: Path) -> Iterator[S3Proxy]:
 
 
 @pytest.mark.parametrize(
-    ("settings", "most"), [(HUDIS_DEFAULTS, 120), ({}, 60)], ids=["Hudi's defaults", "without a metadata table"]
+    ("settings", "most"), [(HUDIS_DEFAULTS, 150), ({}, 80)], ids=["Hudi's defaults", "without a metadata table"]
 )
 def test_a_small_append_asks_no_more_than_so_often(
     fleet: MakeFleet, topic, kafka, s3: Store, proxy: S3Proxy, settings: dict[str, str], most: int
