@@ -300,6 +300,10 @@ def content_of_others_believed(patch: Patch) -> None:
     patch(codec, "from_bytes", lambda data, place, build, *_: usual(data, place, build))
 
 
+def faults_of_the_store_counted(patch: Patch) -> None:
+    patch(transactions, "failed_by_storage", lambda _: False)
+
+
 def never_divided(patch: Patch) -> None:
     patch(planning, "divided", lambda *_: {})
 

@@ -270,6 +270,10 @@ class Effects:
                 self._answer(machine, request, Failed("data loss", lost))
                 return
             full = world.profile.capacity and sum(r.slice.size for r in results) + piece.size > world.profile.capacity
+            if self._process.knows_of_store:
+                away = Failure(FailureKind.STORAGE, "the store does not answer")
+                self._answer(machine, request, Failed("the store is away", away))
+                return
             if "table" in self._process.cut or self._process.poisoned or (broken and not pieces) or (full and results):
                 memory = Failure(FailureKind.OUT_OF_MEMORY, "no memory") if full and op.number % 2 else None
                 self._answer(machine, request, Failed("storage refused", memory))

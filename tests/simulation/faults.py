@@ -91,6 +91,8 @@ class Profile:
     """Whether the tree begins with ranges that a version recorded which wrote each slice as a task."""
     small_multis: bool
     """Whether ZooKeeper's limits are set so low that plans, statuses and shards need several multis."""
+    store_is_known: bool
+    """Whether workers know of a table that they cannot reach that it is the store's fault, and say so."""
 
 
 Maybe = Callable[..., float]
@@ -126,7 +128,7 @@ def draw(rng: Random) -> Profile:
     if drawn["operated"]:
         recreations = max(drawn["recreations"], later.random() * 0.1)
         drawn |= {"tampering": 0.0, "recreations": recreations}
-    return Profile(**drawn, **_write_tasks(later))
+    return Profile(**drawn, **_write_tasks(later), store_is_known=later.random() < 0.5)
 
 
 def _maybe(rng: Random, harsh: float) -> Maybe:

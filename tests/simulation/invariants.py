@@ -13,6 +13,7 @@ from coordination.messages import Complete
 from coordination.model import (
     NO_TRANSACTION,
     Checkpoint,
+    FailureKind,
     InstantState,
     OpenRange,
     PartitionState,
@@ -177,6 +178,7 @@ class Invariants:
         for number in set(old) - set(new):
             self.tasks.ended(old[number])
             self._ended(old[number])
+            self._counted(old[number], after)
 
     def _halted_before(self, t: Transaction, seen: KeeperView) -> bool:
         """A plan that was made before may arrive after: by the clock of coordinators, where it does not jump."""
@@ -238,6 +240,13 @@ class Invariants:
             raise Violation("a transaction ends COMMITTED or ABORTED", f"{t.header}")
         if state is InstantState.PENDING:
             raise Violation("an aborted transaction ends once it is rolled back", f"{t.header}")
+
+    def _counted(self, t: Transaction, after: KeeperView) -> None:
+        kinds = {status.failure.kind for status in t.statuses.values() if status.failure is not None}
+        if t.header.phase is Phase.ABORTED and kinds == {FailureKind.STORAGE} and not self._profile.tampering:
+            tries = after.ledger.attempts.get(t.header.batch, 0)
+            if tries >= t.header.attempt:
+                raise Violation("a fault of the store is no attempt at a batch", f"{t.header}: {tries}")
 
     def _order(self, transactions: Collection[Transaction]) -> None:
         working = [t for t in transactions if t.plan.slices or t.header.phase is not Phase.ABORTED]

@@ -69,6 +69,7 @@ WIPES = {"wipes": 0.08}
 MIXED = {"mixed": True, "workers": 3, "crashes": 0.3}
 TWO = {"in_flight": 2}
 BAD = {"bad": 0.2}
+STORE = {"table_cuts": 0.3, "store_is_known": True, "tampering": 0.0}
 HANDS = {"tampering": 0.5, "busy": 40.0, "operated": 0.0}
 LOSSES = {"data_loss": 0.2, "policy": offsets.DataLossPolicy.FAIL}
 OLDER = {"table_restores": 0.05, "tampering": 0.0, "busy": 40.0, "operated": 0.0}
@@ -185,6 +186,7 @@ CAUGHT: tuple[Mutant, ...] = (
         faults=TWO,
         first=6009493,
     ),
+    Mutant("count what the store made fail", decisions.faults_of_the_store_counted, faults=STORE),
     Mutant("write two at once", machines.two_are_written_at_once, faults=TWO),
     Mutant("complete without publishing bad records", machines.bad_records_not_published, faults=BAD),
     Mutant("let any number of records be bad", decisions.any_number_may_be_bad, faults={**BAD, "errors_max": 10}),

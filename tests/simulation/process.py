@@ -16,6 +16,7 @@ from coordination.messages import (
     Request,
     Resign,
     ShareSeen,
+    StoreSeen,
     Tick,
 )
 from coordination.model import Member, WorkerState
@@ -189,12 +190,22 @@ class Process:
         if service in self.cut:
             return
         self.cut.add(service)
+        self._look_at_store()
         self.world.count(f"cut from {service}")
         self.world.trace(self.name, f"cut from {service} for {seconds:.2f}")
         session, limit = self.session, self.world.profile.session_timeout
         if service == "keeper" and seconds > limit:
             self.world.after(limit, lambda: self.world.expire(session) if self.session == session else None)
         self.world.after(seconds, lambda: self._joined_again(service))
+
+    @property
+    def knows_of_store(self) -> bool:
+        """Whether it cannot reach the table and says that this is the store's fault."""
+        return "table" in self.cut and self.world.profile.store_is_known
+
+    def _look_at_store(self) -> None:
+        if self.coordinator is not None and self.world.profile.store_is_known:
+            self.feed(self.coordinator, StoreSeen(self.at, self.knows_of_store))
 
     def _joined_again(self, service: str) -> None:
         self.cut.discard(service)
@@ -283,6 +294,7 @@ class Process:
         world = self.world
         if self.session not in world.keeper.alive and "keeper" not in self.cut:
             self.locally(world.rng.random() * 0.5, self.session_lost)
+        self._look_at_store()
         if "keeper" in self.cut:
             return
         if self.coordinator is not None:
