@@ -17,7 +17,7 @@ from coordination.tree import Halt, Transaction
 
 
 def abort_superseded(term: Term) -> Operation | None:
-    """What an older epoch left undecided, and what was to follow an aborted transaction, commits no more."""
+    """Aborts undecided transactions of an older epoch, and those that were to follow an aborted one."""
     aborted: int | None = None
     for transaction in term.open():
         header = transaction.header

@@ -70,7 +70,7 @@ class CoordinatorConfig:
 
 @dataclass(slots=True)
 class Memory:
-    """What this term knows of one open transaction beyond its znodes."""
+    """This term's knowledge of one open transaction beyond its znodes."""
 
     begun: str | None = None
     started_at: float | None = None
@@ -81,8 +81,8 @@ class Memory:
 
 
 class Term:
-    """What the rules look at and change. What was read is None once it may be out of date: `view` of ZooKeeper, `table`
-    and `log`; the first rules see to it that the others find the first two read.
+    """The state that the rules read and change. A reading is None once it may be out of date: `view` of ZooKeeper,
+    `table` and `log`. The first rules see to it that the others find `view` and `table` read.
     """
 
     def __init__(self, config: CoordinatorConfig) -> None:

@@ -1,4 +1,4 @@
-"""What each of a coordinator's writes consists of: pure drafts, to be fenced and sent by the machine.
+"""Drafts of a coordinator's writes to ZooKeeper: pure, to be fenced and sent by the machine.
 
 A draft is a purpose and its multis in order; the last one makes it count, and until then what the others wrote
 means nothing to any reader.

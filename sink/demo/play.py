@@ -43,7 +43,7 @@ KILL_AFTER = 0.2
 
 @dataclass
 class Story:
-    """What has happened so far, in monotonic seconds."""
+    """The events of the demo so far, in monotonic seconds."""
 
     victim: str = ""
     killed_at: float = 0.0
@@ -218,6 +218,8 @@ def _tell(screen: Screen, story: Story, report: Report, records: int) -> None:
         else "No takeover: everything had landed before there was a transaction to kill the coordinator in."
     )
     screen.console.print(takeover, soft_wrap=True)
+
+
 def _tell_table(screen: Screen, stage: Stage, keep: bool) -> None:
     """A table that ends with its server is shown now."""
     table, ends = stage.table, bool(stage.table.servers) and not keep

@@ -145,7 +145,7 @@ _MARKS: Mapping[str, re.Pattern[str]] = {
         HDFS_SCHEMES, re.compile(r"hdfs://|[Nn]ame[Nn]ode|[Dd]ata[Nn]ode|apache\.hadoop|Hoodie\w*Exception")
     ),
 }
-"""What a library of the store's, or Hudi, has in its texts."""
+"""Words that only the store's libraries, or Hudi, have in their texts."""
 _REGION = re.compile(r"(?:expecting|expected) '?\"?(?P<name>[a-z]{2}(?:-[a-z]+)+-\d)", re.IGNORECASE)
 
 
@@ -176,6 +176,6 @@ def fault_of_store(said: str, base_path: str, access: Access) -> Fault | None:
 
 
 def server_of(base_path: str, access: Access) -> str:
-    """Who is asked for the table: an address, or a name service."""
+    """The server that is asked for the table: its address, or a name service."""
     bucket = bucket_of(base_path)
     return (access.of(bucket, "endpoint") or "Amazon") if scheme_of(base_path) in S3_SCHEMES else bucket

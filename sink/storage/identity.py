@@ -23,7 +23,7 @@ class Keys:
 
 
 class Identity:
-    """What this process is to the store. Asks nobody before it is asked."""
+    """This process's keys for S3. Asks their source when it is first asked."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

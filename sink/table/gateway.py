@@ -105,7 +105,9 @@ class Hudi:
         return self.client.getHeartbeatClient()
 
     def forget(self) -> None:
-        """Another writer may have dropped partitions, but for the table's own directory."""
+        """Forgets which partitions have their metadata file: another writer may have dropped some. The file of the
+        table's own directory stays.
+        """
         self._metafiles &= {""}
 
     def close(self) -> None:
@@ -114,8 +116,8 @@ class Hudi:
             client.close()
 
     def keep_metadata_table(self) -> None:
-        """Of a table that has one, by whomever, readers see what is in it, and nothing else: from now on it gets what
-        is committed here though the options ask for none.
+        """Has commits enter a metadata table that somebody made, though the options ask for none: readers see only the
+        files that it names.
         """
         if self.has_metadata_table or not self.meta_client().getTableConfig().isMetadataTableAvailable():
             return
@@ -165,7 +167,7 @@ class Hudi:
 
     @property
     def action(self) -> str:
-        """What a write is on the timeline of a table of this type."""
+        """The action of a write on the timeline of a table of this type."""
         return DELTA_COMMIT if self.merges_on_read else COMMIT
 
     def instant(self, meta: Any, state: str, action: str, requested: str) -> Any:
@@ -198,8 +200,8 @@ class Hudi:
         return instant
 
     def take_over(self, instant: str, meta: Any = None) -> None:
-        """What Hudi looks for conflicts from is what the client saw when it began an instant: of one that another
-        process began it knows nothing, and would take every commit of the table for one. `meta` as for `begin`.
+        """Lets the client complete an instant that another process began. It looks for conflicts from what it saw when
+        the instant was begun; without that it takes every commit of the table for one. `meta` as for `begin`.
         """
         if instant not in self._own and wants_service(self):
             self.client.initTable(self.operation, self.option(instant))
@@ -286,8 +288,8 @@ class Hudi:
         return self.java.data.HoodieJavaRDD.getJavaRDD(data)
 
     def stats_of(self, statuses: Any) -> list[str]:
-        """Of a Java RDD of write statuses, which stay where they are: by a record index each says of every row where it
-        went.
+        """Write stats of a Java RDD of write statuses, which stay where they are: with a record index each names the
+        place of every row.
         """
         stats = []
         for slim in getattr(getattr(self.java.client, "SparkRDDWriteClient$SlimWriteStats"), "from")(statuses):
@@ -328,7 +330,7 @@ class Hudi:
         getattr(self.client, {"Clustering": "cluster", "Compaction": "compact"}[service])(instant, True)
 
     def plan_metadata(self, meta: Any, action: str, instant: str) -> Mapping[str, str]:
-        """What a pending plan carries."""
+        """The extra metadata of a pending plan."""
         timeline, requested = meta.getActiveTimeline(), self.instant(meta, "REQUESTED", action, instant)
         read = timeline.readCompactionPlan if action == COMPACTION else timeline.readRequestedReplaceMetadata
         return dict(read(requested).getExtraMetadata() or {})

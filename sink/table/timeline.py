@@ -1,4 +1,4 @@
-"""What a table's timeline says of this sink: newest checkpoint, states of instants, orphans.
+"""A table's timeline as a sink reads it: newest checkpoint, states of instants, orphans.
 
 Guarantee: the newest checkpoint is that of the highest transaction number; the active timeline is read first
 and the archived one after it, so that an instant which is archived in between is not missed; absence is said
@@ -367,7 +367,7 @@ class Timeline:
         return generator.createNewInstant(getattr(states, each.state), each.action, each.requested, each.completed)
 
     def _forget(self, instants: Collection[Instant]) -> None:
-        """What has left the active timeline is archived or rolled back: it is not asked for again."""
+        """Forgets instants that left the active timeline: they are archived or rolled back, and not asked for again."""
         known = set(instants)
         pending = {each.requested for each in instants if not each.done}
         self._checkpoints = {k: v for k, v in self._checkpoints.items() if k in known}

@@ -1,4 +1,4 @@
-"""What the engines have in common that write through Hudi: slices decoded in Python, counted, and handed to the JVM.
+"""The base of engines that write through Hudi: slices decoded in Python, counted, and handed to the JVM.
 
 Guarantee: that of `sink.write.engine`; every slice has the count and the digest that the Arrow engine gives it. An
 engine adds what is made of a record, and which of Hudi's writers takes it. Voided by `spark.speculation=true`, which
@@ -43,7 +43,7 @@ Decode = Callable[[pa.RecordBatch, str], pa.RecordBatch]
 
 @dataclass(frozen=True)
 class Decoding:
-    """What is made of records. `make` gives each task a decoder of its own; it travels to the executors."""
+    """The rows to make of records. `make` gives each task a decoder of its own; it travels to the executors."""
 
     make: Callable[[], Decode]
     columns: T.StructType

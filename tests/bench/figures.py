@@ -94,8 +94,8 @@ def outside_write(phases: Mapping[str, float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What two transactions in flight gain where one takes `seconds`, as the ratio of rates from end to end, cold.
-    `outside`: of the seconds those outside the write phase."""
+    """The gain by two transactions in flight where one takes `seconds`: the ratio of rates from end to end, cold.
+    `outside`: those of the seconds in which nothing is written."""
 
     shape: Shape
     seconds: float

@@ -75,8 +75,8 @@ class Watch:
 def measure(
     lab: Lab, partitions: int, commits: int, say: Callable[[str], None], more: Mapping[str, object] | None = None
 ) -> Iterator[Freshness]:
-    """Of a topic with so many partitions, on a new table, and again when it has `commits` (0: only the first). `more`:
-    settings of the sink."""
+    """Measures a topic with so many partitions on a new table, and again when it has `commits` (0: only the first).
+    `more`: settings of the sink."""
     topic = f"trickle-{partitions}"
     if not ends(lab.kafka.address, topic):
         create_topic(lab.kafka.address, topic, partitions)
@@ -147,7 +147,7 @@ def _has_ended(goal: int, view: KeeperView) -> bool:
 
 
 def _latencies(fleet: Fleet, topic: str, seen: Mapping[str, float], sent: Sequence[Sent]) -> list[float]:
-    """Of each record: from when it was sent to the first commit that covers it."""
+    """Seconds of each record from when it was sent to the first commit that covers it."""
     table = fleet.files()
     timeline = read_timeline(table, active_names(table))
     commits = [each for each in timeline.commits if fleet.name in each.checkpoints and each.instant in seen]

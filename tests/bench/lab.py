@@ -1,4 +1,4 @@
-"""What all runs share: the servers, the filled topic, the cores and the heap; and how a run is measured.
+"""The common parts of all runs: the servers, the filled topic, the cores and the heap; and how a run is measured.
 
 Every process of a run inherits the bench's own CPU affinity, the broker included, so that all peers are
 pinned alike. Raises `Unavailable` when a peer fails or does not end in time.

@@ -1,4 +1,4 @@
-"""What a small append costs on S3: requests, and seconds from PLANNED to settled with a delay added to each request.
+"""The cost of a small append on S3: requests, and seconds from PLANNED to settled with a delay added to each request.
 
 `python -m tests.bench.lake --commits 20` lets one worker land 500 records of six Kafka partitions at a time, with
 Hudi's defaults, and prints the mean of requests by library, and seconds by phase. `--list` adds the requests of the

@@ -73,7 +73,7 @@ def render(results: Results, name: str) -> str:
 
 
 def machine_lines(results: Results) -> str:
-    """What ran where, as a list."""
+    """Command, machine and versions, as a list."""
     machine, conditions = results.machine, results.conditions
     versions = ", ".join(f"{package} {number}" for package, number in machine.versions.items())
     return f"""\

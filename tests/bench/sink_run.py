@@ -45,7 +45,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What commits consist of, medians."""
+    """Files and tasks of a commit, medians."""
 
     files: float
     tasks: float

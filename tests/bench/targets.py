@@ -1,4 +1,4 @@
-"""What is to be reached, and how results stand against it. Pure."""
+"""The targets, and how results stand against them. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a chaos run breaks: real servers, workers with their own ways to them, a small disk, all under load."""
+"""The parts that a chaos run breaks: real servers, workers with ways of their own to them, a small disk, under load."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ class Arena:
 
 
 def _status(server: ZooKeeperServer) -> str:
-    """What a server says of itself; nothing when it does not answer."""
+    """A server's own word on its state; nothing when it does not answer."""
     try:
         with socket.create_connection((LOOPBACK, server.port), timeout=2) as connection:
             connection.sendall(b"srvr")

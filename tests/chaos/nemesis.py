@@ -109,7 +109,7 @@ def refuse_writes(arena: Arena, chance: Random) -> str | None:
 
 
 def disturb_store(arena: Arena, chance: Random) -> str | None:
-    """What a store on a network can suffer from."""
+    """One of the faults that a store on a network can have."""
     return arena.place.disturb(chance)
 
 

@@ -1,4 +1,4 @@
-"""What a run is about: appended events or changes of rows by key, with what beside them; and what the sink is told."""
+"""The kinds of a run: appended events or changes of rows by key, with what beside them; and the sink's settings."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Shape:
 
     @property
     def rule(self) -> str:
-        """What an auditor has to go by."""
+        """The order that an auditor applies changes in."""
         return APPEND if self.appends else "by-at" if self.ordered else "by-log"
 
     @property

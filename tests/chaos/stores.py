@@ -26,7 +26,7 @@ TIMELINE = ".hoodie/timeline"
 
 
 class Place(Protocol):
-    """Of the tables: `table` and beside it `table_errors`."""
+    """The place of the tables: `table` and beside it `table_errors`."""
 
     settings: Mapping[str, object]
 

@@ -37,7 +37,7 @@ class Reader:
             )
 
     def rows(self, statement: str) -> list[list[Any]]:
-        """What it gives, row by row. Raises RuntimeError with Spark's reason."""
+        """The query's rows. Raises RuntimeError with Spark's reason."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(statement) + "\n")

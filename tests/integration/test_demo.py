@@ -69,7 +69,7 @@ class Demo:
         return [process for process in psutil.process_iter() if _marked(process, self.mark)]
 
     def say_until(self, text: str) -> str:
-        """What it says, up to the line that holds `text`."""
+        """Its output up to the line that holds `text`."""
         assert self.process.stdout is not None
         said = ""
         for line in self.process.stdout:

@@ -1,4 +1,4 @@
-"""What Java says is one line with the whole chain of causes: never the outermost wrapper alone."""
+"""A Java exception is one line with the whole chain of causes: never the outermost wrapper alone."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def test_a_killed_coordinator_costs_nothing_on_s3(fleet: MakeFleet, s3: Store) -
 
 
 def read_by_the_docs(store: Store, base: str) -> str:
-    """What the page's Python prints of the table."""
+    """The output of the page's Python for this table."""
     text = (Path(__file__).parents[2] / "docs" / "how-to" / "table-on-s3.md").read_text()
     code = next(part for part in text.split("```python\n") if "import duckdb" in part).partition("```")[0]
     code = code.replace("http://minio:9000", store.url).replace("s3a://lake/orders", base).replace("country", "kind")

@@ -146,7 +146,7 @@ def committed(view: KeeperView) -> int:
 
 
 def lines(it: Fleet, worker: str, event: str, since: object = "") -> list[dict[str, object]]:
-    """What it has logged at level info and above, by how the event begins."""
+    """Its log lines at level info and above whose event begins so."""
     found = []
     for line in it.log(worker).splitlines():
         try:

@@ -39,8 +39,8 @@ def a_user(server: MotoServer, name: str, *actions: str) -> Store:
 
 @pytest.fixture(scope="module")
 def users(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, Store]]:
-    """Of a store that checks signatures and policies, whose first requests make them: one that may write, and one that
-    may only read.
+    """Keys at a store that checks signatures and policies, made by its first requests: one may write, the other may
+    only read.
     """
     with MotoServer(tmp_path_factory.mktemp("strict"), free_requests=6) as server:
         yield a_user(server, "sink", "s3:*"), a_user(server, "reader", "s3:Get*", "s3:List*", "s3:Head*")

@@ -1,5 +1,5 @@
-"""What the tests of upsert tables share: a table with its engine, keyed records in a topic, and what the table must
-hold after them, computed without Spark and Hudi.
+"""The kit of upsert tests: a table with its engine, keyed records in a topic, and the rows that the table must hold
+after them, computed without Spark and Hudi.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""What a transaction takes on and how long it may take, where partitions begin, and what becomes of lost or bad
-records.
-"""
+"""Settings of transactions: their size and deadline, the offsets that partitions begin at, lost and bad records."""
 
 from __future__ import annotations
 
