@@ -104,9 +104,7 @@ class Worker:
                 settings, client, self._keeper, root, table, errors, engine, kafka, coordinating, writing, observer
             )
             warming = writing.submit(warm_up, spark)
-            # Each time anew: keys that expire are others then.
-            ask = lambda: require_answer(settings.base_path, settings.storage)  # noqa: E731
-            self._until_stopped("the store", lambda: self._in_store(ask))
+            self._until_stopped("the store", lambda: self._in_store(self._ask_store))
             self._until_stopped("the table", lambda: self._in_store(table.ensure))
             LOG.debug("worker.reached", phase="table")
             self._until_stopped("the errors table", lambda: self._in_store(errors.verify))
@@ -207,6 +205,10 @@ class Worker:
             )
             kill_process_tree(EXIT_JVM_SILENT)
         self._notifier.notify("WATCHDOG=1")
+
+    def _ask_store(self) -> None:
+        """With the keys of now: those of before may have expired."""
+        require_answer(self._settings.base_path, self._settings.storage)
 
     def _in_store(self, action: Callable[[], None]) -> None:
         """Says a known fault of the store in its own sentence, and gives up where it lasts."""

@@ -86,7 +86,7 @@ class Settings(
     def in_flight(self) -> int:
         """Transactions that may be open at once. On an object store a commit waits for its answers, not for a core."""
         waits = self.only_commits and scheme_of(self.base_path) in CONNECTORS
-        return self.in_flight_most or (2 if waits else 1)
+        return self.in_flight_max or (2 if waits else 1)
 
     @property
     def only_commits(self) -> bool:

@@ -109,8 +109,8 @@ def _java() -> Iterator[Finding]:
 
 def _logs(settings: Settings) -> Iterator[Finding]:
     directory = settings.log_dir.absolute()
-    if problem := unwritable(directory):
-        yield Finding("logs", f"log.dir: {problem}", wrong=True)
+    if fault := unwritable(directory):
+        yield Finding("logs", f"log.dir: {fault.sentence}", wrong=True)
     else:
         yield Finding("logs", f"{directory} can be written")
 
@@ -243,8 +243,8 @@ def _table(settings: Settings, schema: TableSchema | None) -> Iterator[Finding]:
         sentence = f"{settings.base_path} is reached by Spark alone: a worker looks at it when it starts"
         yield Finding("table", sentence)
         return
-    yield from (unwritable := list(_writable(settings)))
-    if any(finding.wrong for finding in unwritable):
+    yield from (writable := list(_writable(settings)))
+    if any(finding.wrong for finding in writable):
         return
     found = look(settings.base_path, settings.storage)
     if found.content is Content.OTHER:
@@ -340,9 +340,8 @@ def _reached(settings: Settings) -> bool:
 def _writable(settings: Settings) -> Iterator[Finding]:
     storage = open_storage(settings.base_path, settings.storage)
     if storage.has_directories and storage.root.startswith("/"):
-        problem = unwritable(Path(storage.root))
-        if problem:
-            yield Finding("table", f"target.base.path: {problem}", wrong=True)
+        if fault := unwritable(Path(storage.root)):
+            yield Finding("table", f"target.base.path: {fault.sentence}", wrong=True)
         return
     libraries = []
     for answer in probed(settings):

@@ -19,6 +19,7 @@ from pyarrow import fs
 
 from coordination.errors import ConfigError, Unavailable
 from sink.storage.access import NO_ACCESS, S3_SCHEMES, Access, arrow_arguments, is_own_server, scheme_of
+from sink.storage.faults import Fault
 from sink.storage.hdfs import HDFS_SCHEMES
 
 _SCHEMES = {**dict.fromkeys(S3_SCHEMES, "s3"), "gs": "gs", "hdfs": "hdfs", "viewfs": "viewfs"}
@@ -133,17 +134,17 @@ def open_storage(base_path: str, access: Access = NO_ACCESS) -> Storage:
     return Storage(files, root.rstrip("/"))
 
 
-def unwritable(directory: Path) -> str | None:
-    """Why nobody can write there, or make the directory."""
+def unwritable(directory: Path) -> Fault | None:
+    """Why this process cannot write there, or make the directory."""
     existing = directory
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
     if not existing.is_dir():
-        return f"{existing} is not a directory; name another place"
+        return Fault(f"{existing} is not a directory; name another place", lasts=True)
     if not os.access(existing, os.W_OK | os.X_OK):
         if os.statvfs(existing).f_flag & os.ST_RDONLY:
-            return f"{existing} is on a disk that is read-only; mount it for writing, or name another place"
-        return f"{existing} cannot be written by this user; change its owner or name another place"
+            return Fault(f"{existing} is on a read-only disk; mount it for writing, or name another place", lasts=False)
+        return Fault(f"{existing} cannot be written by this user; change its owner or name another place", lasts=True)
     return None
 
 
@@ -154,9 +155,8 @@ def require_answer(base_path: str, access: Access = NO_ACCESS) -> None:
     The question is one whose answer has a text: what a store says to others is a number alone.
     """
     if scheme_of(base_path) in ("", "file"):
-        problem = unwritable(Path(open_storage(base_path).root))
-        if problem:
-            raise (Unavailable if "read-only" in problem else ConfigError)(f"target.base.path: {problem}")
+        if fault := unwritable(Path(open_storage(base_path).root)):
+            raise (ConfigError if fault.lasts else Unavailable)(f"target.base.path: {fault.sentence}")
         return
     if scheme_of(base_path) not in S3_SCHEMES | HDFS_SCHEMES:
         return

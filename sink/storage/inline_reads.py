@@ -178,7 +178,7 @@ def _place(jvm: Any, host: str) -> str:
 
 def _put_first(jvm: Any, given: Any, host: str) -> None:
     conf = jvm.org.apache.hadoop.conf.Configuration(given)
-    conf.setClassLoader(compiled(jvm, _FILE_SYSTEM).getClassLoader())
+    conf.setClassLoader(_compiled(jvm, _FILE_SYSTEM).getClassLoader())
     conf.set("fs.inlinefs.impl", _NAME)
     place = jvm.java.net.URI.create(_place(jvm, host))
     found = str(jvm.org.apache.hadoop.fs.FileSystem.get(place, conf).getClass().getName())
@@ -189,7 +189,7 @@ def _put_first(jvm: Any, given: Any, host: str) -> None:
         )
 
 
-def compiled(jvm: Any, source: str) -> Any:
+def _compiled(jvm: Any, source: str) -> Any:
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(_loader(jvm))
     compiler.cook(source)
@@ -207,7 +207,7 @@ def _jar(jvm: Any) -> Path:
         jar.parent.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(part, "w") as file:
             for source in (_FILE_SYSTEM, _EXECUTORS):
-                for name, content in compiled(jvm, source).getBytecodes().items():
+                for name, content in _compiled(jvm, source).getBytecodes().items():
                     file.writestr(f"{str(name).replace('.', '/')}.class", bytes(content))
         part.rename(jar)
     except OSError as error:

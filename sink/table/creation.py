@@ -154,21 +154,31 @@ def _verify(hudi: Hudi, settings: Settings, schema: TableSchema) -> T.StructType
 
 def misfits(settings: Settings, has: Mapping[str, str]) -> Iterator[str]:
     """Where a table's `hoodie.properties` and the settings differ, both sides named."""
+    for what, is_, wanted, remedy in _compared(settings, has):
+        if is_ != wanted:
+            yield f"the table's {what}: {is_ or 'none'}; the settings ask for {wanted or 'none'} ({remedy})"
+    if (form := has.get("hoodie.table.base.file.format", PARQUET)).upper() != PARQUET:
+        yield f"the table's files: {form}; the sink writes {PARQUET} (no setting: name another table)"
+    if settings.operation == "upsert" and (partial := has.get("hoodie.table.partial.update.mode")):
+        yield (
+            f"the table's partial updates: {partial}; the sink's upserts replace whole rows (no setting: name another"
+            " table)"
+        )
+    generator = has.get("hoodie.table.keygenerator.type", "").upper().removesuffix("_AVRO")
+    if generator and generator not in _generators_alike(has):
+        yield (
+            f"the table's key generator: {generator}; it gives other record keys or partition paths than the sink's,"
+            " and updates by others would miss rows (no setting: name another table)"
+        )
+
+
+def _compared(settings: Settings, has: Mapping[str, str]) -> list[tuple[str, str, str, str]]:
+    """Each property's name for people, the table's value, the settings' value, and what to change."""
     yes, no = "true", "false"
     pairs = [
-        (
-            "version",
-            has.get("hoodie.table.version", "unknown"),
-            str(TABLE_VERSION),
-            UPGRADE,
-        ),
+        ("version", has.get("hoodie.table.version", "unknown"), str(TABLE_VERSION), UPGRADE),
         ("name", has.get("hoodie.table.name", ""), settings.table_name, "target.table.name"),
-        (
-            "type",
-            has.get("hoodie.table.type", ""),
-            table_type(settings),
-            "target.table.type",
-        ),
+        ("type", has.get("hoodie.table.type", ""), table_type(settings), "target.table.type"),
         (
             "partition columns",
             _partition_fields(has),
@@ -211,22 +221,7 @@ def misfits(settings: Settings, has: Mapping[str, str]) -> Iterator[str]:
                 "hoodie.datasource.write.partitionpath.urlencode",
             ),
         ]
-    for what, is_, wanted, remedy in pairs:
-        if is_ != wanted:
-            yield f"the table's {what}: {is_ or 'none'}; the settings ask for {wanted or 'none'} ({remedy})"
-    if (form := has.get("hoodie.table.base.file.format", PARQUET)).upper() != PARQUET:
-        yield f"the table's files: {form}; the sink writes {PARQUET} (no setting: name another table)"
-    if settings.operation == "upsert" and (partial := has.get("hoodie.table.partial.update.mode")):
-        yield (
-            f"the table's partial updates: {partial}; the sink's upserts replace whole rows (no setting: name another"
-            " table)"
-        )
-    generator = has.get("hoodie.table.keygenerator.type", "").upper().removesuffix("_AVRO")
-    if generator and generator not in _generators_alike(has):
-        yield (
-            f"the table's key generator: {generator}; it gives other record keys or partition paths than the sink's,"
-            " and updates by others would miss rows (no setting: name another table)"
-        )
+    return pairs
 
 
 def indexes_misfit(has: Mapping[str, str], definitions: str) -> str | None:

@@ -25,6 +25,7 @@ _MEMORY = re.compile(
 )
 _CANCELLED = re.compile(r"Job \d+ cancelled|cancelled job group|No space left on device")
 _LEAST = 1 << 20
+_MOST = 32 << 20
 _MOST_HALVINGS = 6
 
 
@@ -38,22 +39,10 @@ def from_memory(error: BaseException) -> bool:
 class MemoryLimits:
     """Bytes that one task may hold, and tasks side by side."""
 
-    queue_bytes: int = 32 << 20
-    window_bytes: int = 32 << 20
-    batch_bytes: int = 32 << 20
+    queue_bytes: int = _MOST
+    window_bytes: int = _MOST
+    batch_bytes: int = _MOST
     tasks: int = 1
-
-    def halved(self, times: int, tasks: int) -> MemoryLimits:
-        """Bytes halved so many `times`, and so many `tasks`."""
-        def less(size: int) -> int:
-            return max(_LEAST, size >> min(times, _MOST_HALVINGS))
-
-        return MemoryLimits(
-            less(self.queue_bytes),
-            less(self.window_bytes),
-            less(self.batch_bytes),
-            tasks,
-        )
 
 
 class MemoryBudget:
@@ -66,8 +55,8 @@ class MemoryBudget:
     def limits(self, attempt: int = 1) -> MemoryLimits:
         """For the `attempt`-th attempt at a transaction, counted from 1."""
         with self._lock:
-            tasks = max(1, self._cores() >> self._failures)
-            return MemoryLimits().halved(attempt - 1 + 2 * self._failures, tasks)
+            size = max(_LEAST, _MOST >> min(attempt - 1 + 2 * self._failures, _MOST_HALVINGS))
+            return MemoryLimits(size, size, size, max(1, self._cores() >> self._failures))
 
     @property
     def is_short(self) -> bool:

@@ -29,6 +29,7 @@ from tests.bench.lake_store import StoreWatch
 from tests.bench.orders import create_topic, ends
 from tests.bench.results import Freshness
 from tests.bench.trickle import Sent, Trickle
+from tests.looking import Looking
 
 RATE = 1000
 SECONDS = 60.0
@@ -43,27 +44,13 @@ SAY_EVERY = 100
 _COMPLETED = re.compile(r"(\d{17})_\d{17}\.commit")
 
 
-class Watch:
+class Watch(Looking):
     """Notes when each completed instant appeared, before archiving can take it away."""
 
     def __init__(self, table: Path) -> None:
+        super().__init__(LOOK_SECONDS)
         self.seen: dict[str, float] = {}
         self._timeline = table / ".hoodie" / "timeline"
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
-
-    def __enter__(self) -> Watch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-        self._look()
-
-    def _run(self) -> None:
-        while not self._ended.wait(LOOK_SECONDS):
-            self._look()
 
     def _look(self) -> None:
         for path in self._timeline.glob("*.commit"):

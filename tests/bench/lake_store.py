@@ -9,48 +9,26 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
-import threading
+import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sink.local.servers import LOOPBACK, Server, free_ports
 from sink.storage.access import Access, access_of
+from tests.looking import Looking
 from tests.storage.s3_proxy import Request, S3Proxy
-from tests.storage.s3_server import ACCESS_KEY, SECRET_KEY, Store, a_store
+from tests.storage.s3_server import MinioServer, Store, a_store
+
+if sys.version_info >= (3, 11):
+    from typing import Self
+else:
+    from typing_extensions import Self
 
 LOOK_SECONDS = 2.0
 _COMPLETED = re.compile(r"orders/\.hoodie/timeline/(\d{17})_\d{17}\.(?:commit|deltacommit)")
 _WALL = time.time() - time.monotonic()
-
-
-class MinioServer(Server):
-    """Keeps its data below the directory."""
-
-    def __init__(self, directory: Path, program: str) -> None:
-        super().__init__(directory, 0, "S3 (MinIO)")
-        self._program = program
-
-    @property
-    def url(self) -> str:
-        return f"http://{self.address}"
-
-    def _command(self) -> list[str]:
-        keys = [f"MINIO_ROOT_USER={ACCESS_KEY}", f"MINIO_ROOT_PASSWORD={SECRET_KEY}"]
-        console = f"{LOOPBACK}:{free_ports(1)[0]}"
-        place = str(self.directory / "data")
-        return ["env", *keys, self._program, "server", "--address", self.address, "--console-address", console, place]
-
-    def _answers(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.url}/minio/health/live", timeout=2.0) as answer:
-                return bool(answer.status == 200)
-        except (OSError, urllib.error.URLError):
-            return False
 
 
 @dataclass(frozen=True)
@@ -83,28 +61,17 @@ class LakeStore:
         return access_of({}, own)
 
 
-class StoreWatch:
+class StoreWatch(Looking):
     """Notes when each completed instant of a table was put on the store, as `freshness.Watch` does for a disk."""
 
     def __init__(self, store: LakeStore) -> None:
+        super().__init__(LOOK_SECONDS)
         self.seen: dict[str, float] = {}
         self._store = store
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
-    def __enter__(self) -> StoreWatch:
+    def __enter__(self) -> Self:
         self._store.proxy.forget()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-        self._look()
-
-    def _run(self) -> None:
-        while not self._ended.wait(LOOK_SECONDS):
-            self._look()
+        return super().__enter__()
 
     def _look(self) -> None:
         """A request is noted when it was answered; it began when the proxy says, and took the delay at least."""

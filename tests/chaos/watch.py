@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import threading
-from types import TracebackType
 
 from tests.chaos.stores import Place
+from tests.looking import Looking
 
 _COMPLETED = re.compile(r"(\d{17})_\d{17}\.(commit|deltacommit|replacecommit)")
 
@@ -14,32 +13,16 @@ _COMPLETED = re.compile(r"(\d{17})_\d{17}\.(commit|deltacommit|replacecommit)")
 LOOK_SECONDS = 0.5
 
 
-class Timeline:
+class Timeline(Looking):
     """`with` looks again and again, before archiving can take an instant away."""
 
     def __init__(self, place: Place, progress: str) -> None:
+        super().__init__(LOOK_SECONDS)
         self.seen: dict[str, float] = {}
         self.rewritten: set[str] = set()
         """Instants of clusterings and compactions."""
         self._place = place
         self._progress = progress
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
-
-    def __enter__(self) -> Timeline:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ended.set()
-        self._thread.join()
-        self._look()
-
-    def _run(self) -> None:
-        while not self._ended.wait(LOOK_SECONDS):
-            self._look()
 
     def _look(self) -> None:
         for name, at in self._place.timeline().items():

@@ -19,7 +19,7 @@ from tests.integration.test_adoption import (
 )
 from tests.integration.test_adoption import RECORDS as ADOPTED
 from tests.integration.test_adoption import Sink as RunSink
-from tests.integration.test_shared_table import beside
+from tests.integration.test_shared_table import beside, both_land_though_a_coordinator_is_killed
 from tests.storage.s3_server import Store
 
 pytestmark = [pytest.mark.integration, pytest.mark.thorough, pytest.mark.timeout(900)]
@@ -34,15 +34,7 @@ def test_every_command_works_on_s3(fleet: MakeFleet, topic, s3: Store) -> None:
 def test_two_sinks_of_one_table_on_s3_lose_a_coordinator(fleet: MakeFleet, s3: Store) -> None:
     first = fleet(records=1200, **HUDIS_DEFAULTS, **place_of(s3))
     second = beside(first, fleet(records=1200))
-    first.start("a1")
-    second.start("b1", "Write:PREPARED.after=kill")
-    second.wait_fired("Write:PREPARED.after")
-    second.start("b2")
-    both = dict.fromkeys(range(PARTITIONS), 400)
-    first.wait_landed(both)
-    second.wait_landed(both)
-    first.assert_exactly_once(2400)
-    second.assert_exactly_once(2400)
+    both_land_though_a_coordinator_is_killed(first, second)
 
 
 def test_a_sink_begins_on_s3_exactly_where_hudi_streamer_ended(

@@ -166,7 +166,7 @@ ELSEWHERE = Case("storage.s3.region: the bucket {bucket} is in another region, "
 
 @pytest.mark.skipif(minio() is None, reason="no MinIO here: name its program with SINK_TEST_MINIO")
 def test_a_region_that_is_not_the_buckets_is_told(fleet: MakeFleet, zookeeper, tmp_path: Path) -> None:
-    with MinioServer(tmp_path / "minio", REGION) as server:
+    with MinioServer(tmp_path / "minio", minio() or "", REGION) as server:
         store = Store(server.url, region=REGION)
         bucket = store.make_bucket()
         right = {"storage.s3.region": REGION}

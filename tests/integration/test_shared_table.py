@@ -184,11 +184,8 @@ def beside(first: Fleet, second: Fleet) -> Fleet:
     return second
 
 
-def test_two_sinks_of_one_table_lose_a_coordinator_and_then_the_table_is_restored(
-    spark: SparkSession, fleet: MakeFleet
-) -> None:
-    first = fleet(records=1200, **METADATA)
-    second = beside(first, fleet(records=1200))
+def both_land_though_a_coordinator_is_killed(first: Fleet, second: Fleet) -> None:
+    """1,200 records of each; one loses its coordinator right after PREPARED. Workers `a1` and `b2` live on."""
     first.start("a1")
     second.start("b1", "Write:PREPARED.after=kill")
     second.wait_fired("Write:PREPARED.after")
@@ -198,6 +195,14 @@ def test_two_sinks_of_one_table_lose_a_coordinator_and_then_the_table_is_restore
     second.wait_landed(both)
     first.assert_exactly_once(2400)
     second.assert_exactly_once(2400)
+
+
+def test_two_sinks_of_one_table_lose_a_coordinator_and_then_the_table_is_restored(
+    spark: SparkSession, fleet: MakeFleet
+) -> None:
+    first = fleet(records=1200, **METADATA)
+    second = beside(first, fleet(records=1200))
+    both_land_though_a_coordinator_is_killed(first, second)
     first.workers["a1"].kill()
     # By completion: Hudi restores by it, and fails where an instant is older and was completed later.
     completed = [path.name.split("_") for path in (first.table / ".hoodie" / "timeline").glob("*_*.commit")]

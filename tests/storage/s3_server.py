@@ -62,20 +62,23 @@ def minio() -> str | None:
 
 
 class MinioServer(Server):
-    """For one region, which it insists on."""
+    """MinIO's, with its data below the directory; for one region, which it insists on, if that is given."""
 
-    def __init__(self, directory: Path, region: str) -> None:
+    def __init__(self, directory: Path, program: str, region: str = "") -> None:
         super().__init__(directory, 0, "S3 (MinIO)")
+        self._program = program
         self._region = region
 
+    @property
+    def url(self) -> str:
+        return f"http://{self.address}"
+
     def _command(self) -> list[str]:
-        program = minio()
-        assert program is not None
         (console,) = free_ports(1)
         given = [f"MINIO_ROOT_USER={ACCESS_KEY}", f"MINIO_ROOT_PASSWORD={SECRET_KEY}"]
-        given += [f"MINIO_SITE_REGION={self._region}", "CI=1", "GOMEMLIMIT=256MiB"]
+        given += [f"MINIO_SITE_REGION={self._region}"] if self._region else []
         listen = ["--address", self.address, "--console-address", f"{LOOPBACK}:{console}"]
-        return ["env", *given, program, "server", *listen, str(self.directory / "data")]
+        return ["env", *given, "CI=1", self._program, "server", *listen, str(self.directory / "data")]
 
     def _answers(self) -> bool:
         try:

@@ -62,7 +62,7 @@ class TransactionSettings(Group):
         ge=1000,
         le=86_400_000,
     )
-    in_flight_most: Count | None = setting(
+    in_flight_max: Count | None = setting(
         "transactions.in.flight",
         "Transactions that may be open at once: 2 writes the next one while one commits, where records for a full one"
         " are there already. Default: 2 for a table on an object store with `write.operation=append` and"

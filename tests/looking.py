@@ -1,0 +1,37 @@
+"""A thread that looks at something again and again while a test or a benchmark runs."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from abc import ABC, abstractmethod
+
+if sys.version_info >= (3, 11):
+    from typing import Self
+else:
+    from typing_extensions import Self
+
+
+class Looking(ABC):
+    """`with` looks every `seconds`, and once more at the end."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="looking", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._look()
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._seconds):
+            self._look()
+
+    @abstractmethod
+    def _look(self) -> None: ...
