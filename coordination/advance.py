@@ -44,6 +44,16 @@ def start(term: Term) -> Operation | None:
     return None
 
 
+def begin_ahead(term: Term) -> Operation | None:
+    """The one that follows is begun before the one that is written commits, too. Only once: an instant that cannot be
+    begun keeps no other from being completed."""
+    for transaction in term.open():
+        header, memory = transaction.header, term.remember(transaction.header.number)
+        if header.phase is Phase.PLANNED and memory.begun is None and not memory.begin_failed:
+            return Begin(header.number, header.epoch)
+    return None
+
+
 def advance(term: Term) -> Operation | None:
     """Take each open transaction, oldest first, to its next phase."""
     for transaction in term.open():

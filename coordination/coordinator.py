@@ -56,6 +56,8 @@ RULES: tuple[Rule, ...] = (
     upkeep.tidy,
     advance.abort_superseded,
     advance.start,
+    opening.plan_ahead,
+    advance.begin_ahead,
     advance.advance,
     opening.abort_orphans,
     upkeep.compare,
@@ -143,6 +145,8 @@ class Coordinator:
             if not (isinstance(outcome, Failed) and outcome.invalid):
                 return
         term.view = term.table = None
+        if isinstance(operation, Begin):
+            term.remember(operation.number).begin_failed = True
         if isinstance(outcome, Refused):
             if outcome.fenced:
                 term.resign(outcome.reason)

@@ -15,6 +15,15 @@ from coordination.phases import enter
 from coordination.term import Term
 
 
+def plan_ahead(term: Term) -> Operation | None:
+    """The one that follows is planned before the one that is written commits: a commit takes long, nothing else is
+    done until it has ended, and what is planned by then is written meanwhile."""
+    open_ones = term.open()
+    if open_ones and all(t.header.phase is Phase.STARTED for t in open_ones):
+        return plan(term)
+    return None
+
+
 def plan(term: Term) -> Operation | None:
     if term.draining:
         if not term.open():

@@ -73,6 +73,7 @@ class Memory:
     """This term's knowledge of one open transaction beyond its znodes."""
 
     begun: str | None = None
+    begin_failed: bool = False
     started_at: float | None = None
     files_checked: bool = False
     refused: str | None = None

@@ -40,6 +40,8 @@ _SENTENCES: Mapping[str, str] = {
     " transaction.",
     "start": "Let the next transaction be written once the one before it is PREPARED: one is written while one commits,"
     " never two at once.",
+    "plan_ahead": "Plan the next transaction before the one that is written commits, where more than one may be open.",
+    "begin_ahead": "Begin its instant, too, once: one that cannot be begun keeps no other from being completed.",
     "advance": "Take each open transaction, oldest first, to its next phase: begin the instant, collect write"
     " statuses, decide, complete, settle; or abort and roll back.",
     "abort_orphans": "A pending instant that carries the sink's name but that no transaction names gets an"

@@ -143,7 +143,7 @@ class Driver:
     def notes(self, event: str) -> list[dict[str, Any]]:
         return [dict(e.fields) for e in self.said if isinstance(e, Note) and e.event == event]
 
-    def until(self, wanted: type[Any] | str) -> Any:
+    def until(self, wanted: type[Any] | tuple[type[Any], ...] | str) -> Any:
         """Answer honestly until the machine asks for `wanted`: an operation, or a write's purpose."""
         return self._until(
             lambda op: (

@@ -514,6 +514,40 @@ def test_the_next_transaction_is_written_while_one_commits_and_not_before(place:
     assert [place.phase(1), place.phase(2)] == [Phase.PREPARED, Phase.STARTED]
 
 
+def _written_before_the_next_is_planned(place: Place) -> Driver:
+    """The first transaction is written, and only then there is more in the log."""
+    place.log.partitions[SOURCE].end = 50
+    term = new_term(place, in_flight=2)
+    term.until("STARTED")
+    term.idle()
+    place.log.partitions[SOURCE].end = 100
+    place.report(1)
+    term.tick(1.0)
+    term.changed()
+    return term
+
+
+def test_the_next_transaction_is_planned_and_begun_before_the_written_one_commits(place: Place) -> None:
+    term = _written_before_the_next_is_planned(place)
+    term.until(Complete)
+    assert [place.phase(1), place.phase(2)] == [Phase.PREPARED, Phase.STARTED]
+
+
+def test_a_begin_that_fails_keeps_no_commit_waiting(place: Place) -> None:
+    term = _written_before_the_next_is_planned(place)
+    assert term.until(Begin).number == 2
+    term.answer(Failed("the store refuses"))
+    assert isinstance(term.until((Begin, Complete)), Complete)
+    term.until(Begin)
+
+
+def test_a_log_that_cannot_be_read_keeps_no_commit_waiting(place: Place) -> None:
+    term = _written_before_the_next_is_planned(place)
+    term.until(ReadLog)
+    term.answer(Failed("no broker"))
+    assert term.until(Complete).number == 1
+
+
 def test_what_trickles_in_is_not_planned_while_another_transaction_is_open(place: Place) -> None:
     place.log.partitions[SOURCE].end = 90
     term = new_term(place, in_flight=2)
