@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -281,7 +281,7 @@ class Invariants:
                 if (source, kept) in self._inherited:
                     self._forget_slices(source, kept)
                     continue
-                self._vanished(source, kept, new.end, new.generation, new.open)
+                self._vanished(source, kept, new, before.states)
 
     def _begins(self, source: TopicPartition, state: PartitionState) -> None:
         """At the log's beginning, as it was when it was looked at, unless the topic is new and its past not wanted."""
@@ -311,8 +311,13 @@ class Invariants:
         return source in self._log.partitions and self._log.ids[source.topic] == state.topic_id
 
     def _vanished(
-        self, source: TopicPartition, gone: OpenRange, end: int, generation: int, now: Iterable[OpenRange]
+        self,
+        source: TopicPartition,
+        gone: OpenRange,
+        state: PartitionState,
+        before: Mapping[TopicPartition, PartitionState],
     ) -> None:
+        end, generation, now = state.end, state.generation, state.open
         if end >= gone.end and generation == gone.generation:
             if not self.restored and not self.seen.covers(source, gone.start, gone.end):
                 raise Violation("AFTER only what is visible", f"{source} [{gone.start}, {gone.end})")
@@ -323,7 +328,7 @@ class Invariants:
         parts = sorted((r.start, r.end) for r in now if gone.start <= r.start and r.end <= gone.end)
         if parts and parts[0][0] == gone.start and parts[-1][1] == gone.end:
             self._forget_slices(source, gone)
-            self.tasks.divided(source, gone, now)
+            self.tasks.divided(source, gone, now, before)
             return  # divided: contiguous, or it would not be a well-formed state
         visible = self.seen.covers(source, gone.start, gone.end) and not self.seen.moved(source, gone.generation)
         if self._profile.policy is DataLossPolicy.SKIP and not visible:

@@ -82,8 +82,10 @@ class TaskInvariants:
         """The tree is another one: numbers of batches may be used again."""
         self._too_large.clear()
 
-    def divided(self, source: TopicPartition, gone: OpenRange, now: Iterable[OpenRange]) -> None:
-        most = max(1, (gone.task_records or gone.step) // 2)
+    def divided(self, source: TopicPartition, gone: OpenRange, now: Iterable[OpenRange], before: States) -> None:
+        """Half of the largest of the whole batch: a division that a conflict cut short leaves tasks of two sizes."""
+        batch = (r for state in before.values() for r in state.open if r.batch == gone.batch)
+        most = max(1, max(r.task_records or r.step for r in batch) // 2)
         for part in now:
             inside = gone.start <= part.start and part.end <= gone.end
             if inside and (part.task_records is None or part.task_records > most or part.step > most):
