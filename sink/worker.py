@@ -16,10 +16,10 @@ from types import FrameType
 import structlog
 
 from coordination.errors import SinkError
+from sink.clients.spark import StartingSession
 from sink.config import Settings, load
-from sink.guardian import kill_process_tree
-from sink.logs import configure_from
-from sink.session import StartingSession
+from sink.runtime.jvm_watchdog import kill_process_tree
+from sink.telemetry.logs import configure_from
 
 LOG = structlog.get_logger("sink.worker")
 END_SECONDS = 75.0
@@ -43,7 +43,7 @@ def main() -> int:
 def _run(settings: Settings, stop: Event) -> None:
     with StartingSession(settings, f"sink-{settings.name}", _spark_log(settings)) as starting:
         # Half of what Python imports is imported here: while the JVM starts, which takes longer.
-        from sink.worker_lifetime import Worker
+        from sink.runtime.process import Worker
 
         Worker(settings, stop, starting).run()
 

@@ -1,9 +1,9 @@
 """Real servers for the tests: embedded, in containers, or somebody's own, named by the environment.
 
 `SINK_TEST_ZOOKEEPER` and `SINK_TEST_KAFKA` give addresses of running servers; `SINK_TEST_SERVERS=docker`
-takes containers where a Docker engine answers; otherwise the servers of `sink.local` are started. All are
+takes containers where a Docker engine answers; otherwise the servers of `sink.devtools.local` are started. All are
 shared by the whole test run: a test owns only its `chroot` and the topics that it made, so that servers which
-it stops or empties have to be its own (`sink.local.zookeeper.ZooKeeperServer(tmp_path)`).
+it stops or empties have to be its own (`sink.devtools.local.zookeeper.ZooKeeperServer(tmp_path)`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
-from sink.local.kafka import KafkaServer
-from sink.local.process import overrides_a_setting
-from sink.local.zookeeper import ZooKeeperServer
+from sink.clients.child_process import overrides_a_setting
+from sink.devtools.local.kafka import KafkaServer
+from sink.devtools.local.zookeeper import ZooKeeperServer
 from tests.storage.hdfs_cluster import HdfsCluster, a_cluster
 from tests.storage.s3_server import Store, a_store
 
@@ -187,8 +187,8 @@ def shared_spark(
     kafka: KafkaServer | Address,
 ) -> Iterator[SparkSession]:
     """One JVM for the whole of this process."""
+    from sink.clients.spark import start_session
     from sink.config import load
-    from sink.session import start_session
     from tests.jvm import end_jvm
 
     place = tmp_path_factory.mktemp("spark")

@@ -15,14 +15,14 @@ from confluent_kafka import Producer
 from kazoo.client import KazooClient
 
 from coordination.errors import Unavailable
-from coordination.keeper import Keeper
-from coordination.model import Phase, TopicPartition
-from coordination.tree import KeeperView, Transaction
+from coordination.state.model import Phase, TopicPartition
+from coordination.state.tree import KeeperView, Transaction
+from coordination.zookeeper.keeper import Keeper
 from sink.audit import TopicAccess, audit
 from sink.audit.report import Report
 from sink.config import load
-from sink.failpoints import DIRECTORY, VARIABLE, arm
-from sink.local.workers import WorkerProcess
+from sink.devtools.local.workers import WorkerProcess
+from sink.telemetry.failpoints import DIRECTORY, VARIABLE, arm
 from tests.waiting import eventually
 
 PATIENCE = 240.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from sink.local.kafka import KafkaServer
+from sink.devtools.local.kafka import KafkaServer
 
 _CHECKPOINTS = (
     ".kafka_cleanshutdown",

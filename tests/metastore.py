@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sink.local.packages import storage_jars
-from sink.local.servers import LOOPBACK, Server
+from sink.clients.artifacts import storage_jars
+from sink.devtools.local.servers import LOOPBACK, Server
 from sink.storage.connectors import CONNECTORS
 
 HEAP = "256m"

@@ -20,9 +20,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from sink.local import packages
-from sink.local.java import BROKER_VERSIONS
-from sink.local.servers import LOOPBACK, Server
+from sink.clients import artifacts
+from sink.clients.java import BROKER_VERSIONS
+from sink.devtools.local.servers import LOOPBACK, Server
 
 VERSION = "2.6.13.Final"
 """It runs on Java 17; 3.3 wants 21."""
@@ -43,14 +43,14 @@ DOCUMENT = f"""\
 def registry_directory() -> Path:
     """Where the registry is unpacked, downloaded when it is not there yet. Raises Unavailable, ConfigError."""
     name = f"registry-{hashlib.sha256(DOCUMENT.encode()).hexdigest()[:12]}"
-    home = packages.cache_home() / "jars"
+    home = artifacts.cache_home() / "jars"
     place, brought, part = home / name, home / f".{name}.download", home / f".{name}.unpacked"
     if not place.is_dir():
         home.mkdir(parents=True, exist_ok=True)
-        with packages.locked(home / f".{name}.lock", "fetching the same wheels"):
+        with artifacts.locked(home / f".{name}.lock", "fetching the same wheels"):
             if not place.is_dir():
                 if not brought.is_dir():
-                    packages.download("registry", DOCUMENT, brought)
+                    artifacts.download("registry", DOCUMENT, brought)
                 shutil.rmtree(part, ignore_errors=True)
                 with tarfile.open(next(brought.glob("*.tar.gz"))) as archive:
                     archive.extractall(part, filter="data")

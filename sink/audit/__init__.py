@@ -20,7 +20,7 @@ from pathlib import Path
 from hudi import HudiFileSlice, HudiReadOptions, HudiTable
 
 from coordination.errors import TableError, Unavailable
-from coordination.model import Checkpoint, TopicPartition
+from coordination.state.model import Checkpoint, TopicPartition
 from sink.audit.chain import Chain, CommittedRange, check_chain
 from sink.audit.compare import (
     check_changed,
@@ -151,9 +151,7 @@ class _Comparison:
         groups = range_groups(ranges)
         log = None
         if access is None:
-            self.findings.add(
-                Kind.UNPROVEN, "the log was not asked: rows are held against the checkpoints only"
-            )
+            self.findings.add(Kind.UNPROVEN, "the log was not asked: rows are held against the checkpoints only")
             self.ledger.sweep()
         else:
             compared = LogComparison(self.chain, self.newest, groups, provenance, self.ledger, self.findings)
@@ -233,9 +231,7 @@ def _choose(base_path: str, sink: str | None, timeline: Timeline) -> str:
     if sink is not None:
         raise TableError(f"{base_path}: no commit carries a checkpoint of sink {sink} (found: {found})")
     if len(timeline.sinks) != 1:
-        raise TableError(
-            f"{base_path}: name the sink to audit; sinks with checkpoints in this table: {found}"
-        )
+        raise TableError(f"{base_path}: name the sink to audit; sinks with checkpoints in this table: {found}")
     return timeline.sinks[0]
 
 

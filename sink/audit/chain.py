@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from coordination.model import (
+from coordination.state.model import (
     NO_TRANSACTION,
     Checkpoint,
     Gap,
@@ -119,9 +119,7 @@ def _published_again(first: Checkpoint, again: Checkpoint, commit: Commit) -> bo
     return commit.inserted == 0 and not commit.replayed and replace(again, results=()) == replace(first, results=())
 
 
-def _check_link(
-    previous: tuple[Commit, Checkpoint] | None, link: tuple[Commit, Checkpoint]
-) -> Iterator[Finding]:
+def _check_link(previous: tuple[Commit, Checkpoint] | None, link: tuple[Commit, Checkpoint]) -> Iterator[Finding]:
     commit, checkpoint = link
     where = f"transaction {checkpoint.number} (commit {commit.instant})"
     before = previous[1] if previous else None
@@ -185,9 +183,7 @@ def _check_partitions(before: Checkpoint | None, now: Checkpoint, where: str) ->
     for gap in sorted(set(now.gaps) - set(before.gaps if before else ()), key=_gap_order):
         declared[TopicPartition(gap.topic, gap.partition)].append(gap)
     for source in sorted(ends_before.keys() - now.ends.keys()):
-        yield Finding(
-            Kind.PARTITION_DROPPED, f"{where} no longer has {source}, which was at {ends_before[source].end}"
-        )
+        yield Finding(Kind.PARTITION_DROPPED, f"{where} no longer has {source}, which was at {ends_before[source].end}")
     for source in sorted(results.keys() - now.ends.keys()):
         yield Finding(Kind.END_MISMATCH, f"{where} has ranges of {source}, but no end for it")
     for source, end in sorted(now.ends.items(), key=lambda item: item[0]):
@@ -210,9 +206,7 @@ def _check_partition(
             f"{where}: {source} falls from generation {before.generation} to {now.generation}",
         )
     if before is not None and now.end < before.end and not raised:
-        yield Finding(
-            Kind.END_FELL, f"{where}: {source} falls from {before.end} to {now.end}, generation as before"
-        )
+        yield Finding(Kind.END_FELL, f"{where}: {source} falls from {before.end} to {now.end}, generation as before")
     reached = before.end if before is not None else None
     generation = before.generation if before is not None else 0
     for start, end, step_generation in steps:

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from coordination.model import Checkpoint, TopicPartition
+from coordination.state.model import Checkpoint, TopicPartition
 from sink.audit.chain import CommittedRange
 from sink.audit.files import NamedFiles
 from sink.audit.log import Cleanup, LogRange
@@ -100,9 +100,7 @@ def check_duplicates(ledger: Ledger, findings: Findings) -> None:
     _count_rest(findings, Kind.DUPLICATE, total, len(segments))
     segments, total, _ = ledger.segments("covered > 1", 3)
     for segment in segments:
-        findings.add(
-            Kind.REPLAYED, f"{segment} was committed {segment.covered} times, in generations of its own"
-        )
+        findings.add(Kind.REPLAYED, f"{segment} was committed {segment.covered} times, in generations of its own")
     _count_rest(findings, Kind.REPLAYED, total, len(segments))
 
 
@@ -116,9 +114,7 @@ def check_outside(ledger: Ledger, unplaced: int, commits: Sequence[Commit], find
     inserted = sum(commit.inserted for commit in theirs)
     if outside <= inserted:
         named = ", ".join(map(str, theirs[:5]))
-        findings.add(
-            Kind.OTHERS, f"{outside:,} rows belong to no range; others inserted {inserted:,}: {named}"
-        )
+        findings.add(Kind.OTHERS, f"{outside:,} rows belong to no range; others inserted {inserted:,}: {named}")
         return
     segments, total, _ = ledger.segments(condition, SHOWN_OF_A_KIND)
     for segment in segments:
@@ -250,9 +246,7 @@ def check_totals(
         _check_counts(ledger, groups, log, findings)
 
 
-def _check_counts(
-    ledger: Ledger, groups: Sequence[RangeGroup], log: LogCheck, findings: Findings
-) -> None:
+def _check_counts(ledger: Ledger, groups: Sequence[RangeGroup], log: LogCheck, findings: Findings) -> None:
     for group, logged in _logged(ledger, groups):
         if not log.compares(group) or logged == group.records:
             continue

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from hudi import HudiReadOptions
 
 from coordination.errors import TableError
-from coordination.model import TopicPartition
+from coordination.state.model import TopicPartition
 from sink.audit.chain import CommittedRange
 from sink.audit.report import Findings, Kind
 from sink.audit.rows import PROVENANCE, Ledger, raised_by_hudi, rust_table

@@ -29,7 +29,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from coordination.errors import ConfigError, Unavailable
-from coordination.model import TopicPartition
+from coordination.state.model import TopicPartition
 
 REQUEST_SECONDS = 30.0
 QUIET_SECONDS = 60.0
@@ -197,9 +197,7 @@ class LogReader:
             span = pending.get(source)
             if span is None:
                 continue
-            sink(
-                source, [offset for offset in found if offset < span.end] if found[-1] >= span.end else found
-            )
+            sink(source, [offset for offset in found if offset < span.end] if found[-1] >= span.end else found)
             if found[-1] + 1 >= span.end:
                 _finish(consumer, source, pending)
         for source, position in ended:
@@ -222,9 +220,7 @@ class LogReader:
         return Cleanup.COMPACT if "compact" in entry.value else Cleanup.DELETE
 
     def _unavailable(self, error: KafkaException) -> Unavailable:
-        return Unavailable(
-            f"Kafka at {self._bootstrap} cannot be read ({error.args[0]}); check the address and access"
-        )
+        return Unavailable(f"Kafka at {self._bootstrap} cannot be read ({error.args[0]}); check the address and access")
 
 
 def _finish(consumer: Consumer, source: TopicPartition, pending: dict[TopicPartition, LogRange]) -> None:

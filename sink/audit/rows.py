@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from hudi import HudiFileGroupReader, HudiFileSlice, HudiReadOptions, HudiRecordBatchStream, HudiTable, HudiTableBuilder
 from numpy.typing import NDArray
 
-from coordination.model import TopicPartition
+from coordination.state.model import TopicPartition
 from sink.audit.mirror import MirroredReader, MirroredTable, NotFetched
 from sink.audit.timeline import TableFiles
 from sink.storage.access import rust_options
@@ -170,9 +170,7 @@ class Ledger:
         self._flush()
         self._connection.execute(_SWEEP)
 
-    def segments(
-        self, condition: str, limit: int, table: str = "segments"
-    ) -> tuple[list[Segment], int, int]:
+    def segments(self, condition: str, limit: int, table: str = "segments") -> tuple[list[Segment], int, int]:
         """The first segments that fulfil an SQL `condition`, how many there are, and the offsets in them.
 
         `table` may be `aborted`: what the log has, yet does not deliver to a read_committed consumer.
@@ -195,9 +193,7 @@ class Ledger:
 
     def offsets_by_source(self, condition: str, weight: str = "1") -> dict[TopicPartition, int]:
         names = {number: source for source, number in self._sources.items()}
-        query = (
-            f"SELECT source, sum((high - low) * ({weight})) FROM segments WHERE {condition} GROUP BY source"
-        )
+        query = f"SELECT source, sum((high - low) * ({weight})) FROM segments WHERE {condition} GROUP BY source"
         return {names[row[0]]: int(row[1]) for row in self._connection.execute(query).fetchall()}
 
     def files_of(self, segment: Segment) -> list[str]:

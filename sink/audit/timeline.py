@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from fastavro.schema import SchemaParseException
 
 from coordination.errors import Corrupt, TableError
-from coordination.model import Checkpoint, Gap, PartitionCheckpoint, Slice, SliceResult, TopicPartition
+from coordination.state.model import Checkpoint, Gap, PartitionCheckpoint, Slice, SliceResult, TopicPartition
 from sink.audit.report import Finding, Kind
 from sink.storage.access import NO_ACCESS, S3_SCHEMES, Access
 from sink.storage.files import open_storage
@@ -352,9 +352,7 @@ def _checkpoint(text: str) -> Checkpoint:
             text = zlib.decompress(base64.b64decode(text.removeprefix("zlib:"), validate=True)).decode()
         document = json.loads(text)
         if document["format"] != 1:
-            raise Corrupt(
-                f"checkpoint format {document['format']!r} is not known; use an audit of that version"
-            )
+            raise Corrupt(f"checkpoint format {document['format']!r} is not known; use an audit of that version")
         topics: dict[str, str] = document["topics"]
         ends = {
             TopicPartition(topic, int(partition)): PartitionCheckpoint(_whole(end), _whole(generation))
@@ -363,9 +361,7 @@ def _checkpoint(text: str) -> Checkpoint:
         }
         results = tuple(
             SliceResult(
-                Slice(
-                    topic, _whole(partition), _whole(start), _whole(end), topics[topic], _whole(generation)
-                ),
+                Slice(topic, _whole(partition), _whole(start), _whole(end), topics[topic], _whole(generation)),
                 _whole(records),
                 int(digest, 16),
                 *map(_whole, errors),

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from coordination.model import Checkpoint, TopicPartition
+from coordination.state.model import Checkpoint, TopicPartition
 from sink.audit.chain import Beginning, Chain
 from sink.audit.compare import LogCheck, RangeGroup, holes_in_log
 from sink.audit.log import Cleanup, LogRange, LogReader, TopicAccess, TopicState

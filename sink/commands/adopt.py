@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from coordination.keeper import Keeper
-from coordination.model import LogView, TopicPartition
-from coordination.tree import KeeperView
+from coordination.state.model import LogView, TopicPartition
+from coordination.state.tree import KeeperView
+from coordination.zookeeper.keeper import Keeper
+from sink.clients.kafka import Log
 from sink.commands.common import ConfigOption, console, quiet, sink_root, zookeeper
 from sink.commands.reset import UNCHANGED
 from sink.config import Settings, load
-from sink.kafka import Log
 from sink.operations.reset import Reset, TableTruth, drafts, refuse_if_alive
 from sink.operations.reset_writer import workers, write
 
@@ -46,7 +46,7 @@ def adopt(
 def _adopt(settings: Settings, client: KazooClient, topic: str | None, yes: bool) -> None:
     # Imported here: to read the table pulls in Arrow, which `sink --help` can do without.
     from sink.operations import adoption
-    from sink.table.truth import read_truth
+    from sink.operations.timeline_snapshot import read_truth
 
     out, root = console(), sink_root(settings)
     refuse_if_alive(workers(client, root))

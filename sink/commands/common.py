@@ -18,10 +18,10 @@ from kazoo.handlers.threading import KazooTimeoutError
 from rich.console import Console
 
 from coordination.errors import Unavailable
+from sink.clients.zookeeper import Complaints, new_client
 from sink.config import Settings
-from sink.config.redaction import Redactor
-from sink.logs import configure
-from sink.zookeeper import Complaints, new_client
+from sink.telemetry.logs import configure
+from sink.telemetry.redaction import Redactor
 
 CONNECT_SECONDS = 10.0
 

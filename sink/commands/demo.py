@@ -13,7 +13,7 @@ import typer
 
 
 class Storage(Enum):
-    """The names of `sink.demo.place`, which is imported only when there is a demo."""
+    """The names of `sink.devtools.demo.place`, which is imported only when there is a demo."""
 
     LOCAL = "local"
     S3 = "s3"
@@ -34,6 +34,6 @@ def demo(
 ) -> None:
     """Land events exactly once, kill the coordinator on the way, and prove it."""
     # Imported here: the demo pulls in the servers, which no other command needs.
-    from sink.demo.play import run
+    from sink.devtools.demo.play import run
 
     raise typer.Exit(run(keep, records, directory, storage=storage.value))

@@ -1,7 +1,7 @@
 """`sink errors`: lists and groups the bad records of the errors table; `sink errors replay` puts the repaired ones into
 the table.
 
-Errors as `sink.errors.listing` and `sink.errors.replay`.
+Errors as `sink.bad_records.listing` and `sink.bad_records.replay`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from sink.commands.reset import UNCHANGED
 from sink.config import load
 
 if TYPE_CHECKING:
-    from sink.errors.replay import Tried
-    from sink.errors.selection import Selection
+    from sink.bad_records.replay import Tried
+    from sink.bad_records.selection import Selection
 
 SHOWN_CHARACTERS = 80
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -58,7 +58,7 @@ class Chosen:
     reason: Annotated[str | None, typer.Option(help="Only where the reason has this text in it.")] = None
 
     def selection(self, replayed: bool = False) -> Selection:
-        from sink.errors.selection import Selection, moment, offsets
+        from sink.bad_records.selection import Selection, moment, offsets
 
         low, high = offsets(self.offset)
         times = moment("--since", self.since), moment("--until", self.until)
@@ -102,8 +102,8 @@ def errors(
     if config is None:
         raise ConfigError("--config is missing; name the sink's settings")
     # Imported here: DuckDB and hudi-rs would slow every other command down.
-    from sink.errors.listing import grouped, listed
-    from sink.table.files import Content, look
+    from sink.bad_records.listing import grouped, listed
+    from sink.hudi.files import Content, look
 
     settings = load(config)
     quiet(settings)
@@ -136,10 +136,10 @@ def replay(
     """Put bad records into the table that are good by the settings as they are now, or after an SQL expression. Says
     first which, unless told --yes. Workers have to be stopped.
     """
-    from sink.errors.replay import Replay
+    from sink.bad_records.replay import Replay
+    from sink.clients.spark import start_session
     from sink.operations.reset import refuse_if_alive
     from sink.operations.reset_writer import workers
-    from sink.session import start_session
 
     settings = load(config)
     quiet(settings)

@@ -17,12 +17,12 @@ from rich.table import Table
 from rich.text import Text
 
 from coordination.errors import ConfigError, Corrupt
-from coordination.keeper import Keeper
-from coordination.model import LogView, TopicPartition
-from coordination.tree import KeeperView, Op
+from coordination.state.model import LogView, TopicPartition
+from coordination.state.tree import KeeperView, Op
+from coordination.zookeeper.keeper import Keeper
+from sink.clients.kafka import Log
 from sink.commands.common import ConfigOption, console, quiet, sink_root, zookeeper
 from sink.config import Settings, load
-from sink.kafka import Log
 from sink.operations.reset import Position, Request, Reset, TableTruth, drafts, refuse_if_alive, work_out
 from sink.operations.reset_writer import forget, recorded, workers, write
 
@@ -36,12 +36,8 @@ def reset(
     offset: Annotated[
         list[str] | None, typer.Option(help="TOPIC:PARTITION=OFFSET; may be repeated.", show_default=False)
     ] = None,
-    topic: Annotated[
-        list[str] | None, typer.Option(help="Only this topic, with --to; may be repeated.")
-    ] = None,
-    forgets: Annotated[
-        bool, typer.Option("--forget", help="Drop all that ZooKeeper records of the sink.")
-    ] = False,
+    topic: Annotated[list[str] | None, typer.Option(help="Only this topic, with --to; may be repeated.")] = None,
+    forgets: Annotated[bool, typer.Option("--forget", help="Drop all that ZooKeeper records of the sink.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
 ) -> None:
     """Clear a halt; move partitions; forget ZooKeeper's records. Shows what it would do, unless told
@@ -98,7 +94,7 @@ def _reset(settings: Settings, client: KazooClient, request: Request, yes: bool)
 def _truth(settings: Settings, request: Request) -> TableTruth:
     # Imported here: to clear a halt the table need not be read.
     from sink.operations.reset import NO_TABLE
-    from sink.table.truth import read_truth
+    from sink.operations.timeline_snapshot import read_truth
 
     return read_truth(settings.base_path, settings.name, settings.storage) if request.moves else NO_TABLE
 
@@ -147,9 +143,7 @@ def _show(out: Console, planned: Reset) -> None:
         out.print(Text(f"Clears the halt: {planned.halt.reason}"))
     for t in planned.aborted:
         header = t.header
-        sentence = (
-            f"Aborts transaction {header.number} ({header.phase.value}); a coordinator will roll it back."
-        )
+        sentence = f"Aborts transaction {header.number} ({header.phase.value}); a coordinator will roll it back."
         out.print(Text(sentence))
     if planned.moves:
         table = Table(box=None, pad_edge=False)

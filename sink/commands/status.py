@@ -17,11 +17,11 @@ from rich.table import Table
 from rich.text import Text
 
 from coordination.errors import Unavailable
-from coordination.keeper import Keeper
-from coordination.services import ServicesRun
+from coordination.zookeeper.keeper import Keeper
+from coordination.zookeeper.table_service_lock import ServicesRun
+from sink.clients.kafka import Log
 from sink.commands.common import ConfigOption, JsonOption, console, quiet, sink_root, zookeeper
 from sink.config import Settings, load
-from sink.kafka import Log
 from sink.operations.status import CatalogStatus, EndedStatus, PartitionStatus, Status, collect
 
 WATCH_SECONDS = 1.0
@@ -81,16 +81,12 @@ def _parts(found: Status) -> Iterator[RenderableType]:
         yield Text("ZooKeeper has nothing of this sink yet: no worker has ever joined, or it was emptied.")
         return
     coordinator = found.coordinator or "none"
-    yield Text(
-        f"epoch {found.epoch}, coordinator {coordinator}, last committed transaction {found.committed}"
-    )
+    yield Text(f"epoch {found.epoch}, coordinator {coordinator}, last committed transaction {found.committed}")
     if found.halt is not None:
         halt = found.halt
         place = f"{halt.topic}-{halt.partition}" if halt.topic else ""
         offset = f" offset {halt.offset}" if halt.offset is not None else ""
-        yield Text(
-            f"HALTED {_moment(halt.at)} {place}{offset}: {halt.reason}".replace("  ", " "), style="bold red"
-        )
+        yield Text(f"HALTED {_moment(halt.at)} {place}{offset}: {halt.reason}".replace("  ", " "), style="bold red")
         yield Text("Nothing new is planned until `sink reset` clears it.", style="red")
     if not found.same_config:
         yield Text("The fleet runs another configuration than the file given here.", style="yellow")

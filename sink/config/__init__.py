@@ -28,9 +28,9 @@ from sink.config.files import (
 )
 from sink.config.groups.records import COLUMNS, RAW_COLUMNS, schema_problem
 from sink.config.model import Settings, aliases
-from sink.config.redaction import HIDDEN, Properties, looks_secret, redact_text
 from sink.config.rules import FOREIGN, IMPLIED, canonical, refusals
 from sink.config.spelling import KNOWN, mistaken_for
+from sink.telemetry.redaction import HIDDEN, Properties, looks_secret, redact_text
 
 __all__ = ["Settings", "load"]
 
@@ -109,8 +109,10 @@ def _build(
     except ValidationError as error:
         problems += _translate(error, entries, path, mentioned)
         raw = RAW_COLUMNS.get(entries["value.format"].text.strip().lower(), "") if "value.format" in entries else ""
-        if columns and any(detail["loc"] for detail in error.errors(include_url=False)) and (
-            wrong := schema_problem([name for name in COLUMNS if name in mentioned], raw)
+        if (
+            columns
+            and any(detail["loc"] for detail in error.errors(include_url=False))
+            and (wrong := schema_problem([name for name in COLUMNS if name in mentioned], raw))
         ):
             problems.append(Problem(str(path), wrong))
         return None
@@ -194,9 +196,7 @@ def _translate(
     for detail in error.errors(include_url=False):
         key = str(detail["loc"][0]) if detail["loc"] else ""
         key = fields.get(key) or key
-        if detail["type"] == "default_factory_not_called" or (
-            detail["type"] == "missing" and key in mentioned
-        ):
+        if detail["type"] == "default_factory_not_called" or (detail["type"] == "missing" and key in mentioned):
             continue
         entry = entries.get(key)
         context = detail.get("ctx", {})

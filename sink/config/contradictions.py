@@ -1,6 +1,6 @@
 """Settings of which each can be used, and which cannot be used together. Pure.
 
-Each contradiction is one sentence; what takes the columns to tell is told by `sink.table.usable`.
+Each contradiction is one sentence; what takes the columns to tell is told by `sink.hudi.preflight`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from coordination.errors import ConfigError
-from sink.config.redaction import Properties
+from sink.telemetry.redaction import Properties
 
 
 def _names(text: str) -> frozenset[str]:
@@ -182,8 +182,7 @@ def problems(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     elif not mechanism:
         yield (
             "security.protocol",
-            "kafka.sasl.mechanism is missing, which kafka.security.protocol needs; set it, like"
-            " SCRAM-SHA-512",
+            "kafka.sasl.mechanism is missing, which kafka.security.protocol needs; set it, like SCRAM-SHA-512",
         )
 
 

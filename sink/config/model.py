@@ -27,11 +27,11 @@ from sink.config.groups.rows import RowSettings
 from sink.config.groups.storage import StorageSettings
 from sink.config.groups.transactions import TransactionSettings
 from sink.config.groups.worker import WorkerSettings
-from sink.config.redaction import Properties, redact_text
 from sink.storage.access import S3_SCHEMES, Access, access_of, scheme_of
 from sink.storage.connectors import CONNECTORS
 from sink.storage.hdfs import HDFS_SCHEMES, hdfs_access
 from sink.storage.identity import OF_THIS_PROCESS
+from sink.telemetry.redaction import Properties, redact_text
 
 
 def _pass_through(value: Any) -> Properties:

@@ -103,9 +103,7 @@ def topic_names(value: Any) -> tuple[str, ...]:
     found = items(value)
     for topic in found:
         if not _TOPIC.match(topic) or topic in {".", ".."}:
-            raise ValueError(
-                f"names {topic!r}, which cannot be a Kafka topic; list topics separated by commas"
-            )
+            raise ValueError(f"names {topic!r}, which cannot be a Kafka topic; list topics separated by commas")
     return found
 
 
@@ -129,9 +127,7 @@ def columns(value: Any) -> tuple[str, ...]:
     found = items(value)
     for column in found:
         if not _COLUMN.match(column):
-            raise ValueError(
-                f"names {column!r}, which cannot be a field; list field names separated by commas"
-            )
+            raise ValueError(f"names {column!r}, which cannot be a field; list field names separated by commas")
     return found
 
 
@@ -144,7 +140,7 @@ def column(value: Any) -> str:
 
 def time_format(value: Any) -> str:
     """A preset's name in small letters, or a pattern as it is."""
-    from sink.write.partition_times import PRESETS, pattern_of
+    from sink.layout.partition_times import PRESETS, pattern_of
 
     found = text(value)
     found = found.lower() if found.lower() in PRESETS else found
@@ -153,7 +149,7 @@ def time_format(value: Any) -> str:
 
 
 def time_zone(value: Any) -> str:
-    from sink.write.partition_times import zone_of
+    from sink.layout.partition_times import zone_of
 
     found = text(value)
     zone_of(found)

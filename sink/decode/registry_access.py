@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from coordination.errors import ConfigError
-from sink.config.redaction import Redactor, looks_secret, shown
+from sink.telemetry.redaction import Redactor, looks_secret, shown
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from coordination.errors import ConfigError, SinkError, Unavailable
-from sink.config.redaction import Redactor
 from sink.decode.registry_access import LOGIN
+from sink.telemetry.redaction import Redactor
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryError

@@ -1,1 +1,1 @@
-"""A fleet to look at: `play` is the demo itself, `orders` produces its events, for whoever wants some."""
+"""The place that `orders` had before: kept for a version, for who types it."""

@@ -20,15 +20,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from coordination.codec import decode_checkpoint
 from coordination.errors import ConfigError, Conflict, TableError, Unavailable
-from coordination.model import NO_TRANSACTION, LogView, TopicPartition
-from coordination.tree import KeeperView
+from coordination.state.codec import decode_checkpoint
+from coordination.state.model import NO_TRANSACTION, LogView, TopicPartition
+from coordination.state.tree import KeeperView
 from sink.audit.report import Finding
 from sink.audit.timeline import CHECKPOINT_PREFIX, UPGRADE, active_names, instants_of, metadata_of, open_table
+from sink.hudi.gateway import TABLE_VERSION
 from sink.operations.reset import Request, Reset, TableTruth, work_out
 from sink.storage.access import NO_ACCESS, Access
-from sink.table.gateway import TABLE_VERSION
 
 STREAMER_V2 = ("streamer.checkpoint.key.v2", "streamer.checkpoint.reset.key.v2")
 STREAMER_V1 = ("deltastreamer.checkpoint.key", "deltastreamer.checkpoint.reset_key")

@@ -22,20 +22,20 @@ import pyarrow as pa
 from pyspark.sql import types as T
 
 from coordination.errors import ConfigError, SinkError, Unavailable
-from coordination.model import LogView, TopicPartition
+from coordination.state.model import LogView, TopicPartition
+from sink.clients.kafka import DEFAULTS, AccessDenied, Log
 from sink.config import Settings
 from sink.decode.column_records import HEADER_BYTES, message_places, schema_ids
 from sink.decode.cursors import Cursors
 from sink.decode.formats import WIRE
 from sink.decode.records import TOMBSTONE
 from sink.decode.registry import Registry, UnknownSchema, registry
-from sink.kafka import DEFAULTS, AccessDenied, Log
+from sink.infer.json_samples import infer_json, nameable
+from sink.infer.protobuf import columns_of_message
+from sink.infer.registered import Registered, columns_of_avro, columns_of_registered, nullable
 from sink.schema import parse_ddl
 from sink.schema.ddl import to_ddl
-from sink.schema.inference import infer_json, nameable
-from sink.schema.protobuf import columns_of_message
-from sink.schema.registered import Registered, columns_of_avro, columns_of_registered, nullable
-from sink.schema.remarks import Remark
+from sink.schema.warnings import Remark
 from sink.write.shape import registry_access, value_format
 
 GROUP = "sink-infer"
@@ -163,9 +163,7 @@ def _of_json(settings: Settings, topics: Sequence[str], sample: Sample) -> _Draf
             f"not one of the {len(values):,} values read of {', '.join(topics)} is a record of"
             f" value.format={settings.value_format}: {sample.where(first)}: {bad[first]}"
         )
-    return _Draft(
-        found.columns, f"{len(values) - len(bad):,} records", found.remarks, found.null, found.missing, bad
-    )
+    return _Draft(found.columns, f"{len(values) - len(bad):,} records", found.remarks, found.null, found.missing, bad)
 
 
 def _require_records(topics: Sequence[str], sample: Sample) -> None:

@@ -18,9 +18,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from coordination import recovery, tree, writes
 from coordination.errors import ConfigError, Conflict
-from coordination.model import (
+from coordination.machines import recovery, writes
+from coordination.state import tree
+from coordination.state.model import (
     NO_TRANSACTION,
     Checkpoint,
     Gap,
@@ -29,8 +30,8 @@ from coordination.model import (
     Phase,
     TopicPartition,
 )
-from coordination.phases import enter
-from coordination.tree import Create, Delete, Halt, KeeperView, Ledger, Op, Transaction
+from coordination.state.phases import enter
+from coordination.state.tree import Create, Delete, Halt, KeeperView, Ledger, Op, Transaction
 
 NAMED = 5
 """Partitions in a message: there may be thousands."""
@@ -95,11 +96,7 @@ class Move:
             return "starts here"
         if to < self.reached:
             return f"reads {self.reached - to:,} offsets again: their rows will be in the table twice"
-        return (
-            f"leaves out {to - self.reached:,} offsets, recorded as a gap"
-            if to > self.reached
-            else "as before"
-        )
+        return f"leaves out {to - self.reached:,} offsets, recorded as a gap" if to > self.reached else "as before"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,15 +186,11 @@ def _abandoned(transactions: Sequence[Transaction], table: TableTruth) -> Iterat
             yield t
 
 
-def _positions(
-    request: Request, table: TableTruth, log: LogView | None
-) -> dict[TopicPartition, tuple[str, int]]:
+def _positions(request: Request, table: TableTruth, log: LogView | None) -> dict[TopicPartition, tuple[str, int]]:
     """Topic id and offset by partition."""
     if request.to is Position.CHECKPOINT:
         if table.checkpoint is None:
-            raise ConfigError(
-                "the table has no checkpoint of this sink; use --to earliest, --to latest or --forget"
-            )
+            raise ConfigError("the table has no checkpoint of this sink; use --to earliest, --to latest or --forget")
         found = {
             source: (table.checkpoint.topics[source.topic], reached.end)
             for source, reached in table.checkpoint.ends.items()
@@ -211,9 +204,7 @@ def _positions(
                 if held is None:
                     raise ConfigError(f"{source} is not a partition of the topics; see `sink status`")
                 if not held.start <= offset <= held.end:
-                    raise ConfigError(
-                        f"{source}: offset {offset} is outside the log, [{held.start}, {held.end}]"
-                    )
+                    raise ConfigError(f"{source}: offset {offset} is outside the log, [{held.start}, {held.end}]")
             return {source: (logs[source].topic_id, offset) for source, offset in request.offsets.items()}
         earliest = request.to is Position.EARLIEST
         found = {
@@ -226,9 +217,7 @@ def _positions(
     return chosen
 
 
-def _gone(
-    view: KeeperView, table: TableTruth, log: LogView, topics: set[str]
-) -> dict[TopicPartition, tuple[str, int]]:
+def _gone(view: KeeperView, table: TableTruth, log: LogView, topics: set[str]) -> dict[TopicPartition, tuple[str, int]]:
     """Partitions that these topics have no more, with the present id and offset 0: the checkpoint has one id for a
     topic, and there one that is added again is read from. One of which something of this id was read is only missing.
     """
@@ -254,9 +243,7 @@ def _reached(view: KeeperView, table: TableTruth, source: TopicPartition, topic_
     return state.end if state is not None and state.end > state.start and state.topic_id == topic_id else None
 
 
-def _moved(
-    view: KeeperView, table: TableTruth, source: TopicPartition, topic_id: str, offset: int
-) -> PartitionState:
+def _moved(view: KeeperView, table: TableTruth, source: TopicPartition, topic_id: str, offset: int) -> PartitionState:
     state = view.states.get(source)
     used = [table.generations.get(source, -1)]
     if state is not None:
@@ -264,9 +251,7 @@ def _moved(
     return PartitionState(topic_id, offset, offset, max(used) + 1)
 
 
-def _ledger(
-    view: KeeperView, table: TableTruth, moves: Sequence[Move], changed: Collection[TopicPartition]
-) -> Ledger:
+def _ledger(view: KeeperView, table: TableTruth, moves: Sequence[Move], changed: Collection[TopicPartition]) -> Ledger:
     checkpoint = table.checkpoint
     number = checkpoint.number if checkpoint else NO_TRANSACTION
     committed = dict.fromkeys(checkpoint.gaps if checkpoint else ())

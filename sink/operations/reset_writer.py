@@ -18,11 +18,11 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
-from coordination import tree
-from coordination.election import Candidacy
 from coordination.errors import Conflict, Unavailable
-from coordination.keeper import Keeper
-from coordination.tree import Check, Delete, KeeperView, Op
+from coordination.state import tree
+from coordination.state.tree import Check, Delete, KeeperView, Op
+from coordination.zookeeper.election import Candidacy
+from coordination.zookeeper.keeper import Keeper
 from sink.operations.reset import refuse_if_alive
 
 LOCK_SECONDS = 20.0

@@ -13,14 +13,14 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from coordination.catalog import CatalogState
 from coordination.errors import SinkError
-from coordination.keeper import Keeper
-from coordination.model import LogView, PartitionState, Phase, TopicPartition
-from coordination.services import ServicesRun
-from coordination.tree import Halt, KeeperView, Summary, Transaction
+from coordination.state.model import LogView, PartitionState, Phase, TopicPartition
+from coordination.state.tree import Halt, KeeperView, Summary, Transaction
+from coordination.zookeeper.catalog_progress import CatalogState
+from coordination.zookeeper.keeper import Keeper
+from coordination.zookeeper.table_service_lock import ServicesRun
+from sink.clients.kafka import Log
 from sink.config import Settings
-from sink.kafka import Log
 
 FORMAT = 1
 PHASE_NAMES = {

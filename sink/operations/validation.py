@@ -23,22 +23,22 @@ from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from coordination.errors import ConfigError, SinkError, Unavailable
-from coordination.keeper import Keeper
+from coordination.zookeeper.keeper import Keeper
+from sink.clients.java import find_java
+from sink.clients.kafka import Log, UnknownTopic
+from sink.clients.storage_probe import probed
 from sink.commands.common import sink_root, zookeeper
 from sink.config import Settings
 from sink.decode.column_records import FIRST_MESSAGE, UnusableSchema
 from sink.decode.debezium import event_type
 from sink.decode.records import SchemaMismatch
 from sink.decode.registry import Registry
-from sink.kafka import Log, UnknownTopic
-from sink.local.java import find_java
+from sink.hudi.creation import columns_misfit, indexes_misfit, misfits
+from sink.hudi.files import Content, look
+from sink.hudi.preflight import unusable
 from sink.operations.adoption import read_remains, unadopted
 from sink.schema import TableSchema
 from sink.storage.files import open_storage, unwritable
-from sink.storage.probe import probed
-from sink.table.creation import columns_misfit, indexes_misfit, misfits
-from sink.table.files import Content, look
-from sink.table.usable import unusable
 from sink.write.changes import Changes
 from sink.write.inputs import require_reader
 from sink.write.shape import change_shape, registry_access, table_schema, value_format
@@ -136,9 +136,7 @@ def _zookeeper(settings: Settings) -> Iterator[Finding]:
                 wrong=True,
             )
         except (KazooException, KazooTimeoutError) as error:
-            raise Unavailable(
-                f"ZooKeeper at {settings.zookeeper} stopped answering ({error!r}); try again"
-            ) from error
+            raise Unavailable(f"ZooKeeper at {settings.zookeeper} stopped answering ({error!r}); try again") from error
         else:
             yield Finding("ZooKeeper", f"{existing or '/'} can be written")
         yield from _fleet(settings, Keeper(client, root, lambda: None))
@@ -162,9 +160,7 @@ def _fleet(settings: Settings, keeper: Keeper) -> Iterator[Finding]:
             wrong=True,
         )
     else:
-        yield Finding(
-            "fleet", f"sink {settings.name} ran with another configuration before; no worker runs now"
-        )
+        yield Finding("fleet", f"sink {settings.name} ran with another configuration before; no worker runs now")
 
 
 def _kafka(settings: Settings) -> Iterator[Finding]:
@@ -223,9 +219,7 @@ def _permissions(settings: Settings) -> Iterator[Finding]:
             yield Finding("Kafka", f"topic {topic}: what this user may do is not told ({error})")
             continue
         if allowed and "READ" not in {operation.name for operation in allowed}:
-            yield Finding(
-                "Kafka", f"topic {topic}: this user may not READ it; grant READ and DESCRIBE", wrong=True
-            )
+            yield Finding("Kafka", f"topic {topic}: this user may not READ it; grant READ and DESCRIBE", wrong=True)
 
 
 class _Silent:

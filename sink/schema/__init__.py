@@ -17,8 +17,8 @@ from pyspark.sql import types as T
 from coordination.errors import ConfigError
 from sink.schema.avro import AVRO_NAME, avro_schema, struct_of_avro
 from sink.schema.ddl import parse_struct
-from sink.schema.held import held, held_struct
-from sink.schema.remarks import LeftOut
+from sink.schema.storage_types import held, held_struct
+from sink.schema.warnings import LeftOut
 
 RESERVED_PREFIXES = ("_hoodie_", "_kafka_", "_debezium_", "_sink_")
 META_COLUMNS = (
@@ -40,9 +40,7 @@ IS_DELETED = "_hoodie_is_deleted"
 """Hudi's own name for the column that is true of a record which deletes its key's row."""
 KEY = "_kafka_key"
 HEADERS = "_kafka_headers"
-HEADERS_TYPE = T.ArrayType(
-    T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())])
-)
+HEADERS_TYPE = T.ArrayType(T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())]))
 
 _ARROW: dict[type[T.DataType], pa.DataType] = {
     T.BooleanType: pa.bool_(),

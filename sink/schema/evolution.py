@@ -18,8 +18,8 @@ from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
 from sink.schema.ddl import to_ddl
-from sink.schema.held import held
-from sink.schema.remarks import LeftOut
+from sink.schema.storage_types import held
+from sink.schema.warnings import LeftOut
 
 _SHOWN = 60
 _FIXED = "in a merge-on-read table, where no type can change, not even by Spark SQL: keep it, or fill a new table"
@@ -175,4 +175,3 @@ def widens(narrow: T.DataType, wide: T.DataType) -> bool:
     if isinstance(narrow, T.DecimalType) and isinstance(wide, T.DecimalType):
         return narrow.scale == wide.scale and narrow.precision <= wide.precision
     return False
-

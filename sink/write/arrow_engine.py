@@ -14,15 +14,15 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from coordination.model import WriteTask
+from coordination.state.model import WriteTask
 from sink.config import Settings
+from sink.hudi.options import arrow_codec, partition_columns, populate_meta_fields
+from sink.hudi.preflight import require_usable
 from sink.schema import TableSchema
 from sink.storage.files import open_storage
-from sink.table.options import arrow_codec, partition_columns, populate_meta_fields
-from sink.table.usable import require_usable
-from sink.write.bad_records import set_aside, tolerated
 from sink.write.engine import Written, slices_in, written
 from sink.write.inputs import frame_input, inputs_of
+from sink.write.quarantine import set_aside, tolerated
 from sink.write.shape import row_shape
 from sink.write.slice_files import Limits
 from sink.write.slice_task import REPORT, WriteJob, report_of, run

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coordination.errors import SinkError
-from coordination.model import WriteTask
+from coordination.state.model import WriteTask
+from sink.layout.column_ranges import KEY, ranges_of
+from sink.layout.file_ids import file_id
 from sink.storage.files import Storage
-from sink.write.column_ranges import KEY, ranges_of
-from sink.write.file_ids import file_id
 from sink.write.parquet_layout import PAGES, Layout
 
 TIMELINE = ".hoodie/timeline"

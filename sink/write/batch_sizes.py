@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from coordination.model import Slice, TopicPartition
+from coordination.state.model import Slice, TopicPartition
 from sink.config import Settings
 from sink.write.memory import from_memory
 from sink.write.source import read_slices
@@ -32,6 +32,7 @@ MOST_DIVIDED = 64
 batch's fixed cost is more than its rows, and what ran out of memory would run out of it all the same."""
 _REMEMBERED = 0.75
 """Of the difference to a larger figure known before, so much is kept with each write."""
+
 
 @dataclass(frozen=True, slots=True)
 class Held:

@@ -13,10 +13,10 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from sink.config import Settings
-from sink.table.changes import key_is_global
-from sink.table.options import partition_columns, record_key_fields
-from sink.write.partition_paths import NULL_PARTITION
-from sink.write.record_keys import EMPTY
+from sink.hudi.changes import key_is_global
+from sink.hudi.options import partition_columns, record_key_fields
+from sink.layout.partition_paths import NULL_PARTITION
+from sink.layout.record_keys import EMPTY
 
 _KEY = "_sink_key"
 _PARTITION = "_sink_partition"

@@ -17,10 +17,10 @@ from pyspark.sql import types as T
 from sink.decode.debezium import EventDecoder, spread
 from sink.decode.formats import RAW, ValueFormat
 from sink.decode.records import BadValue
+from sink.layout.partition_paths import BadPartition
+from sink.layout.record_key_bytes import KeyBytes
 from sink.schema import IS_DELETED, TableSchema, arrow_schema
-from sink.write.partition_paths import BadPartition
 from sink.write.record_columns import BadRows, RowShape, added_columns
-from sink.write.record_key_bytes import KeyBytes
 
 PLACE = T.StructType(
     [
@@ -197,9 +197,7 @@ class _Events:
         schema = shape.rows.schema
         self._names = schema.values.names
         self._keys = [name for name in shape.rows.keys.fields if name in self._names]
-        self._ordering = [
-            field.name for field in (schema.change or T.StructType()).fields if field.name != IS_DELETED
-        ]
+        self._ordering = [field.name for field in (schema.change or T.StructType()).fields if field.name != IS_DELETED]
         self._decoder = EventDecoder(shape.rows.format, schema.unchecked, shape.debezium_ordering)
 
     def decode(self, values: pa.BinaryArray) -> _Decoded:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame
 
-from coordination.model import SetAside, Slice, SliceResult, WriteTask
+from coordination.state.model import SetAside, Slice, SliceResult, WriteTask
 from sink.write.task_report import TaskReport
 
 

@@ -21,14 +21,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from coordination.errors import BadRecord
-from coordination.model import WriteTask
+from coordination.state.model import WriteTask
 from sink.config import Settings
+from sink.hudi.gateway import Hudi
+from sink.hudi.options import commit_options
 from sink.schema import TableSchema
-from sink.table.gateway import Hudi
-from sink.table.options import commit_options
-from sink.write.bad_records import set_aside, tolerated
 from sink.write.engine import Written, slices_in, written
 from sink.write.inputs import frame_input, inputs_of
+from sink.write.quarantine import set_aside, tolerated
 from sink.write.record_columns import Rows, RowShape, sift
 from sink.write.source import data_loss
 from sink.write.task_errors import failed_task, task_error
@@ -73,9 +73,7 @@ class HudiEngine(ABC):
         decoding = self._decoding(schema)
         try:
             given = self._inputs.of_tasks(tasks, attempt) if records is None else frame_input(records, len(tasks))
-            job = DecodeJob(
-                tuple(tasks), given.source, given.side_by_side, decoding.make, tolerated(self._settings)
-            )
+            job = DecodeJob(tuple(tasks), given.source, given.side_by_side, decoding.make, tolerated(self._settings))
             rows = given.frame.mapInArrow(partial(decode, job, reported), decoding.columns)
             stats = self._write(self._hudi(schema.avro(self._settings.table_name)), rows, instant, len(tasks))
         except (Py4JJavaError, PySparkException) as error:

@@ -12,7 +12,7 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from coordination.errors import ConfigError
-from coordination.model import Slice, WriteTask
+from coordination.state.model import Slice, WriteTask
 from sink.config import Settings
 from sink.write.batch_sizes import BATCH_BYTES, BatchSizes, Held
 from sink.write.kafka_consumer import ConsumerSettings, KeptConsumer

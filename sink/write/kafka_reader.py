@@ -24,7 +24,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from coordination.errors import DataLoss, Unavailable
-from coordination.model import Slice
+from coordination.state.model import Slice
 from sink.write.kafka_consumer import KeptConsumer
 from sink.write.message_columns import message_columns
 from sink.write.read_batches import BatchBuilder, ReadBatch, SliceIndex

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from sink.java_errors import everything
+from sink.clients.java_errors import everything
 
 LOG = structlog.get_logger("sink.worker")
 _MEMORY = re.compile(

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from coordination.errors import SinkError
-from coordination.model import Slice
+from coordination.state.model import Slice
 
 BATCH_ROWS = 16_384
 Offsets = npt.NDArray[np.int64]

@@ -18,9 +18,9 @@ from pyspark.sql import types as T
 
 from sink.decode.cursors import Cursors
 from sink.decode.formats import ValueFormat
+from sink.layout.partition_paths import BadPartition, Groups, PartitionPaths
+from sink.layout.record_keys import RecordKeys
 from sink.schema import HEADERS, KEY, TableSchema, arrow_type
-from sink.write.partition_paths import BadPartition, Groups, PartitionPaths
-from sink.write.record_keys import RecordKeys
 
 _NOWHERE = Groups((), np.zeros(0, np.int64))
 _Made = TypeVar("_Made")

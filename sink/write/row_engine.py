@@ -13,9 +13,9 @@ from dataclasses import replace
 from pyspark.sql import DataFrame, SparkSession
 
 from sink.config import Settings
+from sink.hudi.gateway import Hudi
+from sink.hudi.preflight import require_usable
 from sink.schema import TableSchema
-from sink.table.gateway import Hudi
-from sink.table.usable import require_usable
 from sink.write.hudi_engine import Decoding, HudiEngine, decoding_of_rows
 from sink.write.shape import row_shape
 

@@ -18,15 +18,15 @@ from sink.decode.debezium import row_of_event
 from sink.decode.formats import WIRE, ValueFormat
 from sink.decode.proto_files import descriptor_set_of_file
 from sink.decode.registry import RegistryAccess, registry
+from sink.hudi.changes import change_columns, key_is_global, ordering_fields
+from sink.hudi.options import partition_columns, partition_paths, partition_time
+from sink.infer.json_samples import nameable
+from sink.infer.registered import Registered, columns_of_registered, nullable
+from sink.layout.record_keys import DEFAULT_KEY, RecordKeys
 from sink.schema import TableSchema, parse_ddl
-from sink.schema.inference import nameable
-from sink.schema.registered import Registered, columns_of_registered, nullable
-from sink.schema.remarks import LeftOut, Remark
-from sink.table.changes import change_columns, key_is_global, ordering_fields
-from sink.table.options import partition_columns, partition_paths, partition_time
+from sink.schema.warnings import LeftOut, Remark
 from sink.write.changes import ChangeShape
 from sink.write.record_columns import RowShape
-from sink.write.record_keys import DEFAULT_KEY, RecordKeys
 
 LOG = logging.getLogger(__name__)
 _KEYS: dict[str, T.StringType | T.BinaryType] = {"string": T.StringType(), "bytes": T.BinaryType()}
@@ -38,9 +38,7 @@ def _log(sentence: str) -> None:
     LOG.warning("%s", sentence)
 
 
-def table_schema(
-    settings: Settings, place: str = "schema", tell: Callable[[str], object] = _log
-) -> TableSchema:
+def table_schema(settings: Settings, place: str = "schema", tell: Callable[[str], object] = _log) -> TableSchema:
     """`place` is what an error names as the text's origin. Those of schema.subject are as the registry has them now:
     raises what it raises. `tell` gets what of them is in no column, or in one of text."""
     if settings.schema_subject is None:

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from sink.layout.partition_paths import Groups
 from sink.schema import META_COLUMNS
 from sink.storage.files import Storage
 from sink.write.base_file import Attempt, BaseFile, Pulse
 from sink.write.parquet_layout import Layout, choose_layout
-from sink.write.partition_paths import Groups
 from sink.write.units import Unit, Units
 
 METAFILE = ".hoodie_partition_metadata"

@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from coordination.errors import BadRecord
-from coordination.model import WriteTask
+from coordination.state.model import WriteTask
+from sink.layout.joined_texts import joined
 from sink.storage.access import NO_ACCESS, Access
 from sink.storage.files import kept_storage
 from sink.write.base_file import Attempt
-from sink.write.joined_texts import joined
 from sink.write.read_batches import ReadBatch
 from sink.write.record_columns import Rows, RowShape
 from sink.write.slice_files import Limits, SliceFiles

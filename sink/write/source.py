@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from coordination.errors import DataLoss
-from coordination.model import Slice, TopicPartition, WriteTask
+from coordination.state.model import Slice, TopicPartition, WriteTask
 from sink.config import Settings
 
 FETCH_DEFAULTS = {

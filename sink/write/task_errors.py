@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from coordination.errors import BadRecord, DataLoss
-from sink.java_errors import everything
+from sink.clients.java_errors import everything
 
 _MARK = "sink-task-error:"
 _KINDS: dict[str, type[BadRecord] | type[DataLoss]] = {kind.__name__: kind for kind in (BadRecord, DataLoss)}

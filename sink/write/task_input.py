@@ -19,7 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from coordination.errors import DataLoss
-from coordination.model import Slice, WriteTask
+from coordination.state.model import Slice, WriteTask
 from sink.write.kafka_consumer import ConsumerSettings, drop_consumer, kept_consumer
 from sink.write.kafka_reader import ReadLimits, TaskReader
 from sink.write.read_batches import BatchBuilder, ReadBatch, SliceIndex

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from coordination.errors import BadRecord, SinkError
-from coordination.model import Slice, SliceResult, WriteTask
+from coordination.state.model import Slice, SliceResult, WriteTask
 from sink.write.bad_offsets import BadOffset, too_many
 from sink.write.read_batches import ReadBatch
 from sink.write.record_columns import BadRow

@@ -14,10 +14,10 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from sink.hudi.changes import ordering_fields
+from sink.hudi.gateway import Hudi
+from sink.hudi.preflight import require_usable
 from sink.schema import TableSchema
-from sink.table.changes import ordering_fields
-from sink.table.gateway import Hudi
-from sink.table.usable import require_usable
 from sink.write.change_keys import change_keys
 from sink.write.changes import Changes, ChangeShape
 from sink.write.hudi_engine import Decode, Decoding, HudiEngine, decoding_of_rows

@@ -19,8 +19,8 @@ from functools import partial
 from pathlib import Path
 
 from coordination.errors import SinkError
-from sink.local.kafka import KafkaServer
-from sink.local.zookeeper import ZooKeeperServer
+from sink.devtools.local.kafka import KafkaServer
+from sink.devtools.local.zookeeper import ZooKeeperServer
 from tests.bench import backlog, freshness
 from tests.bench.cases import Axes, Where, in_turn, millions, numbers
 from tests.bench.lab import Lab
@@ -33,6 +33,7 @@ from tests.bench.scale_section import write_section
 from tests.bench.topics import BATCH, fill
 
 USUAL_PAGE = "benchmarks"
+
 
 def main() -> int:
     options = _options()
@@ -148,9 +149,7 @@ def _with_backlog(results: Results, lab: Lab, records: int) -> Results:
     return replace(results, backlogs=(*results.backlogs, found))
 
 
-def _with_freshness(
-    results: Results, lab: Lab, partitions: int, commits: int, path: Path, in_flight: int
-) -> Results:
+def _with_freshness(results: Results, lab: Lab, partitions: int, commits: int, path: Path, in_flight: int) -> Results:
     more = {"transactions.in.flight": in_flight} if in_flight else {}
     try:
         for found in freshness.measure(lab, partitions, commits, say, more):

@@ -18,10 +18,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from coordination.errors import SinkError, Unavailable
-from coordination.model import Phase
-from coordination.tree import Summary
-from sink.local.kafka import KafkaServer
-from sink.local.zookeeper import ZooKeeperServer
+from coordination.state.model import Phase
+from coordination.state.tree import Summary
+from sink.devtools.local.kafka import KafkaServer
+from sink.devtools.local.zookeeper import ZooKeeperServer
 from tests.bench.cases import TABLE_PARTITIONS
 from tests.bench.fleet import Fleet
 from tests.bench.lab import Lab, Load

@@ -21,10 +21,10 @@ from datetime import datetime
 from pathlib import Path
 
 from coordination.errors import Unavailable
-from sink.local.java import BROKER_VERSIONS, find_java
-from sink.local.packages import fetch
-from sink.local.process import Child
-from sink.local.servers import LOG4J, LOOPBACK, free_ports
+from sink.clients.artifacts import fetch
+from sink.clients.child_process import Child
+from sink.clients.java import BROKER_VERSIONS, find_java
+from sink.devtools.local.servers import LOG4J, LOOPBACK, free_ports
 from tests.bench.lab import PATIENCE, Lab, StoreSampler, Window, measured
 from tests.bench.lake_store import LakeStore
 from tests.bench.orders import create_topic

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from sink.local.kafka import KafkaServer
-from sink.local.zookeeper import ZooKeeperServer
+from sink.devtools.local.kafka import KafkaServer
+from sink.devtools.local.zookeeper import ZooKeeperServer
 from tests.bench import sink_run, spark_runs
 from tests.bench.data_pairs import PAIRS, Pair
 from tests.bench.data_report import render

@@ -16,13 +16,13 @@ import yaml
 from kazoo.client import KazooClient
 
 from coordination.errors import Unavailable
-from coordination.keeper import Keeper
-from coordination.model import Phase
-from coordination.tree import KeeperView, Summary
+from coordination.state.model import Phase
+from coordination.state.tree import KeeperView, Summary
+from coordination.zookeeper.keeper import Keeper
 from sink.audit.timeline import TableFiles, open_table
-from sink.failpoints import DIRECTORY, VARIABLE
-from sink.local.workers import WorkerProcess
+from sink.devtools.local.workers import WorkerProcess
 from sink.storage.access import NO_ACCESS
+from sink.telemetry.failpoints import DIRECTORY, VARIABLE
 from tests.bench.figures import IDLE
 from tests.bench.lab import PATIENCE, Lab
 from tests.bench.orders import DDL

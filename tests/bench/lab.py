@@ -12,8 +12,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from sink.local.kafka import KafkaServer
-from sink.local.zookeeper import ZooKeeperServer
+from sink.devtools.local.kafka import KafkaServer
+from sink.devtools.local.zookeeper import ZooKeeperServer
 from tests.bench.lake_store import LakeStore
 from tests.bench.results import Run, Shape
 from tests.bench.sampler import Sampler

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from coordination.tree import Summary
-from sink.local.kafka import KafkaServer
-from sink.local.zookeeper import ZooKeeperServer
+from coordination.state.tree import Summary
+from sink.devtools.local.kafka import KafkaServer
+from sink.devtools.local.zookeeper import ZooKeeperServer
 from tests.bench.fleet import phases
 from tests.bench.lake_store import LakeStore, add_options, open_store, wall_clock
 from tests.bench.orders import create_topic

@@ -19,16 +19,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coordination.model import Slice, WriteTask
+from coordination.state.model import Slice, WriteTask
 from sink.decode.formats import ValueFormat
 from sink.decode.json_columns import FastParser
+from sink.layout.joined_texts import joined
+from sink.layout.partition_paths import PartitionPaths
+from sink.layout.record_keys import RecordKeys
 from sink.schema import TableSchema, parse_ddl
 from sink.storage.files import open_storage
 from sink.write.base_file import Attempt
-from sink.write.joined_texts import joined
-from sink.write.partition_paths import PartitionPaths
 from sink.write.record_columns import Rows, RowShape
-from sink.write.record_keys import RecordKeys
 from sink.write.slice_files import Limits, SliceFiles
 from tests.bench.orders import DDL, order
 

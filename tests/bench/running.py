@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from coordination.errors import SinkError
-from sink.local.java import find_java
+from sink.clients.java import find_java
 from tests.bench.results import Results, Run, this_machine
 
 CORES = 2

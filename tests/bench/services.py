@@ -24,10 +24,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from hudi import HudiTableBuilder
 from pyspark.sql import SparkSession
 
+from sink.clients.spark import start_session
 from sink.config import load
-from sink.local.kafka import KafkaServer
-from sink.local.zookeeper import ZooKeeperServer
-from sink.session import start_session
+from sink.devtools.local.kafka import KafkaServer
+from sink.devtools.local.zookeeper import ZooKeeperServer
 from tests.fleet import Fleet, produce
 
 COMMITS = 200

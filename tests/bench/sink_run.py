@@ -16,7 +16,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from coordination.errors import Unavailable
-from coordination.model import Phase
+from coordination.state.model import Phase
 from sink.audit.timeline import TableFiles, active_names, read_timeline
 from tests.bench.fleet import Fleet, phases
 from tests.bench.lab import Lab, StoreSampler, Window, measured

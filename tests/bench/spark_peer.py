@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from sink.local.packages import java_binary, spark_jars
+from sink.clients.artifacts import java_binary, spark_jars
 from tests.bench.orders import ends
 from tests.bench.spark_plan import Plan
 

@@ -20,10 +20,10 @@ from pathlib import Path
 
 import psutil
 
-from sink.local.class_archive import archive_option
-from sink.local.kafka import KafkaServer
-from sink.local.workers import WorkerProcess
-from sink.local.zookeeper import ZooKeeperServer
+from sink.clients.class_archive import archive_option
+from sink.devtools.local.kafka import KafkaServer
+from sink.devtools.local.workers import WorkerProcess
+from sink.devtools.local.zookeeper import ZooKeeperServer
 from tests.bench.orders import create_topic
 from tests.fleet import Fleet
 

@@ -21,11 +21,11 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
 
-from coordination.model import Phase
-from coordination.tree import KeeperView, Transaction
-from sink.local.kafka import KafkaServer
-from sink.local.workers import WorkerProcess
-from sink.local.zookeeper import ZooKeeperServer
+from coordination.state.model import Phase
+from coordination.state.tree import KeeperView, Transaction
+from sink.devtools.local.kafka import KafkaServer
+from sink.devtools.local.workers import WorkerProcess
+from sink.devtools.local.zookeeper import ZooKeeperServer
 from tests.bench.freshness import Watch
 from tests.bench.lake_store import LakeStore, StoreWatch, add_storage_options, storage
 from tests.bench.orders import DDL, PARTITIONS, create_topic, ends

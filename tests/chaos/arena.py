@@ -14,10 +14,10 @@ from types import TracebackType
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from coordination.errors import Unavailable
-from sink.local.kafka import KafkaServer, Listener
-from sink.local.servers import LOOPBACK, free_ports
-from sink.local.workers import WorkerProcess
-from sink.local.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
+from sink.devtools.local.kafka import KafkaServer, Listener
+from sink.devtools.local.servers import LOOPBACK, free_ports
+from sink.devtools.local.workers import WorkerProcess
+from sink.devtools.local.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 from sink.operations.reset_writer import workers
 from tests.bench.orders import create_topic
 from tests.chaos.auditor import ACKNOWLEDGED

@@ -11,7 +11,7 @@ from random import Random
 from kazoo.exceptions import NoNodeError, NotEmptyError
 
 from coordination.errors import Corrupt, Unavailable
-from sink.local.workers import Part
+from sink.devtools.local.workers import Part
 from sink.operations.reset_writer import recorded
 from tests.chaos import harm
 from tests.chaos.amends import halting, reset

@@ -10,7 +10,7 @@ from random import Random
 from confluent_kafka import Producer
 
 from coordination.errors import Unavailable
-from sink.local.workers import WorkerProcess
+from sink.devtools.local.workers import WorkerProcess
 from tests.chaos import harm
 from tests.chaos.amends import halting
 from tests.chaos.arena import TOPIC, Arena

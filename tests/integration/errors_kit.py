@@ -8,17 +8,17 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from coordination.messages import Complete
-from coordination.model import Checkpoint, PartitionCheckpoint, TopicPartition
+from coordination.state.messages import Complete
+from coordination.state.model import Checkpoint, PartitionCheckpoint, TopicPartition
+from sink.bad_records.table import ErrorsTable
 from sink.config import Settings
-from sink.errors.table import ErrorsTable
-from sink.table import Table, TableOutcome
-from sink.table.lock import TableLocks
-from sink.table.services import sweep
-from sink.table.timeline import Timeline
-from sink.write.bad_records import ASIDE
+from sink.hudi import Table, TableOutcome
+from sink.hudi.lock import TableLocks
+from sink.hudi.table_services import sweep
+from sink.hudi.timeline import Timeline
 from sink.write.engine import Written
 from sink.write.engines import engine_of
+from sink.write.quarantine import ASIDE
 from sink.write.shape import table_schema
 from tests.integration.reader_kit import kept_producer
 from tests.integration.sinktable import FIRST_TIMESTAMP, tasks_of
@@ -65,9 +65,7 @@ class Sink:
             ends=ends,
             results=written.results,
         )
-        return Complete(
-            instant, self.number, 0, 0, written.stats, said, errors=written.errors, attempt=attempt
-        )
+        return Complete(instant, self.number, 0, 0, written.stats, said, errors=written.errors, attempt=attempt)
 
     def complete(self, operation: Complete) -> TableOutcome:
         outcome = self.table.complete(operation.instant, operation.stats, operation.checkpoint, allow)

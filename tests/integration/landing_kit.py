@@ -7,12 +7,12 @@ from typing import Any
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
-from coordination.model import LogView
-from sink.columns import Columns
+from coordination.state.model import LogView
 from sink.config import Settings
-from sink.table import Table, TableOutcome
-from sink.table.lock import TableLocks
+from sink.hudi import Table, TableOutcome
+from sink.hudi.lock import TableLocks
 from sink.write.arrow_engine import ArrowEngine
+from sink.write.column_resolution import Columns
 from sink.write.engine import Written
 from sink.write.row_engine import RowEngine
 from sink.write.shape import table_schema

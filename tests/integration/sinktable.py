@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka.admin import AdminClient
 
-from coordination.model import Slice, WriteTask
+from coordination.state.model import Slice, WriteTask
 from sink.audit.log import as_kafka_prints
 from sink.config import Settings, load
 from tests.integration.reader_kit import kept_producer

@@ -21,14 +21,14 @@ from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
 from coordination.errors import SinkError
-from coordination.model import Checkpoint, PartitionCheckpoint, TableView, TopicPartition
+from coordination.state.model import Checkpoint, PartitionCheckpoint, TableView, TopicPartition
+from sink.clients.spark import start_session
 from sink.config import Settings, load
+from sink.hudi import Table
+from sink.hudi.gateway import Hudi
+from sink.hudi.lock import TableLocks
+from sink.hudi.options import commit_options, service_options
 from sink.schema import TableSchema, parse_ddl
-from sink.session import start_session
-from sink.table import Table
-from sink.table.gateway import Hudi
-from sink.table.lock import TableLocks
-from sink.table.options import commit_options, service_options
 
 DDL = "id bigint, kind string"
 SINK = "orders"

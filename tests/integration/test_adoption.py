@@ -18,13 +18,13 @@ from kazoo.client import KazooClient
 from pyspark.sql import DataFrame, SparkSession
 
 from coordination.errors import TableError
-from coordination.model import TopicPartition
+from coordination.state.model import TopicPartition
 from sink import cli
 from sink.audit.report import Kind
 from sink.config import Settings
+from sink.hudi import Table
+from sink.hudi.lock import TableLocks
 from sink.operations.adoption import CONNECT, STREAMER_V1, STREAMER_V2, Left, Tool, choose, offsets_of, read_remains
-from sink.table import Table
-from sink.table.lock import TableLocks
 from sink.write.arrow_engine import ArrowEngine
 from sink.write.shape import table_schema
 from tests.fleet import SCHEMA, Fleet, produce

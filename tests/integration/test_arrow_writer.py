@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from sinktable import OpenInstant, make_settings, produce, rows_of, slices_of, stats_of, tasks_for, tasks_of
 
 from coordination.errors import BadRecord, ConfigError, DataLoss
-from coordination.model import Slice
+from coordination.state.model import Slice
 from sink.schema import parse_ddl
 from sink.write.arrow_engine import ArrowEngine
 from sink.write.batch_sizes import BATCH_BYTES, BATCH_ROWS, BURST_BYTES, FIRST_ROWS
@@ -219,9 +219,9 @@ def test_rows_keep_their_order_and_none_is_lost_when_files_close_to_make_room(in
     import numpy as np
     import pyarrow as pa
 
+    from sink.layout.partition_paths import PartitionPaths
     from sink.storage.files import open_storage
     from sink.write.base_file import Attempt
-    from sink.write.partition_paths import PartitionPaths
     from sink.write.slice_files import Limits, SliceFiles
 
     attempt = Attempt("sink", "table", instant.name, "0-0-0", tasks_of("t", (0, 0, 10**6))[0])

@@ -28,7 +28,7 @@ from coordination.errors import ConfigError, Unavailable
 from sink.audit import TopicAccess, audit
 from sink.audit.log import LogReader, as_kafka_prints
 from sink.audit.report import Kind, Report
-from sink.local.kafka import KafkaServer
+from sink.devtools.local.kafka import KafkaServer
 from tests.handmade import Added, HandmadeTable, kinds, sentences
 from tests.waiting import eventually
 
@@ -47,9 +47,7 @@ class Orders:
         self.partitions = len(described.partitions)
         self.reached = [0] * self.partitions
 
-    @tenacity.retry(
-        retry=tenacity.retry_if_exception_type(KafkaException), stop=tenacity.stop_after_delay(30)
-    )
+    @tenacity.retry(retry=tenacity.retry_if_exception_type(KafkaException), stop=tenacity.stop_after_delay(30))
     def _described(self) -> TopicDescription:
         """A new topic is acknowledged before every request knows of it."""
         return self.admin.describe_topics(TopicCollection([self.topic]))[self.topic].result()

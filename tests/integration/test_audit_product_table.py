@@ -15,14 +15,14 @@ from confluent_kafka import IsolationLevel, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from coordination.model import Checkpoint, PartitionCheckpoint, Slice, TopicPartition
+from coordination.state.model import Checkpoint, PartitionCheckpoint, Slice, TopicPartition
 from sink.audit import TopicAccess, audit
 from sink.audit.log import as_kafka_prints
 from sink.audit.report import Kind, Report
 from sink.config import Settings
+from sink.hudi import Table
+from sink.hudi.lock import TableLocks
 from sink.schema import parse_ddl
-from sink.table import Table
-from sink.table.lock import TableLocks
 from sink.write.arrow_engine import ArrowEngine
 from tests.handmade import kinds, sentences
 from tests.integration.sinktable import produce, tasks_for

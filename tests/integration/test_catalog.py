@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from coordination.catalog import CatalogRecord, CatalogState
 from coordination.errors import Unavailable
+from coordination.zookeeper.catalog_progress import CatalogRecord, CatalogState
 from tests.fleet import Fleet, produce
 from tests.integration.catalog_kit import Reader
 from tests.integration.conftest import PARTITIONS, MakeFleet

@@ -20,10 +20,10 @@ import trustme
 from confluent_kafka import Producer
 from kazoo.client import KazooClient
 
-from coordination import codec, tree, write_tasks, writes
-from coordination.catalog import CatalogRecord, CatalogState
-from coordination.keeper import Keeper
-from coordination.model import (
+from coordination.machines import writes
+from coordination.planning import write_tasks
+from coordination.state import codec, tree
+from coordination.state.model import (
     Header,
     Member,
     OpenRange,
@@ -34,14 +34,16 @@ from coordination.model import (
     TopicPartition,
     WriteStatus,
 )
-from coordination.phases import enter
-from coordination.services import Service, ServicesOffice, ServicesRun
-from coordination.tree import Create, Halt
+from coordination.state.phases import enter
+from coordination.state.tree import Create, Halt
+from coordination.zookeeper.catalog_progress import CatalogRecord, CatalogState
+from coordination.zookeeper.keeper import Keeper
+from coordination.zookeeper.table_service_lock import Service, ServicesOffice, ServicesRun
 from sink import cli
 from sink.audit.timeline import UPGRADE
+from sink.clients.kafka import Log
 from sink.commands.common import sink_root
 from sink.config import Settings, load
-from sink.kafka import Log
 from sink.operations.reset_writer import recorded
 from tests.handmade import HandmadeTable, span
 
@@ -84,14 +86,11 @@ class Fleet:
     def record(self, end: int, generation: int = 0) -> None:
         """Every partition committed up to `end`."""
         states = {
-            source: PartitionState(held.topic_id, 0, end, generation)
-            for source, held in self.log.partitions.items()
+            source: PartitionState(held.topic_id, 0, end, generation) for source, held in self.log.partitions.items()
         }
         self.write(writes.record(self.fresh(), states))
 
-    def open_transaction(
-        self, end: int, incarnation: str = "w1:x", phase: Phase = Phase.STARTED, bad: int = 0
-    ) -> int:
+    def open_transaction(self, end: int, incarnation: str = "w1:x", phase: Phase = Phase.STARTED, bad: int = 0) -> int:
         """A transaction over `[state end, end)` of every partition, taken to `phase`; of each slice so many are bad."""
         view = self.fresh()
         number = max(view.ledger.last, view.highest) + 1
@@ -443,9 +442,7 @@ def test_forget_drops_all_that_zookeeper_records(fleet: Fleet, sink):
     fleet.record(end=5)
     fleet.open_transaction(9)
     fleet.halt()
-    assert (
-        "Forgets 2 partition states, 1 open transactions" in sink("reset", "-c", fleet.config, "--forget")[1]
-    )
+    assert "Forgets 2 partition states, 1 open transactions" in sink("reset", "-c", fleet.config, "--forget")[1]
     assert sink("reset", "--config", fleet.config, "--forget", "--yes")[0] == 0
     assert recorded(fleet.client, sink_root(fleet.settings)) == []
     assert "nothing to forget" in sink("reset", "--config", fleet.config, "--forget")[1]
@@ -508,9 +505,7 @@ def test_validate_says_all_that_is_wrong_at_once(make_config, sink, tmp_path: Pa
     (tmp_path / "table").mkdir()
     (tmp_path / "table" / "holiday.jpg").write_bytes(b"")
     (tmp_path / "logs").write_text("")
-    config = make_config(
-        kafka__topic__names="no-such-topic", partition__field__name="colour", zookeeper__root="/sink"
-    )
+    config = make_config(kafka__topic__names="no-such-topic", partition__field__name="colour", zookeeper__root="/sink")
     other = Fleet(make_config("other.yaml"))
     other.join()
     code, out = sink("validate", "--config", config)
@@ -616,7 +611,7 @@ def test_a_sink_at_the_root_of_zookeepers_tree_is_read_as_anywhere_else(make_con
 
 def test_validate_with_dead_servers_names_both(make_config, sink, monkeypatch):
     monkeypatch.setattr("sink.commands.common.zookeeper.__wrapped__.__defaults__", (1.0,))
-    monkeypatch.setattr("sink.kafka.Log.__init__.__defaults__", (2.0,))
+    monkeypatch.setattr("sink.clients.kafka.Log.__init__.__defaults__", (2.0,))
     config = make_config(zookeeper__connect="127.0.0.1:1", kafka__bootstrap__servers="127.0.0.1:2")
     code, out = sink("validate", "--config", config)
     assert code == 1

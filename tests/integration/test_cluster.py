@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from sink.local import packages
-from sink.local.servers import LOOPBACK, Server, free_ports
+from sink.clients import artifacts
+from sink.devtools.local.servers import LOOPBACK, Server, free_ports
 from tests.integration.conftest import PARTITIONS, RECORDS, MakeFleet
 from tests.integration.sinktable import slices_of
 from tests.integration.upsert_kit import BY_RECORD_INDEX, UPSERTING, expected, plain, random_log, rows, send
@@ -35,8 +35,8 @@ class SparkDaemon(Server):
             role = ["org.apache.spark.deploy.worker.Worker", "-c", "1", "-m", "1g", "-d", str(self.directory)]
         at = ["--host", LOOPBACK, "--port", str(self.port), "--webui-port", str(self._page)]
         where = [f"spark://{self._master.address}"] if self._master is not None else []
-        home = packages.pyspark_jars().parent
-        daemon = self._java("256m", [packages.pyspark_jars() / "*"], *role, *at, *where, versions=(17, 11))
+        home = artifacts.pyspark_jars().parent
+        daemon = self._java("256m", [artifacts.pyspark_jars() / "*"], *role, *at, *where, versions=(17, 11))
         return ["env", f"SPARK_HOME={home}", "SPARK_SCALA_VERSION=2.12", "SPARK_LOCAL_IP=127.0.0.1", *daemon]
 
     def _answers(self) -> bool:

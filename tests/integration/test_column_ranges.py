@@ -16,16 +16,16 @@ import pytest
 from pyspark.sql import SparkSession
 from table_kit import SINK, allow, checkpoint, settings
 
-from coordination.model import Slice, WriteTask
+from coordination.state.model import Slice, WriteTask
 from sink.config import Settings
+from sink.hudi import Table, TableOutcome
+from sink.hudi.base_file_stats import base_file_stats
+from sink.hudi.gateway import Hudi
+from sink.hudi.options import commit_options
+from sink.layout.column_ranges import KEY
 from sink.schema import META_COLUMNS, TableSchema, parse_ddl
 from sink.storage.files import open_storage
-from sink.table import Table, TableOutcome
-from sink.table.base_file_stats import base_file_stats
-from sink.table.gateway import Hudi
-from sink.table.options import commit_options
 from sink.write.base_file import Attempt, BaseFile, Pulse
-from sink.write.column_ranges import KEY
 from sink.write.parquet_layout import choose_layout
 
 pytestmark = pytest.mark.integration
@@ -206,9 +206,9 @@ def test_a_file_whose_statistics_were_cut_before_a_wanted_column_is_left_to_hudi
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = Written(spark, tmp_path / "table")
-    monkeypatch.setattr("sink.write.column_ranges.COLUMNS_MOST", 8)
+    monkeypatch.setattr("sink.layout.column_ranges.COLUMNS_MOST", 8)
     written.write("p", ODD[0])
-    monkeypatch.setattr("sink.write.column_ranges.COLUMNS_MOST", 64)
+    monkeypatch.setattr("sink.layout.column_ranges.COLUMNS_MOST", 64)
     written.write("p", ODD[1])
     stats = base_file_stats(written.hudi, written.stats, written.schema.avro(SINK))
     found = {str(stat.getPath()): bool(stat.getColumnStats().isPresent()) for stat in stats}

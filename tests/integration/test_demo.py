@@ -19,13 +19,13 @@ import psutil
 import pytest
 
 from coordination.errors import ConfigError
-from sink.demo.fleet import Stage
-from sink.demo.play import FIRST_WORKERS, _place, _tell_kept, run
-from sink.demo.view import Screen
-from sink.local.kafka import kafka_answers
-from sink.local.process import Child, child_environment
-from sink.local.servers import free_ports
-from sink.local.zookeeper import zookeeper_answers
+from sink.clients.child_process import Child, child_environment
+from sink.devtools.demo.fleet import Stage
+from sink.devtools.demo.play import FIRST_WORKERS, _place, _tell_kept, run
+from sink.devtools.demo.view import Screen
+from sink.devtools.local.kafka import kafka_answers
+from sink.devtools.local.servers import free_ports
+from sink.devtools.local.zookeeper import zookeeper_answers
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -35,7 +35,7 @@ MARK = "TEST_DEMO_MARK"
 SCRIPT = """
 import sys
 from pathlib import Path
-from sink.demo.play import run
+from sink.devtools.demo.play import run
 try:
     sys.exit(run(keep={keep}, records={records}, directory=Path("demo"), feed_seconds=10.0, storage="{storage}"))
 except KeyboardInterrupt:
@@ -44,7 +44,7 @@ except KeyboardInterrupt:
 ENDING = """
 import sys, tempfile
 from pathlib import Path
-from sink.demo import play as demo
+from sink.devtools.demo import play as demo
 from coordination.errors import Unavailable
 
 def play(stage, *_):
@@ -220,12 +220,13 @@ def test_an_s3_server_that_is_not_installed_is_named_with_the_way_to_it(monkeypa
 
 def test_a_producer_without_a_broker_says_so_in_one_sentence() -> None:
     address = f"127.0.0.1:{free_ports(1)[0]}"
-    command = [sys.executable, "-m", "sink.demo.orders", "--bootstrap", address]
+    command = [sys.executable, "-m", "sink.devtools.demo.orders", "--bootstrap", address]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=child_environment({}))
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr == (
-        f"sink.demo.orders: no Kafka broker answers at {address} within 10 s; start one or correct --bootstrap\n"
+        f"sink.devtools.demo.orders: no Kafka broker answers at {address} within 10 s;"
+        " start one or correct --bootstrap\n"
     )
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from coordination.model import Phase
-from sink.failpoints import DIRECTORY, VARIABLE
+from coordination.state.model import Phase
 from sink.operations.reset_writer import workers
-from sink.table.truth import read_truth
+from sink.operations.timeline_snapshot import read_truth
+from sink.telemetry.failpoints import DIRECTORY, VARIABLE
 from tests.fleet import Fleet, in_phase
 from tests.integration.conftest import PARTITIONS, MakeFleet
 from tests.waiting import eventually

@@ -13,11 +13,11 @@ import pytest
 
 from coordination.errors import ConfigError
 from sink.audit import audit
+from sink.bad_records.replay import Replay
+from sink.bad_records.selection import Selection
 from sink.commands.common import sink_root
-from sink.errors.replay import Replay
-from sink.errors.selection import Selection
-from sink.failpoints import DIRECTORY, VARIABLE
-from sink.table.truth import read_truth
+from sink.operations.timeline_snapshot import read_truth
+from sink.telemetry.failpoints import DIRECTORY, VARIABLE
 from tests.integration.conftest import MakeSink
 from tests.integration.errors_kit import Record, Sink
 from tests.integration.upsert_kit import BUCKETS, ON_READ, ORDERED, RECORD_INDEX

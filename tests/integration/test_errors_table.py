@@ -10,11 +10,11 @@ import pytest
 
 from coordination.errors import BadRecord, ConfigError, NotLeader, TableError
 from sink.audit import audit
-from sink.errors.replay import Replay
-from sink.errors.selection import Selection
-from sink.errors.table import SetAsideGone
-from sink.table import Table, TableOutcome
-from sink.table.lock import TableLocks
+from sink.bad_records.replay import Replay
+from sink.bad_records.selection import Selection
+from sink.bad_records.table import SetAsideGone
+from sink.hudi import Table, TableOutcome
+from sink.hudi.lock import TableLocks
 from sink.write.engines import ENGINES
 from sink.write.shape import table_schema
 from tests.integration.errors_kit import DDL, HEADERS, Record, Sink, produce

@@ -11,10 +11,10 @@ import pytest
 from kazoo.client import KazooClient
 
 from coordination.errors import ConfigError, Unavailable
-from coordination.keeper import Keeper
-from coordination.model import PROTOCOL, Member
-from sink.incarnation import Incarnation, Resources, new_member
-from sink.observer import Observer
+from coordination.state.model import PROTOCOL, Member
+from coordination.zookeeper.keeper import Keeper
+from sink.runtime.incarnation import Incarnation, Resources, new_member
+from sink.runtime.notes import Observer
 from tests.chaos.proxy import Mode, Proxy
 from tests.integration.table_kit import settings
 from tests.waiting import eventually
@@ -31,9 +31,7 @@ def resources(chroot: str, proxy: Proxy, tmp_path: Path):
     keeper = Keeper(client, "/sink/orders", lambda: None)
     absent = cast(Any, None)
     pool = cast(Executor, None)
-    yield Resources(
-        given, client, keeper, "/sink/orders", absent, absent, absent, absent, pool, pool, Observer(given)
-    )
+    yield Resources(given, client, keeper, "/sink/orders", absent, absent, absent, absent, pool, pool, Observer(given))
     client.stop()
     client.close()
 

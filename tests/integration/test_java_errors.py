@@ -9,7 +9,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from sink.java_errors import everything, message, said
+from sink.clients.java_errors import everything, message, said
 
 pytestmark = pytest.mark.integration
 

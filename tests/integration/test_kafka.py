@@ -22,9 +22,9 @@ from confluent_kafka.admin import (
 )
 
 from coordination.errors import ConfigError, Unavailable
-from coordination.model import PartitionLog, TopicPartition
-from sink.kafka import AccessDenied, Log, UnknownTopic
-from sink.local.kafka import KafkaServer
+from coordination.state.model import PartitionLog, TopicPartition
+from sink.clients.kafka import AccessDenied, Log, UnknownTopic
+from sink.devtools.local.kafka import KafkaServer
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
@@ -125,9 +125,7 @@ def test_a_topic_is_seen_as_soon_as_it_is_made(admin: AdminClient, log: Log, nam
         assert len(log.view([f"{name}-{number}"]).partitions) == 8
 
 
-def test_topic_ids_are_written_as_kafkas_own_tools_write_them(
-    admin: AdminClient, log: Log, name: str
-) -> None:
+def test_topic_ids_are_written_as_kafkas_own_tools_write_them(admin: AdminClient, log: Log, name: str) -> None:
     topics = [f"{name}-{number}" for number in range(12)]
     for topic in topics:
         create(admin, topic)
@@ -245,9 +243,7 @@ def test_a_topic_that_does_not_exist_is_named_with_its_near_names(
     address: str, admin: AdminClient, log: Log, name: str
 ) -> None:
     create(admin, name)
-    with pytest.raises(
-        UnknownTopic, match=re.escape(f"{address}: {name}x, nowhere (near it: {name}")
-    ) as caught:
+    with pytest.raises(UnknownTopic, match=re.escape(f"{address}: {name}x, nowhere (near it: {name}")) as caught:
         log.view([name, f"{name}x", "nowhere"])
     assert caught.value.topics == (f"{name}x", "nowhere")
     assert name in caught.value.near
@@ -360,9 +356,7 @@ def test_a_broker_that_was_down_is_found_again_by_the_same_log(
 
 
 @pytest.mark.timeout(180)
-def test_a_broker_that_does_not_answer_is_not_blamed_for_an_earlier_failure(
-    own_server: KafkaServer, name: str
-) -> None:
+def test_a_broker_that_does_not_answer_is_not_blamed_for_an_earlier_failure(own_server: KafkaServer, name: str) -> None:
     create(AdminClient(client(own_server.address)), name)
     log = Log({"bootstrap.servers": own_server.address}, timeout=6)
     own_server.kill()

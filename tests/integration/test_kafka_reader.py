@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from coordination.errors import DataLoss, Unavailable
-from coordination.model import Slice, WriteTask
-from sink.local.kafka import KafkaServer
+from coordination.state.model import Slice, WriteTask
+from sink.devtools.local.kafka import KafkaServer
 from sink.write import kafka_consumer, kafka_reader
 from sink.write.kafka_reader import ReadLimits, TaskReader
 from sink.write.task_errors import TaskFailed, task_error
@@ -168,9 +168,7 @@ def test_an_offset_that_the_log_does_not_have_is_data_loss(kafka: Any, topic: An
     assert (loss.value.topic, loss.value.partition, loss.value.offset) == (name, 1, start)
 
 
-def test_data_loss_in_a_task_is_told_with_its_coordinates_and_the_consumer_is_not_kept(
-    kafka: Any, topic: Any
-) -> None:
+def test_data_loss_in_a_task_is_told_with_its_coordinates_and_the_consumer_is_not_kept(kafka: Any, topic: Any) -> None:
     name = topic()
     send(kafka.address, name, numbered(name, 0, 50))
     delete_before(kafka.address, name, 0, 30)

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from coordination import tree
-from coordination.election import Candidacy
 from coordination.errors import Conflict, Corrupt, NotLeader
-from coordination.keeper import Keeper
-from coordination.model import Member, PartitionState, TopicPartition
-from coordination.tree import Check, Create, Set
+from coordination.state import tree
+from coordination.state.model import Member, PartitionState, TopicPartition
+from coordination.state.tree import Check, Create, Set
+from coordination.zookeeper.election import Candidacy
+from coordination.zookeeper.keeper import Keeper
 
 pytestmark = pytest.mark.integration
 

@@ -15,12 +15,12 @@ from typing import Any, Protocol
 import pytest
 from kazoo.client import KazooClient
 
-from coordination import codec, tree
 from coordination.errors import SinkError
-from coordination.keeper import Keeper
-from coordination.model import Member
-from coordination.reading import Reader, ShareReader, TreeReader
-from coordination.tree import Check, Create, Delete, Node, Op, Set
+from coordination.state import codec, tree
+from coordination.state.model import Member
+from coordination.state.reading import Reader, ShareReader, TreeReader
+from coordination.state.tree import Check, Create, Delete, Node, Op, Set
+from coordination.zookeeper.keeper import Keeper
 from tests.simulation.keeper import SimKeeper
 from tests.waiting import eventually
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from coordination import tree
-from coordination.model import Phase, TopicPartition
+from coordination.state import tree
+from coordination.state.model import Phase, TopicPartition
 from sink import cli
-from sink.local.kafka import KafkaServer
-from sink.local.zookeeper import ZooKeeperServer
+from sink.devtools.local.kafka import KafkaServer
+from sink.devtools.local.zookeeper import ZooKeeperServer
 from sink.operations.reset_writer import workers
 from tests.fleet import Fleet, in_phase, produce, transaction_in
 from tests.integration.conftest import METADATA, PARTITIONS, RECORDS, MakeFleet
@@ -161,9 +161,7 @@ def test_a_second_fleet_on_another_zookeeper_is_found_out_by_the_table(fleet: Ma
         second.wait("the second fleet has rebuilt", lambda v: v.ledger.committed > 0)
         produce(first.kafka, first.topic, 3000, PARTITIONS, first=RECORDS)
         ends = {p: end + 1000 for p, end in ENDS.items()}
-        first.wait(
-            "one of the fleets halts", lambda v: v.halt is not None or second.view().halt is not None
-        )
+        first.wait("one of the fleets halts", lambda v: v.halt is not None or second.view().halt is not None)
         running = second if first.view().halt is not None else first
         running.wait_landed(ends)
         running.assert_exactly_once(RECORDS + 3000)

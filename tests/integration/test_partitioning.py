@@ -19,9 +19,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from coordination.errors import ConfigError, TableError
-from sink.table import Table, TableOutcome
-from sink.table.lock import TableLocks
-from sink.write.partition_times import PRESETS, PartitionTime
+from sink.hudi import Table, TableOutcome
+from sink.hudi.lock import TableLocks
+from sink.layout.partition_times import PRESETS, PartitionTime
 from sink.write.shape import table_schema
 from sink.write.slice_files import METAFILE
 from tests.integration.landing_kit import Landing

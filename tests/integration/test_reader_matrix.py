@@ -21,10 +21,10 @@ from hudi import HudiTableBuilder
 from pyspark.sql import SparkSession
 from sinktable import FIRST_TIMESTAMP, make_settings, produce, tasks_of
 
-from coordination.model import Checkpoint, PartitionCheckpoint, TableView, TopicPartition
+from coordination.state.model import Checkpoint, PartitionCheckpoint, TableView, TopicPartition
 from sink.config import Settings
+from sink.hudi import Table
 from sink.schema import TableSchema, parse_ddl
-from sink.table import Table
 from sink.write.arrow_engine import ArrowEngine
 from sink.write.row_engine import RowEngine
 

@@ -24,7 +24,7 @@ from google.protobuf.message_factory import GetMessageClass
 from coordination.errors import ConfigError
 from sink.decode.proto_files import descriptor_set, descriptor_set_of_file
 from sink.decode.registry import Registry, RegistryAccess, RegistryUnavailable, UnknownSchema, registry
-from sink.local.servers import LOOPBACK
+from sink.devtools.local.servers import LOOPBACK
 from tests.registry_kit import Answer, Asked, Front, RegistryServer, Said, forward
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("registry")]

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from sink import rehearsal
-from sink.rehearsal import rehearse
+from sink.hudi import Table, TableOutcome
+from sink.runtime import commit_warmup
+from sink.runtime.commit_warmup import rehearse
 from sink.schema import parse_ddl
-from sink.table import Table, TableOutcome
 from tests.integration.conftest import RECORDS, MakeFleet
 from tests.integration.table_kit import DDL, settings
 from tests.waiting import eventually
@@ -42,7 +42,7 @@ def test_a_rehearsal_leaves_nothing_and_tells_nobody(
         assert list(scratch.iterdir()) == []
         assert not (tmp_path / "table").exists()
         # It would have been called, had the setting taken part.
-        monkeypatch.setattr(rehearsal, "_EXERCISED", "hoodie.")
+        monkeypatch.setattr(commit_warmup, "_EXERCISED", "hoodie.")
         rehearse(spark, given, schema)
         called.accept()[0].close()
 
@@ -60,12 +60,12 @@ def test_a_rehearsal_comes_to_the_statistics_of_columns(
         indexes.append({row[0] for row in kinds.collect()})
         return outcome
 
-    monkeypatch.setattr(rehearsal, "Table", type("Watched", (Table,), {"complete": complete}))
+    monkeypatch.setattr(commit_warmup, "Table", type("Watched", (Table,), {"complete": complete}))
     partition = {"partition__field__name": "kind"} if partitioned else {}
     index = {"hoodie__metadata__enable": "true", "hoodie__metadata__index__column__stats__enable": "true"}
     given = settings(tmp_path / "table", "127.0.0.1:9", **index, **partition)
     rehearse(spark, given, parse_ddl(DDL, given.provenance))
-    assert indexes == [{"3", "6"} if partitioned else {"3"}] * rehearsal.COMMITS
+    assert indexes == [{"3", "6"} if partitioned else {"3"}] * commit_warmup.COMMITS
 
 
 @pytest.mark.thorough

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from hudi import HudiTableBuilder
 
-from coordination.model import Phase
-from coordination.transactions import results
-from sink.local.workers import Part
+from coordination.machines.transactions import results
+from coordination.state.model import Phase
+from sink.devtools.local.workers import Part
 from tests.fleet import in_phase, produce, transaction_in
 from tests.integration.conftest import PARTITIONS, RECORDS, MakeFleet
 

@@ -13,11 +13,11 @@ from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
 from coordination.errors import BadRecord, ConfigError
-from coordination.model import WriteTask
+from coordination.state.model import WriteTask
 from sink.config import Settings
+from sink.hudi import Table, TableOutcome
+from sink.hudi.lock import TableLocks
 from sink.schema import TableSchema, parse_ddl
-from sink.table import Table, TableOutcome
-from sink.table.lock import TableLocks
 from sink.write.arrow_engine import ArrowEngine
 from sink.write.row_engine import RowEngine
 from tests.integration.sinktable import make_settings, produce, slices_of, tasks_for, tasks_of

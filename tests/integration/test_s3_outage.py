@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from coordination.errors import TableError
-from coordination.tree import KeeperView
+from coordination.state.tree import KeeperView
 from tests.fleet import Fleet, produce
 from tests.integration.conftest import METADATA, PARTITIONS, MakeFleet
 from tests.storage.s3_proxy import CUT, SILENT, S3Proxy

@@ -9,11 +9,11 @@ from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
 from sink.audit import audit
+from sink.bad_records.replay import Replay
+from sink.bad_records.selection import Selection
 from sink.commands.common import sink_root
-from sink.errors.replay import Replay
-from sink.errors.selection import Selection
-from sink.table.truth import read_truth
-from sink.write.bad_records import ASIDE
+from sink.operations.timeline_snapshot import read_truth
+from sink.write.quarantine import ASIDE
 from tests.integration.conftest import MakeSink
 from tests.integration.s3_kit import HUDIS_DEFAULTS, driver_on_s3, on_s3, place_of, reaching
 from tests.integration.sinktable import slices_of

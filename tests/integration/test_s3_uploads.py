@@ -8,7 +8,7 @@ import pytest
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
-from sink.table.uploads import abort_uploads
+from sink.hudi.uploads import abort_uploads
 from tests.integration.s3_kit import driver_on_s3, on_s3
 from tests.storage.s3_server import Store
 

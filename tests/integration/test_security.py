@@ -18,9 +18,9 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
 from sink import cli
-from sink.local.kafka import KafkaServer, Listener
-from sink.local.servers import LOOPBACK, free_ports
-from sink.local.zookeeper import ZooKeeperServer
+from sink.devtools.local.kafka import KafkaServer, Listener
+from sink.devtools.local.servers import LOOPBACK, free_ports
+from sink.devtools.local.zookeeper import ZooKeeperServer
 from tests.bench.orders import create_topic
 from tests.fleet import Fleet, produce
 from tests.processes import family

@@ -17,11 +17,11 @@ from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState
 
 from coordination.errors import Unavailable
-from sink.local.kafka import KafkaServer, kafka_answers
-from sink.local.process import Child, child_environment
-from sink.local.servers import free_ports
-from sink.local.workers import Part, WorkerProcess
-from sink.local.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, zookeeper_answers
+from sink.clients.child_process import Child, child_environment
+from sink.devtools.local.kafka import KafkaServer, kafka_answers
+from sink.devtools.local.servers import free_ports
+from sink.devtools.local.workers import Part, WorkerProcess
+from sink.devtools.local.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, zookeeper_answers
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
@@ -89,9 +89,7 @@ def test_servers_listen_on_loopback_only_and_on_no_other_port_than_theirs(
     if not isinstance(zookeeper, ZooKeeperServer) or not isinstance(kafka, KafkaServer):
         pytest.skip("the servers of this run are not ours")
     for server, ports in ((zookeeper, 1), (kafka, 2)):
-        listening = [
-            c.laddr for c in psutil.Process(server.pid).net_connections("tcp") if c.status == "LISTEN"
-        ]
+        listening = [c.laddr for c in psutil.Process(server.pid).net_connections("tcp") if c.status == "LISTEN"]
         assert {address.ip.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
         assert len(listening) == ports
 
@@ -99,9 +97,7 @@ def test_servers_listen_on_loopback_only_and_on_no_other_port_than_theirs(
 def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
     with ZooKeeperServer(tmp_path / "first") as first:
         second = KafkaServer(tmp_path / "second", first.port)
-        with pytest.raises(
-            Unavailable, match=r"(?s)Kafka did not start on 127\.0\.0\.1:\d+.*in use.*server\.log"
-        ):
+        with pytest.raises(Unavailable, match=r"(?s)Kafka did not start on 127\.0\.0\.1:\d+.*in use.*server\.log"):
             second.start()
         assert not second.running
 
@@ -111,8 +107,8 @@ def test_nothing_outlives_a_starter_that_is_killed(tmp_path: Path) -> None:
         f"""
         import os, sys, time
         from pathlib import Path
-        from sink.local.process import Child
-        from sink.local.zookeeper import ZooKeeperServer
+        from sink.clients.child_process import Child
+        from sink.devtools.local.zookeeper import ZooKeeperServer
         server = ZooKeeperServer(Path({str(tmp_path)!r})).start()
         log = Path({str(tmp_path / "nest.log")!r})
         child = Child("nest", ("bash", "-c", "setsid sleep 1000 & sleep 1001"), log)

@@ -11,17 +11,17 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
-from coordination import codec
 from coordination.errors import Unavailable
-from coordination.services import Service, ServicesOffice, ServicesRun
-from sink.metrics import Metrics
-from sink.services import Services
-from sink.table import TableOutcome
-from sink.table.gateway import Hudi
-from sink.table.lock import TableLocks
-from sink.table.options import service_options
-from sink.table.services import TableServices
-from sink.table.timeline import SINK_KEY
+from coordination.state import codec
+from coordination.zookeeper.table_service_lock import Service, ServicesOffice, ServicesRun
+from sink.hudi import TableOutcome
+from sink.hudi.gateway import Hudi
+from sink.hudi.lock import TableLocks
+from sink.hudi.options import service_options
+from sink.hudi.table_services import TableServices
+from sink.hudi.timeline import SINK_KEY
+from sink.runtime.table_service_runner import Services
+from sink.telemetry.metrics import Metrics
 from tests.fleet import produce
 from tests.integration.conftest import METADATA, PARTITIONS, MakeDriver, MakeFleet
 from tests.integration.table_kit import SINK, Driver, allow, checkpoint, settings
@@ -206,7 +206,7 @@ def test_a_plan_that_was_left_behind_is_replaced_and_one_of_others_is_left_alone
 
 
 def test_a_service_that_cannot_work_is_told_of_and_keeps_none_and_no_commit_from_its_work(
-    make_driver: MakeDriver
+    make_driver: MakeDriver,
 ) -> None:
     driver = make_driver(**CLUSTERING, hoodie__clustering__plan__strategy__class="no.such.Strategy")
     for number in (1, 2):

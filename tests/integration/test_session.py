@@ -13,11 +13,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from coordination.errors import ConfigError
-from sink.java_errors import JAVA_ERRORS
-from sink.local import class_archive
-from sink.local.class_archive import archive_option, archive_path
-from sink.local.java import find_java
-from sink.session import _conf, start_session
+from sink.clients import class_archive
+from sink.clients.class_archive import archive_option, archive_path
+from sink.clients.java import find_java
+from sink.clients.java_errors import JAVA_ERRORS
+from sink.clients.spark import _conf, start_session
 from tests.integration.table_kit import settings
 
 pytestmark = pytest.mark.integration
@@ -28,8 +28,8 @@ SCHEMA = "HOODIE_METADATA_AVRO_SCHEMA"
 def test_a_spark_that_does_not_start_says_why_in_one_line(tmp_path: Path) -> None:
     program = f"""
 from pathlib import Path
-from sink.java_errors import JAVA_ERRORS
-from sink.session import start_session
+from sink.clients.java_errors import JAVA_ERRORS
+from sink.clients.spark import start_session
 from tests.integration.table_kit import settings
 place = Path({str(tmp_path)!r})
 start_session(settings(place / "table", "127.0.0.1:9", spark__plugins="no.such.Plugin"), "none", place / "spark.log")
@@ -86,7 +86,7 @@ def test_a_session_that_was_started_for_nothing_is_stopped(tmp_path: Path) -> No
     program = f"""
 from pathlib import Path
 from pyspark import SparkContext
-from sink.session import StartingSession
+from sink.clients.spark import StartingSession
 from tests.integration.table_kit import settings
 place = Path({str(tmp_path)!r})
 try:

@@ -17,7 +17,7 @@ from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
 from coordination.errors import TableError
-from sink.table.options import IN_PROCESS_LOCK
+from sink.hudi.options import IN_PROCESS_LOCK
 from tests.fleet import Fleet
 from tests.fleet import produce as produce_events
 from tests.integration.conftest import METADATA, PARTITIONS, MakeFleet

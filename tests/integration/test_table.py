@@ -12,11 +12,11 @@ from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
 from coordination.errors import Conflict, Corrupt, TableError, Unavailable
-from coordination.model import InstantState, TableView
+from coordination.state.model import InstantState, TableView
+from sink.hudi import Table, TableOutcome
+from sink.hudi.lock import TableLocks
+from sink.hudi.options import service_options
 from sink.schema import parse_ddl
-from sink.table import Table, TableOutcome
-from sink.table.lock import TableLocks
-from sink.table.options import service_options
 from tests.integration.conftest import MakeDriver
 from tests.integration.table_kit import DDL, Driver, Other, allow, checkpoint, settings
 
@@ -411,9 +411,7 @@ def test_what_a_late_task_left_of_a_batch_that_was_divided_since_is_not_left(dri
     assert files(driver) == {Path(json.loads(stat)["path"]).name for stat in half}
 
 
-def test_instants_are_named_in_utc_whatever_the_zone_of_the_host(
-    driver: Driver, zookeeper, tmp_path: Path
-) -> None:
+def test_instants_are_named_in_utc_whatever_the_zone_of_the_host(driver: Driver, zookeeper, tmp_path: Path) -> None:
     other = Other(tmp_path / "table", zookeeper.address, zone="Etc/GMT-10")
     try:
         instant = other.ask("begin", 1, 1)

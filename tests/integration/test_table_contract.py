@@ -16,9 +16,8 @@ import pytest
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
-from coordination import tree
-from coordination.keeper import Keeper
-from coordination.messages import (
+from coordination.state import tree
+from coordination.state.messages import (
     Begin,
     Complete,
     Done,
@@ -29,13 +28,14 @@ from coordination.messages import (
     Request,
     RollBack,
 )
-from coordination.model import InstantState, Slice, TableView, WriteTask
-from coordination.tree import Create
-from sink.columns import Columns
-from sink.errors.table import ErrorsTable
-from sink.kafka import Log
-from sink.metrics import Metrics
-from sink.performers import CoordinatorPerformer
+from coordination.state.model import InstantState, Slice, TableView, WriteTask
+from coordination.state.tree import Create
+from coordination.zookeeper.keeper import Keeper
+from sink.bad_records.table import ErrorsTable
+from sink.clients.kafka import Log
+from sink.runtime.effect_handlers import CoordinatorPerformer
+from sink.telemetry.metrics import Metrics
+from sink.write.column_resolution import Columns
 from tests.integration.table_kit import SINK, Driver, checkpoint, connected, settings
 from tests.simulation.table import NoWatcher, SimTable, stat_of
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from coordination.errors import Unavailable
 from sink.config import Settings
-from sink.table.lock import TableLocks, lock_path
+from sink.hudi.lock import TableLocks, lock_path
 from tests.integration.table_kit import Other, connected, hudis_lock, settings, try_lock
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]

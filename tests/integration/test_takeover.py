@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from coordination.model import Phase
-from sink.local.workers import Part, WorkerProcess
+from coordination.state.model import Phase
+from sink.devtools.local.workers import Part, WorkerProcess
 from tests.conftest import a_chroot, topics
 from tests.fleet import Fleet, in_phase, produce, transaction_in
 from tests.integration.conftest import METADATA, PARTITIONS, RECORDS, MakeFleet

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from coordination.errors import BadRecord, DataLoss
-from coordination.model import Slice, SliceResult, WriteTask
+from coordination.state.model import Slice, SliceResult, WriteTask
 from sink.write.arrow_engine import ArrowEngine
 from sink.write.engine import Written
 from sink.write.shape import table_schema

@@ -11,10 +11,10 @@ import pytest
 
 from coordination.errors import BadRecord, TableError
 from sink.audit import audit
-from sink.rehearsal import rehearse
-from sink.table import TableOutcome
-from sink.table.lock import TableLocks
-from sink.table.services import TableServices
+from sink.hudi import TableOutcome
+from sink.hudi.lock import TableLocks
+from sink.hudi.table_services import TableServices
+from sink.runtime.commit_warmup import rehearse
 from sink.write.shape import table_schema
 from tests.integration.sinktable import slices_of, stats_of
 from tests.integration.table_kit import SINK, connected

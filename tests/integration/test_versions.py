@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from coordination import codec, tree
-from coordination.keeper import Keeper
-from coordination.messages import Complete
-from coordination.model import Member
-from coordination.tree import KeeperView, Op
+from coordination.state import codec, tree
+from coordination.state.messages import Complete
+from coordination.state.model import Member
+from coordination.state.tree import KeeperView, Op
+from coordination.zookeeper.keeper import Keeper
 from tests.unit.machine_kit import SOURCE, WORKERS, Place, new_term
 from tests.unit.test_versions import ADDED, LEGACY_IDS, SLICES, committed, file_ids_of, place_of, recorded
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sink.local.servers import free_ports
-from sink.local.workers import Part
+from sink.devtools.local.servers import free_ports
+from sink.devtools.local.workers import Part
 from tests.fleet import Fleet, produce
 from tests.integration.conftest import PARTITIONS, RECORDS, MakeFleet
 

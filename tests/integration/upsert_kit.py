@@ -17,13 +17,13 @@ from hudi import HudiTableBuilder
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
-from coordination.model import LogView, PartitionCheckpoint, Slice, TopicPartition
+from coordination.state.model import LogView, PartitionCheckpoint, Slice, TopicPartition
 from sink.audit import audit
-from sink.columns import Columns
-from sink.table import Table, TableOutcome
-from sink.table.gateway import Hudi
-from sink.table.lock import TableLocks
-from sink.table.options import commit_options, service_options
+from sink.hudi import Table, TableOutcome
+from sink.hudi.gateway import Hudi
+from sink.hudi.lock import TableLocks
+from sink.hudi.options import commit_options, service_options
+from sink.write.column_resolution import Columns
 from sink.write.engine import Written
 from sink.write.shape import table_schema
 from sink.write.upsert_engine import UpsertEngine

@@ -6,22 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from coordination import (
-    assignment,
-    codec,
-    offsets,
-    planner,
-    planning,
-    recovery,
-    slicing,
-    transactions,
-    tree,
-    writes,
-)
-from coordination.messages import Complete, Done
-from coordination.model import LogView, PartitionState, Phase, TopicPartition, WriteTask
-from coordination.offsets import LostPrefix, OffsetReset
-from coordination.tolerance import ErrorLimits
+from coordination.machines import recovery, transactions, writes
+from coordination.planning import assignment, batches, offsets, planner, slicing
+from coordination.planning.offsets import LostPrefix, OffsetReset
+from coordination.planning.tolerance import ErrorLimits
+from coordination.state import codec, tree
+from coordination.state.messages import Complete, Done
+from coordination.state.model import LogView, PartitionState, Phase, TopicPartition, WriteTask
 from tests.simulation.effects import Effects
 from tests.simulation.table import SimTable
 
@@ -151,12 +142,12 @@ def header_written_as_planned(patch: Patch) -> None:
 
 def recorded_ranges_forgotten(patch: Patch) -> None:
     """Plan anew from what is settled, instead of re-forming what is recorded."""
-    usual = planning.survey
+    usual = batches.survey
 
     def survey(states: Any, *arguments: Any) -> Any:
         return usual({s: replace(state, open=state.open[:0]) for s, state in states.items()}, *arguments)
 
-    patch(planning, "survey", survey)
+    patch(batches, "survey", survey)
 
 
 def only_the_newest_commit_read(patch: Patch) -> None:
@@ -183,14 +174,14 @@ def all_reset_when_one_lost_its_prefix(patch: Patch) -> None:
 
 def plans(change: Callable[[dict[str, Any]], None]) -> Callable[[Patch], None]:
     def apply(patch: Patch) -> None:
-        usual = planning.assigned
+        usual = batches.assigned
 
         def assigned(*arguments: Any) -> Any:
             tasks = dict(usual(*arguments).tasks)
             change(tasks)
             return replace(usual(*arguments), tasks=tasks)
 
-        patch(planning, "assigned", assigned)
+        patch(batches, "assigned", assigned)
 
     return apply
 
@@ -267,12 +258,12 @@ def never_published_again(patch: Patch) -> None:
 
 
 def several_writers(patch: Patch) -> None:
-    usual = planning.assigned
+    usual = batches.assigned
 
     def assigned(*arguments: Any) -> Any:
         return usual(*arguments[:-1], None)
 
-    patch(planning, "assigned", assigned)
+    patch(batches, "assigned", assigned)
 
 
 def columns_before_the_log(patch: Patch) -> None:
@@ -305,16 +296,16 @@ def faults_of_the_store_counted(patch: Patch) -> None:
 
 
 def never_divided(patch: Patch) -> None:
-    patch(planning, "divided", lambda *_: {})
+    patch(batches, "divided", lambda *_: {})
 
 
 def retry_by_the_same_writer(patch: Patch) -> None:
-    usual = planning.assigned
+    usual = batches.assigned
 
     def assigned(tasks: Any, members: Any, writers: Any, left_out: Any, attempt: int, single: Any) -> Any:
         return usual(tasks, members, writers, (), 1, single)
 
-    patch(planning, "assigned", assigned)
+    patch(batches, "assigned", assigned)
 
 
 def same_deadline_for_every_attempt(patch: Patch) -> None:

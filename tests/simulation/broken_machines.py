@@ -6,15 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from coordination import advance, coordinator, opening, transactions, tree, upkeep
-from coordination.advance import ADVANCE
-from coordination.coordinator import Coordinator
-from coordination.messages import Answered, Complete, Done, RollBack, Unknown, Write
-from coordination.model import Phase, SliceResult, WriteStatus
-from coordination.participant import Participant
-from coordination.patience import Backoff
-from coordination.term import Term
-from coordination.tree import Check, Create, Delete, Set
+from coordination.machines import advance, coordinator, housekeeping, opening, transactions
+from coordination.machines.advance import ADVANCE
+from coordination.machines.coordinator import Coordinator
+from coordination.machines.pacing import Backoff
+from coordination.machines.participant import Participant
+from coordination.machines.term import Term
+from coordination.state import tree
+from coordination.state.messages import Answered, Complete, Done, RollBack, Unknown, Write
+from coordination.state.model import Phase, SliceResult, WriteStatus
+from coordination.state.tree import Check, Create, Delete, Set
 from tests.simulation.broken_decisions import Patch
 from tests.simulation.process import Process
 from tests.simulation.table import stat_of
@@ -226,7 +227,7 @@ def planned_though_halted(patch: Patch) -> None:
 
 
 def term_not_checked(patch: Patch) -> None:
-    usual = upkeep.check_term
+    usual = housekeeping.check_term
 
     def check(term: Term) -> Any:
         vars(term)["resign"] = lambda _reason: None
@@ -237,7 +238,7 @@ def term_not_checked(patch: Patch) -> None:
 
 
 def epoch_from_zookeeper_alone(patch: Patch) -> None:
-    usual = upkeep.raise_epoch
+    usual = housekeeping.raise_epoch
 
     def raise_epoch(term: Term) -> Any:
         if term.epoch is not None:
@@ -276,7 +277,7 @@ def operations_without_columns(kind: type[Any]) -> Callable[[Patch], None]:
 
 
 def compared_once_a_term(patch: Patch) -> None:
-    usual = upkeep.compare
+    usual = housekeeping.compare
 
     def compare(term: Term) -> Any:
         return usual(term) if term.checkpoint_seen is None else None

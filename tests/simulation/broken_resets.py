@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from coordination import planning, tree
-from coordination.model import Phase
-from coordination.tree import Create
+from coordination.planning import batches
+from coordination.state import tree
+from coordination.state.model import Phase
+from coordination.state.tree import Create
 from sink.operations import reset
 from tests.simulation import operator
 from tests.simulation.broken_decisions import Patch
@@ -18,7 +19,7 @@ def gone_stays_on_record(patch: Patch) -> None:
 
 
 def nothing_is_awaited(patch: Patch) -> None:
-    patch(planning, "_is_awaited", lambda *_: False)
+    patch(batches, "_is_awaited", lambda *_: False)
 
 
 def under_the_old_generation(patch: Patch) -> None:

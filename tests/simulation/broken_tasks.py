@@ -6,25 +6,26 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from coordination import continuity, planner, planning, transactions, write_tasks
-from coordination.messages import FileCheck
-from coordination.model import WriteTask
-from coordination.participant import Participant
-from coordination.term import Term
-from sink.write import file_ids
+from coordination.machines import transactions
+from coordination.machines.participant import Participant
+from coordination.machines.term import Term
+from coordination.planning import batches, continuity, planner, write_tasks
+from coordination.state.messages import FileCheck
+from coordination.state.model import WriteTask
+from sink.layout import file_ids
 from tests.simulation.broken_decisions import Patch
 from tests.simulation.table import SimTable, stat_of
 
 
 def grouped_by_the_assignment(patch: Patch) -> None:
     """Each worker's slices as one task."""
-    usual = planning.assigned
+    usual = batches.assigned
 
     def assigned(*arguments: Any) -> Any:
         plan = usual(*arguments)
         return replace(plan, tasks={name: (WriteTask(pieces),) for name, pieces in plan.slices.items()})
 
-    patch(planning, "assigned", assigned)
+    patch(batches, "assigned", assigned)
 
 
 def _planned_with(change: Callable[[tuple[WriteTask, ...]], tuple[WriteTask, ...]]) -> Callable[[Patch], None]:
@@ -124,7 +125,7 @@ def files_of_no_task(patch: Patch) -> None:
 
 
 def division_that_keeps_the_size(patch: Patch) -> None:
-    patch(planning, "_lowered", lambda part, _: part)
+    patch(batches, "_lowered", lambda part, _: part)
 
 
 def tried_again_as_it_was(patch: Patch) -> None:

@@ -1,6 +1,6 @@
 """Performs the effects of a process's machines, or fails to.
 
-It maps what happens to Done, Refused, Failed and Unknown exactly as `coordination.messages` defines them: a
+It maps what happens to Done, Refused, Failed and Unknown exactly as `coordination.state.messages` defines them: a
 request may be lost, its answer may be lost, or its effect may come after the time-out; a process may die or
 stop before and after every request, and its last requests still arrive.
 """
@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from coordination import tree
-from coordination.coordinator import Coordinator
 from coordination.errors import Conflict, Corrupt, NotLeader
-from coordination.messages import (
+from coordination.machines.coordinator import Coordinator
+from coordination.machines.participant import Participant
+from coordination.state import tree
+from coordination.state.messages import (
     Answered,
     Begin,
     Complete,
@@ -32,8 +33,7 @@ from coordination.messages import (
     Write,
     WriteTasks,
 )
-from coordination.model import Failure, FailureKind, LogView, Slice, SliceResult, WriteStatus, WriteTask
-from coordination.participant import Participant
+from coordination.state.model import Failure, FailureKind, LogView, Slice, SliceResult, WriteStatus, WriteTask
 from tests.simulation.table import stat_of
 from tests.simulation.violation import Violation
 

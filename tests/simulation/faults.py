@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from coordination.offsets import DataLossPolicy, OffsetReset
+from coordination.planning.offsets import DataLossPolicy, OffsetReset
 
 NO_LIMIT = 10**9
 

@@ -7,10 +7,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from coordination.coordinator import Coordinator
 from coordination.errors import Corrupt
-from coordination.messages import Complete
-from coordination.model import (
+from coordination.machines.coordinator import Coordinator
+from coordination.machines.participant import Participant
+from coordination.planning.offsets import DataLossPolicy, OffsetReset
+from coordination.state.messages import Complete
+from coordination.state.model import (
     NO_TRANSACTION,
     Checkpoint,
     FailureKind,
@@ -21,10 +23,8 @@ from coordination.model import (
     Slice,
     TopicPartition,
 )
-from coordination.offsets import DataLossPolicy, OffsetReset
-from coordination.participant import Participant
-from coordination.phases import TRANSITIONS
-from coordination.tree import KeeperView, Transaction
+from coordination.state.phases import TRANSITIONS
+from coordination.state.tree import KeeperView, Transaction
 from sink.operations.reset import Move
 from tests.simulation.faults import Profile
 from tests.simulation.log import SimLog
@@ -223,9 +223,7 @@ class Invariants:
             if state in (InstantState.PENDING, InstantState.ABSENT) and newest != header.base:
                 return
             if state is not InstantState.ROLLED_BACK and not (self._operated and state is InstantState.ABSENT):
-                raise Violation(
-                    "PREPARED is aborted only on proof", f"{header.number}: {state}, base {newest}"
-                )
+                raise Violation("PREPARED is aborted only on proof", f"{header.number}: {state}, base {newest}")
 
     def _has_aborted(self, instant: str, number: int) -> None:
         self.aborted.add(instant)
@@ -252,9 +250,7 @@ class Invariants:
         working = [t for t in transactions if t.plan.slices or t.header.phase is not Phase.ABORTED]
         live = [t for t in working if t.header.phase is not Phase.ABORTED]
         if len(live) > self._profile.in_flight:
-            raise Violation(
-                "no more transactions than may be in flight", f"{[t.header.number for t in live]}"
-            )
+            raise Violation("no more transactions than may be in flight", f"{[t.header.number for t in live]}")
         written = [t.header.number for t in live if t.header.phase is Phase.STARTED]
         if len(written) > 1:
             raise Violation("one transaction is written at a time", f"{written}")

@@ -1,6 +1,6 @@
 """A ZooKeeper in memory: znodes with versions, ephemerals, sessions, all-or-nothing multis, lagging readers.
 
-It holds the contract of `coordination.keeper.Keeper`: a reading may be stale and torn over several moments,
+It holds the contract of `coordination.zookeeper.keeper.Keeper`: a reading may be stale and torn over several moments,
 though never older than what the same client saw before; a write happens as a whole or raises `Conflict` or
 `NotLeader`.
 """
@@ -12,11 +12,11 @@ from functools import lru_cache
 from random import Random
 from typing import Any
 
-from coordination import codec, tree
 from coordination.errors import Conflict, NotLeader
-from coordination.model import Member
-from coordination.reading import Reader, TreeReader
-from coordination.tree import (
+from coordination.state import codec, tree
+from coordination.state.model import Member
+from coordination.state.reading import Reader, TreeReader
+from coordination.state.tree import (
     Check,
     Create,
     Delete,

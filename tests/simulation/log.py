@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
-from coordination.model import LogView, PartitionLog, Slice, TopicPartition
+from coordination.state.model import LogView, PartitionLog, Slice, TopicPartition
 
 
 @dataclass

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from kazoo.exceptions import NoNodeError
 from kazoo.protocol.states import EventType, KeeperState, WatchedEvent
 
-from coordination.keeper import Keeper
-from coordination.tree import Check, Create, Delete, Op, Set
+from coordination.state.tree import Check, Create, Delete, Op, Set
+from coordination.zookeeper.keeper import Keeper
 from tests.simulation.keeper import SimKeeper
 
 ROOT = "/sink"

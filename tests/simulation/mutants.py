@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from coordination import advance, offsets, opening, tree, upkeep
-from coordination.messages import Complete, WriteTasks
-from coordination.offsets import OffsetReset
+from coordination.machines import advance, housekeeping, opening
+from coordination.planning import offsets
+from coordination.planning.offsets import OffsetReset
+from coordination.state import tree
+from coordination.state.messages import Complete, WriteTasks
 from tests.simulation import broken_decisions as decisions
 from tests.simulation import broken_machines as machines
 from tests.simulation import broken_resets as resets
@@ -67,6 +69,7 @@ PAUSES = {"pauses": 0.5, "pause_at": 0.02, "workers": 3}
 POISON = {"poisoned": True, "workers": 2}
 WIPES = {"wipes": 0.08}
 MIXED = {"mixed": True, "workers": 3, "crashes": 0.3}
+SMALL = {"small_multis": True}
 TWO = {"in_flight": 2}
 BAD = {"bad": 0.2}
 STORE = {"table_cuts": 0.3, "store_is_known": True, "tampering": 0.0}
@@ -122,7 +125,7 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("never let go of a prepared instant", machines.rolled_back_taken_for_failed),
     Mutant("start an old transaction again", decisions.header_written_as_planned, faults=DEATHS),
     Mutant("forget what was recorded", decisions.recorded_ranges_forgotten, faults=DEATHS),
-    Mutant("forget a change that is told of during a reading", machines.without(upkeep.read_keeper_again), 100),
+    Mutant("forget a change that is told of during a reading", machines.without(housekeeping.read_keeper_again), 100),
     Mutant("read only the newest commit", decisions.only_the_newest_commit_read, faults={"foreign_commits": 1.0}),
     Mutant("reset every partition when one lost its prefix", decisions.all_reset_when_one_lost_its_prefix, faults=GAPS),
     Mutant("plan a write task for nobody", decisions.plans(decisions.task_for_nobody)),
@@ -152,7 +155,7 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("skip a gap though told to halt", decisions.gap_skipped_under_fail, faults=LOSSES),
     Mutant("an epoch below the table's", machines.epoch_from_zookeeper_alone, 60, faults=WIPES),
     Mutant("leave orphans pending", machines.without(opening.abort_orphans), faults=DEATHS),
-    Mutant("leave plans that never counted", machines.without(upkeep.tidy), faults={**DEATHS, "small_multis": True}),
+    Mutant("leave plans that never counted", machines.without(housekeeping.tidy), faults={**DEATHS, **SMALL}),
     Mutant("complete with a file left out", machines.file_left_out),
     Mutant("look up the columns before the log's ends", decisions.columns_before_the_log, faults=EVOLVING),
     Mutant(
@@ -168,7 +171,7 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("let the same worker try again", decisions.retry_by_the_same_writer, faults=POISON),
     Mutant("the same deadline for every attempt", decisions.same_deadline_for_every_attempt, faults=SLOW),
     Mutant("go on over a table that is older than it was", decisions.older_table_accepted, faults=OLDER),
-    Mutant("remember what has ended", machines.without(upkeep.check_term), faults=PAUSES),
+    Mutant("remember what has ended", machines.without(housekeeping.check_term), faults=PAUSES),
     Mutant("begin at the end of the log", decisions.begins_at_the_end, faults={"reset": OffsetReset.EARLIEST}),
     Mutant("begin an added partition at its end", decisions.begins_at_the_end, faults=ADDED),
     Mutant("skip more than was lost", decisions.gap_to_the_end, faults=GAPS),
@@ -200,7 +203,7 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("a reset that declares no gap", resets.without_declaring_what_is_left_out, 100, faults=OPERATED),
     Mutant("a reset of the half of a restored table", resets.some_left_beyond_a_restored_table, 100, faults=RESTORED),
     Mutant("go on from the half of a reset", resets.half_of_it_unmarked, 200, faults=PIECEMEAL),
-    Mutant("leave the configuration unsaid", machines.without(upkeep.stamp_config), faults=MIXED),
+    Mutant("leave the configuration unsaid", machines.without(housekeeping.stamp_config), faults=MIXED),
 )
 
 SURVIVORS: tuple[Mutant, ...] = (

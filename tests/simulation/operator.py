@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coordination import tree
 from coordination.errors import ConfigError, Conflict, NotLeader
-from coordination.model import InstantState, LogView, TopicPartition
-from coordination.tree import Check, Halt
+from coordination.state import tree
+from coordination.state.model import InstantState, LogView, TopicPartition
+from coordination.state.tree import Check, Halt
 from sink.operations.reset import Position, Request, TableTruth, drafts, work_out
 from tests.simulation.process import CONFIG
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from coordination.coordinator import Coordinator
 from coordination.errors import Corrupt
-from coordination.messages import (
+from coordination.machines.coordinator import Coordinator
+from coordination.machines.participant import Participant
+from coordination.machines.term import CoordinatorConfig
+from coordination.planning.slicing import Limits
+from coordination.planning.tolerance import ErrorLimits
+from coordination.planning.write_tasks import TaskSizes
+from coordination.state.messages import (
     Cancel,
     Drain,
     Event,
@@ -19,14 +24,9 @@ from coordination.messages import (
     StoreSeen,
     Tick,
 )
-from coordination.model import Member, WorkerState
-from coordination.participant import Participant
-from coordination.reading import Reader, ShareReader, TreeReader
-from coordination.slicing import Limits
-from coordination.term import CoordinatorConfig
-from coordination.tolerance import ErrorLimits
-from coordination.tree import KeeperView
-from coordination.write_tasks import TaskSizes
+from coordination.state.model import Member, WorkerState
+from coordination.state.reading import Reader, ShareReader, TreeReader
+from coordination.state.tree import KeeperView
 from tests.simulation.effects import Effects, Machine, id_of
 from tests.simulation.violation import Violation
 
@@ -382,9 +382,7 @@ class Process:
         try:
             effects = machine.step(event)
         except Exception as error:
-            raise Violation(
-                "a machine never raises", f"{self.name}: {type(event).__name__}: {error!r}"
-            ) from error
+            raise Violation("a machine never raises", f"{self.name}: {type(event).__name__}: {error!r}") from error
         role = "coordinator" if isinstance(machine, Coordinator) else "participant"
         for effect in effects:
             match effect:

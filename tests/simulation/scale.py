@@ -20,10 +20,14 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from random import Random
 
-from coordination import transactions, tree
-from coordination.coordinator import Coordinator
 from coordination.errors import SinkError
-from coordination.messages import (
+from coordination.machines import transactions
+from coordination.machines.coordinator import Coordinator
+from coordination.machines.term import CoordinatorConfig
+from coordination.planning.slicing import Limits
+from coordination.planning.write_tasks import TaskSizes
+from coordination.state import tree
+from coordination.state.messages import (
     Answered,
     Begin,
     Complete,
@@ -39,10 +43,7 @@ from coordination.messages import (
     Tick,
     Write,
 )
-from coordination.model import Member, Phase, SliceResult, TopicPartition, WriteStatus, WriteTask
-from coordination.slicing import Limits
-from coordination.term import CoordinatorConfig
-from coordination.write_tasks import TaskSizes
+from coordination.state.model import Member, Phase, SliceResult, TopicPartition, WriteStatus, WriteTask
 from tests.bench.results import Results
 from tests.bench.scale_section import with_section
 from tests.simulation.log import SimLog
@@ -229,9 +230,7 @@ def main() -> int:
 def _page(found: Sequence[Cost]) -> str:
     heads = [field.name.replace("_", " ") for field in fields(Cost)]
     rows = [[f"{value:,}" for value in asdict(cost).values()] for cost in found]
-    table = "\n".join(
-        f"| {' | '.join(cells)} |" for cells in (heads, ["---:"] * len(heads), *rows)
-    )
+    table = "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, ["---:"] * len(heads), *rows))
     return f"""\
 # Scale
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol
 
-from coordination import continuity
-from coordination.codec import decode_checkpoint, decode_tasks, encode_checkpoint, encode_tasks
-from coordination.messages import Complete, Done, Failed, FileCheck, Outcome, Refused
-from coordination.model import Checkpoint, InstantState, SetAside, Slice, TableView, WriteTask
-from sink.write import file_ids
+from coordination.planning import continuity
+from coordination.state.codec import decode_checkpoint, decode_tasks, encode_checkpoint, encode_tasks
+from coordination.state.messages import Complete, Done, Failed, FileCheck, Outcome, Refused
+from coordination.state.model import Checkpoint, InstantState, SetAside, Slice, TableView, WriteTask
+from sink.layout import file_ids
 
 TABLE, SINK = "orders", "orders"
 

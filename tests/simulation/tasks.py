@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from coordination.model import (
+from coordination.state.model import (
     FailureKind,
     Member,
     OpenRange,
@@ -16,8 +16,8 @@ from coordination.model import (
     WorkerState,
     WriteTask,
 )
-from coordination.tree import Transaction
-from sink.write import file_ids
+from coordination.state.tree import Transaction
+from sink.layout import file_ids
 from tests.simulation.faults import Profile
 from tests.simulation.table import SINK, TABLE, task_of
 from tests.simulation.violation import Violation

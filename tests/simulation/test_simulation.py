@@ -16,7 +16,7 @@ from random import Random
 
 import pytest
 
-from coordination.offsets import DataLossPolicy, OffsetReset
+from coordination.planning.offsets import DataLossPolicy, OffsetReset
 from tests.simulation.faults import NO_LIMIT, Profile, draw
 from tests.simulation.run import described, many, processes, simulate, too_little
 from tests.simulation.world import World
@@ -131,9 +131,7 @@ def test_without_faults_one_term_commits_everything_and_aborts_nothing(seed: int
 
 
 def test_a_seed_replays_to_the_letter_in_another_process() -> None:
-    program = (
-        "from tests.simulation.world import World; print(*(World(s, trace=10**6).run().trace for s in (3, 4, 5)))"
-    )
+    program = "from tests.simulation.world import World; print(*(World(s, trace=10**6).run().trace for s in (3, 4, 5)))"
     runs = {
         subprocess.run(
             [sys.executable, "-c", program],

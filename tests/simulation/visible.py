@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from coordination.model import Checkpoint, Gap, PartitionCheckpoint, PartitionState, Slice, TopicPartition
+from coordination.state.model import Checkpoint, Gap, PartitionCheckpoint, PartitionState, Slice, TopicPartition
 from tests.simulation.violation import Violation
 
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from coordination import tree as znodes
 from coordination.errors import Corrupt
-from coordination.messages import Done, Note, Request, Write
-from coordination.model import OpenRange, PartitionState, TopicPartition
-from coordination.offsets import DataLossPolicy
-from coordination.tree import KeeperView
+from coordination.planning.offsets import DataLossPolicy
+from coordination.state import tree as znodes
+from coordination.state.messages import Done, Note, Request, Write
+from coordination.state.model import OpenRange, PartitionState, TopicPartition
+from coordination.state.tree import KeeperView
 from tests.simulation.faults import Profile, draw
 from tests.simulation.invariants import Invariants
 from tests.simulation.keeper import SimKeeper
@@ -276,11 +276,7 @@ class World:
     def _someone(self) -> Process:
         """Half of the time the coordinator, for it has more to lose."""
         leading = [p for p in self.processes if p.coordinator is not None]
-        return (
-            self.rng.choice(leading)
-            if leading and self.rng.random() < 0.5
-            else self.rng.choice(self.processes)
-        )
+        return self.rng.choice(leading) if leading and self.rng.random() < 0.5 else self.rng.choice(self.processes)
 
     def _span(self) -> float:
         return self.rng.expovariate(1.0) * self.profile.session_timeout
@@ -458,9 +454,7 @@ class World:
             )
         for source, partition in self.log.partitions.items():
             if self.invariants.reached(source) != partition.end:
-                raise Violation(
-                    "everything produced is visible", f"{source}: {self.invariants.reached(source)}"
-                )
+                raise Violation("everything produced is visible", f"{source}: {self.invariants.reached(source)}")
         self.counts["commits"] += len(self.table.commits)
 
 

@@ -14,9 +14,9 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 
 from coordination.errors import Unavailable
-from sink.java_errors import message
-from sink.local.java import find_java
-from sink.local.packages import fetch, pyspark_jars
+from sink.clients.artifacts import fetch, pyspark_jars
+from sink.clients.java import find_java
+from sink.clients.java_errors import message
 
 COORDINATES = (
     "org.apache.hadoop:hadoop-client-minicluster:3.3.4",

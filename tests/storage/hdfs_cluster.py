@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coordination.errors import Unavailable
-from sink.local.servers import LOOPBACK, free_ports
+from sink.devtools.local.servers import LOOPBACK, free_ports
 from tests.storage.hadoop_jvm import hadoop_jvm, write_site
 
 SERVICE = "lake"

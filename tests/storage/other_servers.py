@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sink.local.java import BROKER_VERSIONS
-from sink.local.kafka import kafka_answers
-from sink.local.packages import fetch, pyspark_jars
-from sink.local.servers import LOOPBACK, Server
-from sink.local.zookeeper import ZooKeeperServer
+from sink.clients.artifacts import fetch, pyspark_jars
+from sink.clients.java import BROKER_VERSIONS
+from sink.devtools.local.kafka import kafka_answers
+from sink.devtools.local.servers import LOOPBACK, Server
+from sink.devtools.local.zookeeper import ZooKeeperServer
 
 ZOOKEEPER = "3.9.4"
 KAFKA = "2.8.2"

@@ -26,7 +26,7 @@ from email.utils import format_datetime, parsedate_to_datetime
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
-from sink.local.servers import LOOPBACK, Server
+from sink.devtools.local.servers import LOOPBACK, Server
 
 _HEAD_BYTES = 1 << 20
 _OWN = {"connection", "keep-alive", "transfer-encoding", "expect"}

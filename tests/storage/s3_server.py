@@ -21,8 +21,8 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from sink.local.s3 import S3Server
-from sink.local.servers import LOOPBACK, Server, free_ports
+from sink.devtools.local.s3 import S3Server
+from sink.devtools.local.servers import LOOPBACK, Server, free_ports
 
 ACCESS_KEY = "AKIASINKTEST"
 SECRET_KEY = "a-secret-that-nobody-may-see"

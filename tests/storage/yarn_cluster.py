@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from sink.local.java import find_java
-from sink.local.packages import pyspark_jars
-from sink.local.servers import LOOPBACK
+from sink.clients.artifacts import pyspark_jars
+from sink.clients.java import find_java
+from sink.devtools.local.servers import LOOPBACK
 from tests.storage.hadoop_jvm import hadoop_jvm, write_site
 
 _ADDRESSES = tuple(

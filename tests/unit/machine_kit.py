@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from coordination import tree
-from coordination.coordinator import Coordinator
 from coordination.errors import Conflict, NotLeader
-from coordination.messages import (
+from coordination.machines.coordinator import Coordinator
+from coordination.machines.participant import Participant
+from coordination.machines.term import CoordinatorConfig
+from coordination.planning.slicing import Limits
+from coordination.planning.tolerance import NO_ERRORS, ErrorLimits
+from coordination.planning.write_tasks import TaskSizes
+from coordination.state import tree
+from coordination.state.messages import (
     Answered,
     Begin,
     Complete,
@@ -32,7 +37,7 @@ from coordination.messages import (
     Write,
     WriteTasks,
 )
-from coordination.model import (
+from coordination.state.model import (
     Header,
     Member,
     Phase,
@@ -41,13 +46,8 @@ from coordination.model import (
     WriteStatus,
     WriteTask,
 )
-from coordination.participant import Participant
-from coordination.reading import Share, ShareReader
-from coordination.slicing import Limits
-from coordination.term import CoordinatorConfig
-from coordination.tolerance import NO_ERRORS, ErrorLimits
-from coordination.tree import Op, Transaction
-from coordination.write_tasks import TaskSizes
+from coordination.state.reading import Share, ShareReader
+from coordination.state.tree import Op, Transaction
 from tests.simulation.keeper import SimKeeper
 from tests.simulation.log import SimLog
 from tests.simulation.table import NoWatcher, SimTable, stat_of

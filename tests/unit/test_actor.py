@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import pytest
 
-from coordination.messages import Event, ReadKeeper, Request, WriteTasks
-from coordination.model import Slice, WriteTask
-from sink.actor import Actor
-from sink.metrics import Metrics
-from sink.performers import ParticipantPerformer
+from coordination.state.messages import Event, ReadKeeper, Request, WriteTasks
+from coordination.state.model import Slice, WriteTask
+from sink.runtime.actor import Actor
+from sink.runtime.effect_handlers import ParticipantPerformer
+from sink.telemetry.metrics import Metrics
 from sink.write.engine import Written
 from tests.waiting import eventually
 
@@ -78,7 +78,7 @@ def test_a_machine_is_stepped_as_soon_as_its_actor_starts(
     pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A takeover waits for it."""
-    monkeypatch.setattr("sink.actor.TICK_SECONDS", 300.0)
+    monkeypatch.setattr("sink.runtime.actor.TICK_SECONDS", 300.0)
     asked = threading.Event()
 
     class Performing:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordination import tree
 from coordination.errors import ConfigError, Conflict, TableError
-from coordination.model import (
+from coordination.state import tree
+from coordination.state.model import (
     Checkpoint,
     Header,
     LogView,
@@ -25,7 +25,7 @@ from coordination.model import (
     Plan,
     TopicPartition,
 )
-from coordination.tree import Halt, KeeperInfo, KeeperView, Ledger, Transaction
+from coordination.state.tree import Halt, KeeperInfo, KeeperView, Ledger, Transaction
 from sink.operations.adoption import (
     CONNECT,
     STREAMER_V1,

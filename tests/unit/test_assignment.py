@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordination.assignment import assign, assign_to_one, eligible, split
-from coordination.model import PROTOCOL, Member, Plan, Slice, TopicPartition, WorkerState, WriteTask
+from coordination.planning.assignment import assign, assign_to_one, eligible, split
+from coordination.state.model import PROTOCOL, Member, Plan, Slice, TopicPartition, WorkerState, WriteTask
 
 
 def worker(name: str, state: WorkerState = WorkerState.ACTIVE, cores: int = 1) -> Member:
@@ -210,10 +210,7 @@ def test_split_halves_a_lone_slice_and_leaves_a_single_offset_whole() -> None:
 
 
 def test_100_000_tasks_over_1_000_workers_are_assigned_in_seconds() -> None:
-    tasks = [
-        alone(number % 50_000, 1 + number * 7919 % 1_000, number // 50_000 * 1_000)
-        for number in range(100_000)
-    ]
+    tasks = [alone(number % 50_000, 1 + number * 7919 % 1_000, number // 50_000 * 1_000) for number in range(100_000)]
     fleet = [worker(f"w{number}") for number in range(1_000)]
     previous = {TopicPartition("orders", number): f"w{number % 1_000}" for number in range(50_000)}
     began = time.process_time()

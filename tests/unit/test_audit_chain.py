@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from coordination.model import (
+from coordination.state.model import (
     Checkpoint,
     Gap,
     PartitionCheckpoint,

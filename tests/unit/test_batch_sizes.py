@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordination.model import TopicPartition
+from coordination.state.model import TopicPartition
 from sink.write.batch_sizes import (
     BATCH_BYTES,
     BATCH_ROWS,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coordination.tree import Summary
+from coordination.state.tree import Summary
 from tests.bench import data_report
 from tests.bench.figures import PHASES, Case, Spread, by_case, gains, outside_write, phase_seconds, rate, shapes
 from tests.bench.fleet import phases

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from coordination import codec
-from coordination.catalog import CatalogState, decode
 from coordination.errors import ConfigError
-from sink.catalog import LAST_RETRY_SECONDS, seconds_to_next
+from coordination.state import codec
+from coordination.zookeeper.catalog_progress import CatalogState, decode
 from sink.config.groups.catalog import HIVE_SYNC
+from sink.hudi.catalog import sync_options
 from sink.operations.status import CatalogStatus, _catalog
-from sink.table.catalog import sync_options
+from sink.runtime.catalog_sync import LAST_RETRY_SECONDS, seconds_to_next
 from tests.unit.settings_kit import minimal_settings
 
 URI = {"catalog__metastore__uris": "thrift://metastore:9083"}

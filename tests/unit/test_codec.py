@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordination import codec, tree
 from coordination.errors import Corrupt, NewerVersion
-from coordination.model import (
+from coordination.state import codec, tree
+from coordination.state.model import (
     Checkpoint,
     Failure,
     FailureKind,
@@ -32,8 +32,8 @@ from coordination.model import (
     WriteStatus,
     WriteTask,
 )
-from coordination.reading import Reader, ShareReader, TreeReader
-from coordination.tree import Create, Halt, KeeperInfo, Node
+from coordination.state.reading import Reader, ShareReader, TreeReader
+from coordination.state.tree import Create, Halt, KeeperInfo, Node
 
 offsets = st.integers(0, 2**62)
 names = st.text(st.characters(codec="utf-8", exclude_characters="/\x00"), min_size=1, max_size=8)
@@ -58,9 +58,7 @@ def slices(draw: st.DrawFn, topic_id: str = "id") -> Slice:
     return Slice(draw(names), draw(counts), start, end, topic_id, draw(counts))
 
 
-results = st.lists(
-    st.builds(SliceResult, slices(), offsets, st.integers(0, 2**64 - 1)), max_size=4
-).map(tuple)
+results = st.lists(st.builds(SliceResult, slices(), offsets, st.integers(0, 2**64 - 1)), max_size=4).map(tuple)
 failures = st.none() | st.builds(
     Failure, st.sampled_from(FailureKind), names, st.none() | names, st.none() | counts, st.none() | offsets
 )

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sink.write import column_ranges
-from sink.write.column_ranges import KEY, decode_ranges, ranges_of, within_bounds
+from sink.layout import column_ranges
+from sink.layout.column_ranges import KEY, decode_ranges, ranges_of, within_bounds
 
 
 def footer(*tables: pa.Table) -> Any:

@@ -10,9 +10,9 @@ import pytest
 from coordination.errors import ConfigError
 from sink.commands.common import sink_root
 from sink.config import Settings, load
-from sink.config import reference as config_reference
 from sink.config.model import aliases
 from sink.config.rules import FOREIGN, RULES
+from sink.devtools import settings_reference as config_reference
 from tests.unit.config_kit import MINIMAL
 
 SECRET = "hunter2-Tr0ub4dor"
@@ -447,7 +447,7 @@ def test_settings_cannot_be_changed_and_can_be_sent_to_another_process(loaded):
 def test_the_reference_in_the_docs_is_up_to_date():
     page = Path(__file__).parents[2] / "docs" / "configuration.md"
     assert page.read_text() == config_reference.reference(), (
-        "run `python -m sink.config.reference > docs/configuration.md`"
+        "run `python -m sink.devtools.settings_reference > docs/configuration.md`"
     )
 
 

@@ -12,13 +12,10 @@ from hypothesis import strategies as st
 
 from coordination.errors import ConfigError
 from sink.config.kafka import for_java, for_native, for_native_consumer, problems
-from sink.config.redaction import HIDDEN, Properties
+from sink.telemetry.redaction import HIDDEN, Properties
 
 PASSWORD = 'p"w\\ d;=1'
-JAAS = (
-    "org.apache.kafka.common.security.scram.ScramLoginModule required"
-    ' username="sink" password="p\\"w\\\\ d;=1";'
-)
+JAAS = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="sink" password="p\\"w\\\\ d;=1";'
 
 
 def java(**settings: str) -> dict[str, str]:
@@ -143,9 +140,7 @@ def test_javas_pem_stores_become_librdkafkas_files(pem: Path):
 
 def test_a_key_file_that_vanished_is_named(tmp_path: Path):
     with pytest.raises(ConfigError, match=r"kafka\.ssl\.key\.location: .*gone\.pem cannot be read"):
-        for_java(
-            "b:9092", Properties({"ssl.certificate.pem": "x", "ssl.key.location": f"{tmp_path}/gone.pem"})
-        )
+        for_java("b:9092", Properties({"ssl.certificate.pem": "x", "ssl.key.location": f"{tmp_path}/gone.pem"}))
 
 
 def test_each_client_gets_only_names_that_it_knows():

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from coordination.errors import ConfigError, SinkError
+from sink.clients.spark import _DEFAULTS, _REQUIRED
 from sink.config import Settings, load
+from sink.hudi.creation import columns_misfit, create_or_verify, indexes_misfit, misfits
+from sink.hudi.options import arrow_codec, commit_options, service_options
+from sink.hudi.preflight import unusable
 from sink.schema import TableSchema, parse_ddl
-from sink.session import _DEFAULTS, _REQUIRED
-from sink.table.creation import columns_misfit, create_or_verify, indexes_misfit, misfits
-from sink.table.options import arrow_codec, commit_options, service_options
-from sink.table.usable import unusable
 from sink.write.engines import ENGINES
 
 MINIMAL = {

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from coordination.continuity import discontinuity
-from coordination.model import Checkpoint, PartitionCheckpoint, Slice, SliceResult, TopicPartition
+from coordination.planning.continuity import discontinuity
+from coordination.state.model import Checkpoint, PartitionCheckpoint, Slice, SliceResult, TopicPartition
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

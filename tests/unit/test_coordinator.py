@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from coordination import tree
 from coordination.errors import Corrupt
-from coordination.messages import (
+from coordination.machines.pacing import LET_GO
+from coordination.planning.planner import Nothing, OpenBatch, next_step
+from coordination.state import tree
+from coordination.state.messages import (
     Answered,
     Begin,
     Complete,
@@ -26,7 +28,7 @@ from coordination.messages import (
     Unknown,
     Write,
 )
-from coordination.model import (
+from coordination.state.model import (
     Checkpoint,
     Failure,
     FailureKind,
@@ -36,9 +38,7 @@ from coordination.model import (
     TopicPartition,
     WriteStatus,
 )
-from coordination.patience import LET_GO
-from coordination.planner import Nothing, OpenBatch, next_step
-from coordination.tree import Check
+from coordination.state.tree import Check
 from tests.unit.machine_kit import SOURCE, WORKERS, Driver, Place, new_term
 
 

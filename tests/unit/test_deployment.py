@@ -85,7 +85,7 @@ def test_the_images_commands_are_there() -> None:
     text = DOCKERFILE.read_text()
     modules = {json.loads(line.partition(" ")[2])[0] for line in text.splitlines() if line.startswith("CMD")}
     modules |= set(re.findall(r"^RUN python -m (\S+)", text, re.MULTILINE))
-    assert modules == {"sink.worker", "sink.local.packages"}
+    assert modules == {"sink.worker", "sink.clients.artifacts"}
     for module in modules:
         assert "usage:" in _run(["-m", module, "--help"])
     for copied in re.findall(r"^COPY (.+) \S+$", text, re.MULTILINE):
@@ -97,7 +97,7 @@ def test_the_images_commands_are_there() -> None:
 def test_make_takes_a_java_of_its_own_unless_one_runs_spark_and_one_a_broker(
     version: int, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sink.local import java, packages
+    from sink.clients import artifacts, java
 
     binary = tmp_path / "bin" / "java"
     binary.parent.mkdir()
@@ -107,19 +107,19 @@ def test_make_takes_a_java_of_its_own_unless_one_runs_spark_and_one_a_broker(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(java, "WHEEL", "no_such_wheel")
-    monkeypatch.setattr(packages, "find_java", java.find_java.__wrapped__)
+    monkeypatch.setattr(artifacts, "find_java", java.find_java.__wrapped__)
     monkeypatch.setattr(sys, "argv", ["packages", "--java"])
-    assert packages.main() == status
+    assert artifacts.main() == status
 
 
 def test_make_hides_no_progress_of_the_large_downloads() -> None:
     text = (ROOT / "Makefile").read_text()
-    assert "sink.local.packages --java" in text
+    assert "sink.clients.artifacts --java" in text
     assert [line for line in text.splitlines() if "--editable" in line and re.search("--quiet|-q", line)] == []
 
 
 def test_the_unit_starts_the_worker_and_leaves_it_time_to_drain() -> None:
-    from sink.worker_lifetime import DRAIN_SECONDS
+    from sink.runtime.process import DRAIN_SECONDS
 
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
@@ -146,16 +146,10 @@ def test_systemd_finds_no_fault_with_the_unit_but_that_nothing_is_installed(tmp_
     assert executable is not None
     unit = tmp_path / UNIT.name
     unit.write_text(UNIT.read_text().replace(executable[1], sys.executable))
-    done = subprocess.run(
-        ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
     assert done.stderr.strip() == ""
-    unit.write_text(
-        UNIT.read_text().replace(executable[1], sys.executable).replace("KillMode=mixed", "KillMode=x")
-    )
-    done = subprocess.run(
-        ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False
-    )
+    unit.write_text(UNIT.read_text().replace(executable[1], sys.executable).replace("KillMode=mixed", "KillMode=x"))
+    done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
     assert "kill mode" in done.stderr
 
 

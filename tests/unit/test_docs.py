@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from sink import protocol_reference
 from sink.config import load
 from sink.config.model import aliases
 from sink.config.rules import FOREIGN, RULES
+from sink.devtools import protocol_reference
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -39,7 +39,7 @@ def _prose(page: Path) -> str:
 
 @cache
 def _events() -> set[str]:
-    sources = [*(ROOT / "sink").rglob("*.py"), *(ROOT / "coordination").glob("*.py")]
+    sources = [*(ROOT / "sink").rglob("*.py"), *(ROOT / "coordination").rglob("*.py")]
     return {event for source in sources for event in NOTED.findall(source.read_text())}
 
 
@@ -69,7 +69,7 @@ def _is_module(name: str) -> bool:
 def test_the_generated_parts_are_those_that_the_code_gives() -> None:
     page = (DOCS / "how-it-works.md").read_text()
     assert page == protocol_reference.woven(page), (
-        "run `python -m sink.protocol_reference docs/how-it-works.md`"
+        "run `python -m sink.devtools.protocol_reference docs/how-it-works.md`"
     )
 
 
@@ -122,7 +122,7 @@ def test_the_configurations_shown_can_be_used_and_mean_the_same(language: str, t
 
 
 def test_the_query_shown_is_the_one_that_the_demo_tells_and_its_test_runs() -> None:
-    from sink.demo.place import DirectoryPlace
+    from sink.devtools.demo.place import DirectoryPlace
 
     shown = dict(FENCE.findall((DOCS / "getting-started.md").read_text()))["python"]
     place = DirectoryPlace(Path("/demo"))
@@ -143,7 +143,7 @@ def test_every_name_in_the_query_shown_exists() -> None:
 
 
 def test_the_settings_shown_for_other_writers_name_the_locks_own_place() -> None:
-    from sink.table.lock import BASE_PATH, DEFAULT_BASE_PATH, LOCK_KEY
+    from sink.hudi.lock import BASE_PATH, DEFAULT_BASE_PATH, LOCK_KEY
 
     shown = dict(FENCE.findall((DOCS / "runbook.md").read_text()))["properties"]
     assert f"{BASE_PATH}={DEFAULT_BASE_PATH}\n" in shown
@@ -158,7 +158,7 @@ def test_the_runbook_explains_every_event_and_no_other() -> None:
 
 
 def test_every_metric_that_is_named_is_served_and_every_one_served_is_named() -> None:
-    from sink.metrics import Metrics
+    from sink.telemetry.metrics import Metrics
 
     table = (DOCS / "runbook.md").read_text().partition("## Metrics")[2].partition("\n## ")[0]
     named = {name.partition("{")[0] for name in CODE.findall(table) if name.startswith("sink_")}

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from coordination.errors import ConfigError
-from sink.errors.selection import Selection, moment, offsets
+from sink.bad_records.selection import Selection, moment, offsets
 
 NOON = datetime(2024, 2, 29, 12, tzinfo=timezone.utc)
 ROWS = [

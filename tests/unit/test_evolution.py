@@ -9,8 +9,8 @@ from pyspark.sql import types as T
 
 from sink.schema.ddl import parse_struct, to_ddl
 from sink.schema.evolution import Compatibility, Misfit, evolved, widens
-from sink.schema.held import held_struct
-from sink.schema.remarks import LeftOut
+from sink.schema.storage_types import held_struct
+from sink.schema.warnings import LeftOut
 
 BACKWARD, FORWARD, FULL, NONE = (
     Compatibility.BACKWARD,
@@ -181,9 +181,7 @@ def structs_of(kind: st.SearchStrategy[T.DataType]) -> st.SearchStrategy[T.Struc
     return fields.map(lambda found: T.StructType([T.StructField(n, *rest) for n, rest in found.items()]))
 
 
-leaves = st.sampled_from(
-    [T.ByteType(), T.IntegerType(), T.LongType(), T.FloatType(), T.DoubleType(), T.StringType()]
-)
+leaves = st.sampled_from([T.ByteType(), T.IntegerType(), T.LongType(), T.FloatType(), T.DoubleType(), T.StringType()])
 kinds = st.recursive(
     leaves,
     lambda inner: st.one_of(

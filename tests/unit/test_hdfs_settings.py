@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from coordination.errors import ConfigError
+from sink.clients.spark_storage import session_options
 from sink.config import Settings
 from sink.storage.access import NO_ACCESS
 from sink.storage.faults import fault_in
 from sink.storage.hdfs import HdfsAccess, client_settings, failover_options, hdfs_access, locate
 from sink.storage.hdfs_files import _told
-from sink.storage.session import session_options
 from tests.unit.settings_kit import minimal_settings
 
 LAKE = {

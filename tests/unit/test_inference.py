@@ -19,19 +19,19 @@ from pyspark.sql import types as T
 from test_protobuf_columns import Proto
 
 from coordination.errors import ConfigError
-from coordination.model import LogView, PartitionLog, TopicPartition
+from coordination.state.model import LogView, PartitionLog, TopicPartition
 from sink import cli
 from sink.config import load
 from sink.decode.json_records import JsonDecoder
 from sink.decode.protobuf_columns import ProtobufReader
+from sink.infer.field_stats import DEEPEST, MAP_KEYS
+from sink.infer.json_samples import Inferred, infer_json, nameable
+from sink.infer.protobuf import columns_of_message
+from sink.infer.registered import columns_of_avro
 from sink.operations.inference import Span, spans
 from sink.schema import parse_ddl
 from sink.schema.ddl import parse_struct, to_ddl
-from sink.schema.inference import Inferred, infer_json, nameable
-from sink.schema.places import DEEPEST, MAP_KEYS
-from sink.schema.protobuf import columns_of_message
-from sink.schema.registered import columns_of_avro
-from sink.schema.remarks import LeftOut, Remark
+from sink.schema.warnings import LeftOut, Remark
 
 
 def inferred(*documents: object) -> Inferred:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sink.local.java_options import _ENVIRONMENT, committing_jvm
+from sink.clients.java_options import _ENVIRONMENT, committing_jvm
 
 
 @pytest.fixture(autouse=True)

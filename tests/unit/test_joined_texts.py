@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sink.write.joined_texts import joined
+from sink.layout.joined_texts import joined
 
 TEXTS = st.sampled_from(["", "1", "22", "é", "33", None])
 UNIFORM = st.lists(st.sampled_from(["10", "99", "é"]), min_size=4, max_size=4)

@@ -15,11 +15,11 @@ from coordination.errors import ConfigError
 from sink.decode.debezium import row_of_event
 from sink.decode.formats import ValueFormat
 from sink.decode.registry import RegisteredSchema
+from sink.infer.json_samples import nameable
+from sink.infer.json_schema import _DECIMAL, columns_of_json_schema
+from sink.infer.registered import Registered, columns_of_registered
 from sink.schema import parse_ddl
 from sink.schema.ddl import to_ddl
-from sink.schema.inference import nameable
-from sink.schema.json_schema import _DECIMAL, columns_of_json_schema
-from sink.schema.registered import Registered, columns_of_registered
 
 NULL = {"type": "null", "title": "Not included"}
 TEXT, WHOLE = {"type": "string"}, {"type": "integer"}

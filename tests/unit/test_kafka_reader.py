@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, Message
 
 from coordination.errors import DataLoss
-from coordination.model import Slice
+from coordination.state.model import Slice
 from sink.write.kafka_consumer import KeptConsumer
 from sink.write.kafka_reader import ReadLimits, TaskReader
 

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordination.errors import ConfigError
-from sink import logs
 from sink.config import load
-from sink.config.redaction import HIDDEN, Properties, Redactor, looks_secret, redact_text
+from sink.telemetry import logs
+from sink.telemetry.redaction import HIDDEN, Properties, Redactor, looks_secret, redact_text
 
 SECRET = "hunter2-Tr0ub4dor"
 
@@ -46,9 +46,7 @@ def say_everything(secret: str) -> None:
         nested={"token": secret, "list": [secret, {"x": secret}]},
         error=OSError(secret),
     )
-    log.warning(
-        f"in the message {secret}", url=f"http://user:{secret}@host/", text=f'jaas password="{secret}";'
-    )
+    log.warning(f"in the message {secret}", url=f"http://user:{secret}@host/", text=f'jaas password="{secret}";')
     log.error("an object", settings=Properties({"sasl.password": secret}), raw=secret.encode())
     try:
         raise RuntimeError(f"wrong password {secret}")
@@ -140,11 +138,11 @@ def test_libraries_are_heard_from_warning_on_and_debug_is_off_by_default(form: s
     out = io.StringIO()
     logs.configure(form=form, stream=out)
     logging.getLogger("kazoo.client").info("connected")
-    logging.getLogger("coordination.keeper").debug("detail")
+    logging.getLogger("coordination.zookeeper.keeper").debug("detail")
     logs.logger("runtime").debug("detail")
     assert out.getvalue() == ""
     logging.getLogger("py4j").warning("answer received late")
-    logging.getLogger("sink.kafka").info("seen")
+    logging.getLogger("sink.clients.kafka").info("seen")
     assert len(out.getvalue().splitlines()) == 2
 
 
@@ -194,11 +192,7 @@ def test_a_harmless_key_is_shown(key: str):
     assert not looks_secret(key)
 
 
-@given(
-    st.text(
-        alphabet=st.characters(exclude_characters="@/?# \t\r\n\"'", exclude_categories=["C", "Z"]), min_size=3
-    )
-)
+@given(st.text(alphabet=st.characters(exclude_characters="@/?# \t\r\n\"'", exclude_categories=["C", "Z"]), min_size=3))
 def test_userinfo_of_a_url_is_hidden_whatever_it_is(password: str):
     hidden = redact_text(f"see https://me:{password}@host:1/path?x=1 there")
     assert hidden == f"see https://{HIDDEN}@host:1/path?x=1 there"

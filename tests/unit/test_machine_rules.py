@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import coordination
-from coordination import transactions
-from coordination.model import (
+from coordination.machines import transactions
+from coordination.machines.recovery import Advance, Ahead, InStep, compare
+from coordination.state.model import (
     Checkpoint,
     Gap,
     Header,
@@ -19,9 +20,8 @@ from coordination.model import (
     Phase,
     TopicPartition,
 )
-from coordination.phases import TRANSITIONS, IllegalTransition, enter
-from coordination.recovery import Advance, Ahead, InStep, compare
-from coordination.tree import Ledger
+from coordination.state.phases import TRANSITIONS, IllegalTransition, enter
+from coordination.state.tree import Ledger
 
 SOURCE = TopicPartition("orders", 0)
 MODULES = sorted(Path(coordination.__file__).parent.glob("*.py"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sink.table.metadata_timeline import is_due
+from sink.hudi.metadata_timeline import is_due
 
 EVERY = 10
 

@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from coordination.errors import ConfigError
-from coordination.messages import Note
-from coordination.model import LogView, OpenRange, PartitionLog, PartitionState, TopicPartition
-from sink.metrics import Metrics
+from coordination.state.messages import Note
+from coordination.state.model import LogView, OpenRange, PartitionLog, PartitionState, TopicPartition
+from sink.telemetry.metrics import Metrics
 
 
 class Clock:
@@ -59,9 +59,7 @@ def run(metrics: Metrics, clock: Clock, number: int, *phases: str) -> None:
         clock.now += 3
 
 
-def test_a_committed_transaction_counts_its_phases_its_outcome_and_its_records(
-    metrics: Metrics, clock: Clock
-) -> None:
+def test_a_committed_transaction_counts_its_phases_its_outcome_and_its_records(metrics: Metrics, clock: Clock) -> None:
     run(metrics, clock, 7, "STARTED", "PREPARED", "COMMITTED")
     tell(metrics, "transaction.ended", transaction=7, outcome="COMMITTED", records=40, errors=2)
     for phase in ("PLANNED", "STARTED", "PREPARED", "COMMITTED"):
@@ -81,9 +79,7 @@ def test_an_aborted_transaction_counts_no_records(metrics: Metrics, clock: Clock
     assert value(metrics, "sink_errors_total") == 0
 
 
-def test_the_time_in_each_phase_is_kept_apart_for_transactions_in_flight(
-    metrics: Metrics, clock: Clock
-) -> None:
+def test_the_time_in_each_phase_is_kept_apart_for_transactions_in_flight(metrics: Metrics, clock: Clock) -> None:
     run(metrics, clock, 7, "STARTED")
     run(metrics, clock, 8, "STARTED", "PREPARED")
     tell(metrics, "transaction.entered", transaction=7, phase="PREPARED", instant="1")

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordination.model import Gap, OpenRange, PartitionLog, PartitionState, Slice, TopicPartition
-from coordination.offsets import (
+from coordination.planning.offsets import (
     FIRST_GENERATION,
     Case,
     DataLossPolicy,
@@ -22,7 +21,8 @@ from coordination.offsets import (
     classify,
     reconcile,
 )
-from coordination.slicing import Limits, cut, plan_ranges
+from coordination.planning.slicing import Limits, cut, plan_ranges
+from coordination.state.model import Gap, OpenRange, PartitionLog, PartitionState, Slice, TopicPartition
 
 ORDERS = TopicPartition("orders", 3)
 BATCH_7 = OpenRange(start=100, end=200, batch=7, step=50, generation=2)
@@ -113,9 +113,7 @@ def test_overlapping_after_plans_only_what_follows_the_settled_range(start: int)
         (AFTER, 201, Case.OVERLAPPING),
     ],
 )
-def test_crop_drops_the_prefix_that_the_table_already_holds(
-    recorded: PartitionState, end: int, row: Case
-) -> None:
+def test_crop_drops_the_prefix_that_the_table_already_holds(recorded: PartitionState, end: int, row: Case) -> None:
     assert decide(recorded, 99, end) == Ready((Case.CROP, row), recorded, end)
 
 
@@ -273,9 +271,7 @@ class History:
 
 
 ACTIONS = st.tuples(
-    st.sampled_from(
-        ["produce", "produce", "plan", "plan", "commit", "commit", "abort", "expire", "truncate"]
-    ),
+    st.sampled_from(["produce", "produce", "plan", "plan", "commit", "commit", "abort", "expire", "truncate"]),
     st.integers(1, 12),
 )
 

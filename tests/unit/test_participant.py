@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from coordination import tree
-from coordination.messages import (
+from coordination.machines.participant import Participant
+from coordination.state import tree
+from coordination.state.messages import (
     Answered,
     Cancel,
     Done,
@@ -16,10 +17,9 @@ from coordination.messages import (
     Unknown,
     WriteTasks,
 )
-from coordination.model import Failure, FailureKind, Phase
-from coordination.participant import Participant
-from coordination.reading import ShareReader
-from coordination.tree import Check, Node
+from coordination.state.model import Failure, FailureKind, Phase
+from coordination.state.reading import ShareReader
+from coordination.state.tree import Check, Node
 from tests.unit.machine_kit import Driver, Place, new_term
 
 
@@ -61,18 +61,14 @@ def test_nothing_is_written_before_the_transaction_is_started(term: Driver, work
     assert isinstance(worker.asked, WriteTasks)
 
 
-def test_exactly_the_tasks_of_its_incarnation_are_written(
-    place: Place, term: Driver, worker: Driver
-) -> None:
+def test_exactly_the_tasks_of_its_incarnation_are_written(place: Place, term: Driver, worker: Driver) -> None:
     start(term)
     worker.seen()
     assert isinstance(worker.asked, WriteTasks)
     assert worker.asked.tasks == place.transaction().plan.tasks["a:1"]
 
 
-def test_a_status_is_created_only_under_the_header_that_was_read(
-    place: Place, term: Driver, worker: Driver
-) -> None:
+def test_a_status_is_created_only_under_the_header_that_was_read(place: Place, term: Driver, worker: Driver) -> None:
     start(term)
     worker.seen()
     report = worker.until("write status")

@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pytest
 
-from sink.write.partition_paths import NULL_PARTITION, BadPartition, PartitionPaths
-from sink.write.partition_times import PartitionTime, pattern_of, zone_of
+from sink.layout.partition_paths import NULL_PARTITION, BadPartition, PartitionPaths
+from sink.layout.partition_times import PartitionTime, pattern_of, zone_of
 
 ZONES = (
     "UTC",

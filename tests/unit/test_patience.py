@@ -1,7 +1,7 @@
 """How much a new batch takes on after one was too large."""
 
-from coordination.patience import Appetite
-from coordination.slicing import Limits
+from coordination.machines.pacing import Appetite
+from coordination.planning.slicing import Limits
 
 CONFIGURED = Limits(flush_size=1000, slice_records=10)
 

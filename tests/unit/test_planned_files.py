@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from coordination.model import Slice, WriteTask
-from sink.write.file_ids import file_id, unplanned
+from coordination.state.model import Slice, WriteTask
+from sink.layout.file_ids import file_id, unplanned
 
 PIECES = tuple(Slice("orders", partition, 0, 10, "id", 0) for partition in range(3))
 TASKS = (WriteTask(PIECES[:2]), WriteTask(PIECES[2:]))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from coordination.model import LogView, OpenRange, PartitionLog, PartitionState, TopicPartition
-from coordination.offsets import DataLossPolicy, OffsetReset
-from coordination.planning import Survey, survey
+from coordination.planning.batches import Survey, survey
+from coordination.planning.offsets import DataLossPolicy, OffsetReset
+from coordination.state.model import LogView, OpenRange, PartitionLog, PartitionState, TopicPartition
 
 P0, P1, P2 = (TopicPartition("orders", partition) for partition in range(3))
 READ = PartitionState("id", 0, 40, 1)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordination.errors import SinkError
-from coordination.model import Slice
+from coordination.state.model import Slice
 from sink.write import read_batches
 from sink.write.read_batches import BatchBuilder, Part, ReadBatch, SliceIndex
 

@@ -23,7 +23,7 @@ from sink.decode.registry import (
     UnknownSchema,
     registry,
 )
-from sink.local.servers import LOOPBACK, free_ports
+from sink.devtools.local.servers import LOOPBACK, free_ports
 from tests.registry_kit import Answer, Asked, Front, Said
 
 LOGGER = "sink.decode.registry"
@@ -35,7 +35,6 @@ LONG = Said(200, {"schema": TEXT})
 NO_SCHEMA = Said(404, {"error_code": 40403, "message": "Schema not found"})
 IMPATIENT = 0.0
 PATIENT = 60.0
-
 
 
 def always(said: Said) -> Answer:

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordination import recovery, tree
 from coordination.errors import ConfigError, Conflict, TableError
-from coordination.model import (
+from coordination.machines import recovery
+from coordination.state import tree
+from coordination.state.model import (
     Checkpoint,
     Gap,
     Header,
@@ -26,9 +27,9 @@ from coordination.model import (
     Plan,
     TopicPartition,
 )
-from coordination.tree import Create, Delete, Halt, KeeperInfo, KeeperView, Ledger, Transaction
+from coordination.state.tree import Create, Delete, Halt, KeeperInfo, KeeperView, Ledger, Transaction
 from sink.operations.reset import NO_TABLE, Position, Request, TableTruth, drafts, work_out
-from sink.table.truth import read_truth
+from sink.operations.timeline_snapshot import read_truth
 from tests.handmade import HandmadeTable, span
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -85,9 +86,7 @@ def truth(of: Checkpoint | None, completed: str = "", pending: str = "") -> Tabl
 
 def test_without_a_position_only_the_halt_is_cleared():
     halt = Halt("bad record")
-    reset = work_out(
-        view({P0: state(9)}, (transaction(Phase.PREPARED),), halt=halt), Request(), NO_TABLE, None
-    )
+    reset = work_out(view({P0: state(9)}, (transaction(Phase.PREPARED),), halt=halt), Request(), NO_TABLE, None)
     assert (reset.halt, reset.moves, reset.aborted, reset.ledger) == (halt, (), (), None)
 
 

@@ -18,11 +18,11 @@ from pyspark.sql import types as T
 from sink.decode import formats
 from sink.decode.formats import ValueFormat
 from sink.decode.registry import RegisteredSchema, RegistryAccess, UnknownSchema
+from sink.layout.partition_paths import PartitionPaths
+from sink.layout.partition_times import PartitionTime
+from sink.layout.record_keys import RecordKeys
 from sink.schema import parse_ddl
-from sink.write.partition_paths import PartitionPaths
-from sink.write.partition_times import PartitionTime
 from sink.write.record_columns import Rows, RowShape
-from sink.write.record_keys import RecordKeys
 from tests.unit.protobuf_kit import Proto
 
 DDL = "id bigint, name string"

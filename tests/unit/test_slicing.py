@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordination.model import OpenRange, PartitionState, Slice, TopicPartition
-from coordination.slicing import Limits, cut, is_full, plan_ranges
+from coordination.planning.slicing import Limits, cut, is_full, plan_ranges
+from coordination.state.model import OpenRange, PartitionState, Slice, TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -86,9 +86,7 @@ def test_a_partition_without_news_is_absent() -> None:
 
 def test_a_new_range_follows_what_is_still_open() -> None:
     state = PartitionState("id", 0, 10, 5, open=(OpenRange(10, 20, 1, 10, 5),))
-    assert plan_ranges({ORDERS: state}, {ORDERS: 27}, Limits(100, 10), 2) == {
-        ORDERS: OpenRange(20, 27, 2, 10, 5)
-    }
+    assert plan_ranges({ORDERS: state}, {ORDERS: 27}, Limits(100, 10), 2) == {ORDERS: OpenRange(20, 27, 2, 10, 5)}
 
 
 @pytest.mark.parametrize("limits", [(0, 1, None), (1, 0, None), (1, 1, 0), (-5, 1, None)])

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from coordination.errors import ConfigError
+from sink.clients.spark_storage import class_path, session_options
 from sink.config import Settings
 from sink.storage.access import access_of, arrow_arguments, hadoop_options, rust_options
 from sink.storage.identity import Keys
-from sink.storage.session import class_path, session_options
 from tests.unit.settings_kit import minimal_settings
 
 SECRET = "hunter2-Tr0ub4dor"

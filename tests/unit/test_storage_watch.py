@@ -11,9 +11,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from coordination.errors import Unavailable
-from coordination.messages import Begin, Done, Failed, Outcome, ReadKeeper, ReadTable, Request, WriteTasks
-from coordination.model import Failure, FailureKind, Slice, WriteTask
-from sink.storage.watch import QUIET_SECONDS, TELL_SECONDS, StorageWatch, WatchedPerformer
+from coordination.state.messages import Begin, Done, Failed, Outcome, ReadKeeper, ReadTable, Request, WriteTasks
+from coordination.state.model import Failure, FailureKind, Slice, WriteTask
+from sink.runtime.storage_watch import QUIET_SECONDS, TELL_SECONDS, StorageWatch, WatchedPerformer
 from tests.unit.settings_kit import minimal_settings
 from tests.waiting import eventually
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from coordination.errors import BadRecord, SinkError
-from coordination.model import Slice, WriteTask
+from coordination.state.model import Slice, WriteTask
 from sink.write.bad_offsets import BadOffset
 from sink.write.read_batches import Part, ReadBatch
 from sink.write.record_columns import BadRow

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from coordination import codec
-from coordination.messages import Complete
-from coordination.model import FailureKind, SetAside, Slice, SliceResult, WriteStatus
-from coordination.tolerance import NO_ERRORS, ErrorLimits
+from coordination.planning.tolerance import NO_ERRORS, ErrorLimits
+from coordination.state import codec
+from coordination.state.messages import Complete
+from coordination.state.model import FailureKind, SetAside, Slice, SliceResult, WriteStatus
 from tests.unit.machine_kit import Place, new_term
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from coordination.errors import ConfigError
-from sink.incarnation import coordinator_config
+from sink.hudi.options import commit_options
+from sink.hudi.preflight import unusable
 from sink.operations.validation import _schema as described
-from sink.table.options import commit_options
-from sink.table.usable import unusable
+from sink.runtime.incarnation import coordinator_config
 from sink.write.shape import table_schema
 from tests.unit.change_kit import settings_of
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from coordination import codec, tree, versions
-from coordination.codec import decode_checkpoint
 from coordination.errors import Corrupt
-from coordination.messages import Begin, Complete, RollBack
-from coordination.model import PROTOCOL, InstantState, Member, Phase, Slice, TopicPartition
-from coordination.tree import Node
-from sink.write.file_ids import file_id
+from coordination.state import codec, tree, versions
+from coordination.state.codec import decode_checkpoint
+from coordination.state.messages import Begin, Complete, RollBack
+from coordination.state.model import PROTOCOL, InstantState, Member, Phase, Slice, TopicPartition
+from coordination.state.tree import Node
+from sink.layout.file_ids import file_id
 from tests.simulation.table import SINK, TABLE, SimInstant
 from tests.unit.machine_kit import SOURCE, Driver, Place, new_term
 
@@ -135,9 +135,7 @@ def test_a_range_of_the_version_before_is_written_again_as_it_was() -> None:
 
 def test_a_legacy_batch_that_is_divided_is_grouped_from_then_on_under_new_file_ids() -> None:
     place = place_of("settled")
-    place.keeper.write(
-        [tree.ledger_op(place.view, tree.Ledger(1, 0, {1: 3}, (), place.view.ledger.history))]
-    )
+    place.keeper.write([tree.ledger_op(place.view, tree.Ledger(1, 0, {1: 3}, (), place.view.ledger.history))])
     complete = committed(place, new_term(place))
     assert not set(file_ids_of(complete)) & set(LEGACY_IDS)
     assert max(task.size for task in _tasks(complete)) <= 25 // 2

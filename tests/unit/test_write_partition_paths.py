@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from sink.write.partition_paths import BadPartition, PartitionPaths
+from sink.layout.partition_paths import BadPartition, PartitionPaths
 
 CONTROL = [chr(code) for code in (*range(0x20), 0x7F)]
 REMEDY = "hoodie.datasource.write.partitionpath.urlencode=true"

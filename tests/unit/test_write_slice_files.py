@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from coordination.model import Slice, WriteTask
+from coordination.state.model import Slice, WriteTask
+from sink.layout.partition_paths import PartitionPaths
 from sink.storage.files import open_storage
 from sink.write.base_file import Attempt
-from sink.write.partition_paths import PartitionPaths
 from sink.write.slice_files import Limits, SliceFiles
 
 INSTANT = "20240101000000000"

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from coordination.model import Slice, WriteTask
+from coordination.state.model import Slice, WriteTask
 from sink.decode.formats import ValueFormat
+from sink.layout.partition_paths import PartitionPaths
+from sink.layout.record_keys import RecordKeys
 from sink.schema import parse_ddl
 from sink.write import slice_task, task_input
-from sink.write.partition_paths import PartitionPaths
 from sink.write.record_columns import RowShape
-from sink.write.record_keys import RecordKeys
 from sink.write.slice_files import Limits
 from sink.write.slice_task import WriteJob, report_of, run
 from sink.write.task_input import FrameSource

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordination import planning, slicing, write_tasks
-from coordination.model import Member, OpenRange, PartitionState, Slice, TopicPartition, WorkerState, WriteTask
-from coordination.write_tasks import TaskSizes
+from coordination.planning import batches, slicing, write_tasks
+from coordination.planning.write_tasks import TaskSizes
+from coordination.state.model import Member, OpenRange, PartitionState, Slice, TopicPartition, WorkerState, WriteTask
 
 MIB = 1 << 20
 SIZES = TaskSizes(target=512 * MIB, least=4 * MIB)
@@ -163,9 +163,7 @@ def test_how_many_tasks_follows_bytes_and_cores(offsets: int, weight: float | No
 
 
 @given(st.integers(1, 10**12), st.none() | st.floats(0, 1e7), st.integers(1, 500))
-def test_there_are_never_more_tasks_than_cores_or_target_sizes(
-    offsets: int, weight: float | None, cores: int
-) -> None:
+def test_there_are_never_more_tasks_than_cores_or_target_sizes(offsets: int, weight: float | None, cores: int) -> None:
     tasks = write_tasks.count(offsets, weight, cores, SIZES)
     assert 1 <= tasks <= max(cores, (weight or 0) * offsets / SIZES.target)
 
@@ -193,7 +191,7 @@ def test_no_task_of_a_divided_batch_is_more_than_half_of_the_largest_before(
     states = states_of(ranges_of(fresh) if legacy else write_tasks.sized(ranges_of(fresh), tasks))
     before = largest(states, BATCH)
     offsets = sum(size for _, size, _ in fresh.values())
-    changed = planning.divided(states, BATCH, REST)
+    changed = batches.divided(states, BATCH, REST)
     assert bool(changed) == (offsets > 1)
     if not changed:
         return
@@ -212,7 +210,7 @@ def test_divided_again_and_again_a_batch_ends_in_lone_records(
 ) -> None:
     states = states_of(write_tasks.sized(ranges_of(fresh), tasks))
     sizes = [largest(states, BATCH)]
-    while changed := planning.divided(states, BATCH, REST):
+    while changed := batches.divided(states, BATCH, REST):
         states = {
             s: replace(state, open=tuple(r for r in state.open if r.batch == BATCH))
             for s, state in {**states, **changed}.items()
@@ -226,7 +224,7 @@ def test_a_range_of_another_batch_keeps_its_target_when_one_is_divided() -> None
     behind = OpenRange(1_000, 2_000, 8, 1_000, 0, 5_000)
     states = recorded(1_000)
     states[source(0)] = replace(states[source(0)], open=(*states[source(0)].open, behind))
-    changed = planning.divided(states, BATCH, REST)
+    changed = batches.divided(states, BATCH, REST)
     assert changed[source(0)].open[-1] == behind
 
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import field_serializer, field_validator
 
 from sink.config.fields import Choice, Group, setting
-from sink.config.redaction import redact_text
 from sink.config.values import Count, Flag, SizeBytes, Text, text
+from sink.telemetry.redaction import redact_text
 
 
 class WorkerSettings(Group):
@@ -36,8 +36,7 @@ class WorkerSettings(Group):
     )
     open_files_max: Count = setting(
         "file.open.max",
-        "Most data files that one task keeps open: bounds memory when a slice spreads over many"
-        " table partitions.",
+        "Most data files that one task keeps open: bounds memory when a slice spreads over many table partitions.",
         default=64,
         ge=1,
         le=10_000,

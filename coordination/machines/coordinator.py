@@ -1,0 +1,208 @@
+"""The coordinator: a level-triggered state machine for one term of one sink.
+
+It holds what it last read of ZooKeeper, the table and the log, and derives from that alone what to do next:
+one request at a time, the first of `RULES` that has something to say. Takeover is therefore no special case,
+and neither is an unknown outcome: both make what was read stale, and reading again comes first.
+
+Guarantee: every write is one multi that checks this term's lock znode, the epoch and the version of what it
+replaces; an instant is completed only after PREPARED was acknowledged or read back; an instant is rolled back
+only once it has an ABORTED record. Void if the shell answers `Done` for an effect it did not see happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from coordination.machines import advance, housekeeping, opening
+from coordination.machines.term import CoordinatorConfig, Term
+from coordination.state.messages import (
+    Answered,
+    Begin,
+    Complete,
+    Done,
+    Drain,
+    Effect,
+    Event,
+    Failed,
+    FileCheck,
+    FindExistingFiles,
+    KeeperChanged,
+    Operation,
+    Outcome,
+    ReadKeeper,
+    ReadLog,
+    ReadTable,
+    Refused,
+    Request,
+    RollBack,
+    StoreSeen,
+    Tick,
+    Write,
+)
+from coordination.state.model import NO_TRANSACTION, InstantState, TableView
+from coordination.state.tree import Halt
+
+Rule = Callable[[Term], Operation | None]
+
+RULES: tuple[Rule, ...] = (
+    housekeeping.read_keeper,
+    housekeeping.check_term,
+    housekeeping.halt,
+    housekeeping.let_another_try,
+    housekeeping.read_table,
+    housekeeping.raise_epoch,
+    housekeeping.stamp_config,
+    housekeeping.tidy,
+    advance.abort_superseded,
+    advance.start,
+    opening.plan_ahead,
+    advance.begin_ahead,
+    advance.advance,
+    opening.abort_orphans,
+    housekeeping.compare,
+    opening.plan,
+    housekeeping.read_keeper_again,
+)
+"""What a coordinator does next is the first of these that answers; each may assume that those before had
+nothing to do."""
+
+
+class Coordinator:
+    """`step(event) -> effects`. One instance is one term: after `Resign` it answers nothing any more."""
+
+    def __init__(self, config: CoordinatorConfig) -> None:
+        self._term = Term(config)
+        self._requests = 0
+        self._outstanding: Request | None = None
+        self._not_before = 0.0
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch of this term, once it has been raised."""
+        return self._term.epoch
+
+    def step(self, event: Event) -> list[Effect]:
+        term = self._term
+        if term.resigned:
+            return []
+        term.at = max(term.at, event.at)
+        match event:
+            case Answered(id=id, outcome=outcome):
+                self._answered(id, outcome)
+            case KeeperChanged():
+                term.view, term.overtaken = None, True
+            case StoreSeen(faulty=faulty):
+                term.store_is_faulty = faulty
+            case Tick(wall=wall):
+                term.wall = wall
+            case Drain():
+                term.draining = True
+        if not term.resigned and self._outstanding is None and term.at >= self._not_before:
+            operation = self._next()
+            if operation is not None:
+                self._requests += 1
+                self._outstanding = Request(self._requests, operation)
+                term.said.append(self._outstanding)
+        said, term.said = term.said, []
+        return said
+
+    def _next(self) -> Operation | None:
+        if self._term.group:
+            return self._term.group.popleft()
+        for rule in RULES:
+            operation = rule(self._term)
+            if operation is not None or self._term.resigned:
+                return operation
+        return None
+
+    def _answered(self, id: int, outcome: Outcome) -> None:
+        request = self._outstanding
+        if request is None or request.id != id:
+            self._term.note("answer.dropped", request=id)
+            return
+        self._outstanding = None
+        if isinstance(outcome, Done):
+            self._term.backoff.succeeded(type(request.operation))
+            self._done(request.operation, outcome.value)
+        else:
+            self._not_done(request.operation, outcome)
+
+    def _not_done(self, operation: Operation, outcome: Outcome) -> None:
+        assert not isinstance(outcome, Done)
+        term = self._term
+        term.group.clear()
+        term.raising = NO_TRANSACTION
+        term.note(
+            "request.not_done",
+            operation=type(operation).__name__,
+            purpose=getattr(operation, "purpose", None),
+            outcome=type(outcome).__name__,
+            reason=outcome.reason,
+        )
+        if isinstance(operation, ReadLog):
+            term.next_poll = term.at + term.backoff.failed(type(operation))
+            if not (isinstance(outcome, Failed) and outcome.invalid):
+                return
+        term.view = term.table = None
+        if isinstance(operation, Begin):
+            term.remember(operation.number).begin_failed = True
+        if isinstance(outcome, Refused):
+            if outcome.fenced:
+                term.resign(outcome.reason)
+                return
+            if isinstance(operation, Complete):
+                term.remember(operation.number).refused = outcome.reason
+        # A tree that cannot be read cannot say either that the sink is halted, and is whole again once it can.
+        if isinstance(outcome, Failed) and outcome.invalid and not isinstance(operation, ReadKeeper):
+            term.halting = Halt(outcome.reason, at=term.wall)
+        self._not_before = term.at + term.backoff.failed(type(operation))
+
+    def _done(self, operation: Operation, value: Any) -> None:
+        term = self._term
+        match operation:
+            case ReadKeeper():
+                term.view = value
+            case ReadTable():
+                # What was asked about was named by a transaction then: whatever it has become, no orphan.
+                term.table, term.table_read_at = value.without_orphans(value.instants), term.at
+            case ReadLog():
+                term.log, term.next_poll = value, term.at + term.config.poll
+            case Write():
+                self._written()
+            case Begin(number=number):
+                term.remember(number).begun = value
+            case FindExistingFiles(number=number):
+                self._checked(number, value)
+            case Complete(instant=instant, checkpoint=checkpoint):
+                if term.table is not None:
+                    instants = {**term.table.instants, instant: InstantState.COMPLETED}
+                    table = TableView(checkpoint, instants, term.table.orphans)
+                    term.table = table.without_orphans((instant,))
+            case RollBack(instant=instant):
+                if term.table is not None:
+                    term.table = term.table.without_orphans((instant,))
+                term.rolled_back.add(instant)
+
+    def _written(self) -> None:
+        term = self._term
+        if term.group:
+            return
+        term.view = None
+        if term.raising:
+            # Everything read before the epoch was raised may have been an older coordinator's last word.
+            term.epoch, term.raising, term.table = term.raising, NO_TRANSACTION, None
+            term.note("coordinator.elected", epoch=term.epoch)
+
+    def _checked(self, number: int, found: FileCheck) -> None:
+        term = self._term
+        if found.unplanned:
+            named = ", ".join(found.unplanned[:3])
+            term.remember(number).refused = f"files were written that none of its write tasks writes: file ids {named}"
+            return
+        if not found.existing:
+            term.remember(number).files_checked = True
+            return
+        reason = f"the table already holds file ids of transaction {number} ({', '.join(found.existing[:3])})"
+        term.remember(number).refused = reason
+        term.halting = Halt(f"{reason}; `sink reset --to checkpoint` raises the generation", at=term.wall)

@@ -1,0 +1,111 @@
+"""The rules that keep a coordinator in office and in step: what was read is fresh, its term holds, what is recorded is
+what the table says, and what never counted is gone.
+
+A takeover has no code of its own: a new term reads everything, raises the epoch, and finds its predecessor's
+transactions like its own.
+"""
+
+from __future__ import annotations
+
+from coordination.machines import recovery, writes
+from coordination.machines.term import OUT_OF_STEP, Term
+from coordination.state import tree
+from coordination.state.messages import Operation, ReadKeeper, ReadTable, Write, unique
+from coordination.state.model import NO_TRANSACTION, Phase
+from coordination.state.tree import Check, Halt
+
+TABLE_FRESH = 60.0
+"""Seconds after which an idle coordinator looks at the timeline again."""
+
+
+def read_keeper(term: Term) -> Operation | None:
+    if term.view is not None:
+        return None
+    term.overtaken = False
+    return ReadKeeper()
+
+
+def read_keeper_again(term: Term) -> Operation | None:
+    """A change that was told of while the tree was being read may or may not be in the reading."""
+    if not term.overtaken:
+        return None
+    term.view = None
+    return read_keeper(term)
+
+
+def check_term(term: Term) -> Operation | None:
+    if not term.now.whole:
+        term.resign("ZooKeeper has lost a part of the sink's tree")
+    elif term.epoch is not None and term.now.epoch != term.epoch:
+        term.resign(f"epoch {term.now.epoch} has followed epoch {term.epoch}")
+    for number in set(term.memory) - {t.header.number for t in term.open()}:
+        del term.memory[number]
+    term.rolled_back &= {t.header.instant for t in term.open()}
+    return None
+
+
+def halt(term: Term) -> Operation | None:
+    """For what a request has shown."""
+    halting, term.halting = term.halting, None
+    return None if halting is None else term.halt(halting)
+
+
+def let_another_try(term: Term) -> Operation | None:
+    """What keeps failing here may go well elsewhere: a JVM can be beyond help, a network cut on one side."""
+    failing = term.backoff.exhausted()
+    if failing is not None and term.now.halt is None and len(term.now.contenders) > 1:
+        term.resign(f"{failing} keeps failing here: another worker may do better")
+    return None
+
+
+def read_table(term: Term) -> Operation | None:
+    named = [t.header.instant for t in term.open() if t.header.instant is not None]
+    own = {memory.begun for memory in term.memory.values()}
+    if (
+        term.table is None
+        or set(named) - set(term.table.instants) - own
+        or (not named and term.at - term.table_read_at > TABLE_FRESH)
+    ):
+        return ReadTable(unique(named))
+    return None
+
+
+def raise_epoch(term: Term) -> Operation | None:
+    seen = term.table.checkpoint.epoch if term.table and term.table.checkpoint else 0
+    # Again in mid-term: when a commit was under way while ZooKeeper was emptied, its epoch is known only now.
+    if term.epoch is not None and term.epoch >= seen:
+        return None
+    term.raising = max(term.now.epoch, seen) + 1
+    lock = Check(term.config.lock_path, 0)
+    return Write("raise epoch", (lock, tree.epoch_op(term.now, term.raising, term.config.incarnation)))
+
+
+def stamp_config(term: Term) -> Operation | None:
+    draft = writes.stamp_config(term.now, term.config.config_digest)
+    return None if draft is None else term.sent(draft)
+
+
+def tidy(term: Term) -> Operation | None:
+    draft = writes.tidy(term.now)
+    return None if draft is None else term.sent(draft)
+
+
+def compare(term: Term) -> Operation | None:
+    """Bring the recorded states into step with the table's checkpoint; it must be so whenever they are used."""
+    assert term.now.info is not None
+    checkpoint = term.timeline.checkpoint
+    foreign = recovery.foreign(checkpoint, term.now.info, term.checkpoint_seen)
+    if foreign is not None:
+        return term.halt(Halt(foreign.reason, at=term.wall))
+    match term.comparison():
+        case recovery.Ahead(reason):
+            return term.halt(Halt(reason, at=term.wall))
+        case recovery.Advance() if term.open():
+            first = term.open()[0]
+            # One that is PREPARED has halted the sink: its own record is what does not fit.
+            return term.abort(first, OUT_OF_STEP) if first.header.phase is Phase.STARTED else None
+        case recovery.Advance(changed, ledger):
+            term.note("keeper.advanced", partitions=len(changed), transaction=ledger.committed)
+            return term.sent(writes.advance(term.now, changed, ledger))
+    term.checkpoint_seen = checkpoint.number if checkpoint else NO_TRANSACTION
+    return None

@@ -1,0 +1,126 @@
+"""How long to wait, and for whom, and how much to take on: back-off by kind of request, the workers that planning
+leaves out, and the size of a batch after one was too large."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from coordination.planning.slicing import Limits
+from coordination.state.model import Plan, TopicPartition
+
+FIRST_RETRY = 0.2
+LAST_RETRY = 10.0
+LET_GO = 8
+"""Failures in a row of one kind of request, half a minute, after which a coordinator lets another worker try."""
+LEFT_OUT = 30.0
+STRIKES = 2
+
+
+def retry_after(failures: int) -> float:
+    """Seconds before the next try after `failures` in a row: doubling, bounded."""
+    return min(FIRST_RETRY * 2.0 ** min(failures - 1, 10), LAST_RETRY)
+
+
+class Backoff:
+    """Counts failures in a row by kind."""
+
+    def __init__(self) -> None:
+        self._failures: dict[type[object], int] = {}
+
+    def failed(self, kind: type[object]) -> float:
+        """Seconds to wait before trying again."""
+        self._failures[kind] = self._failures.get(kind, 0) + 1
+        return retry_after(self._failures[kind])
+
+    def succeeded(self, kind: type[object]) -> None:
+        self._failures.pop(kind, None)
+
+    def exhausted(self) -> str | None:
+        """The name of a kind that has failed too often."""
+        return next((kind.__name__ for kind, failures in self._failures.items() if failures >= LET_GO), None)
+
+
+class Crew:
+    """A coordinator's memory of the workers: who wrote a partition last, and who keeps failing."""
+
+    def __init__(self) -> None:
+        self._writers: dict[TopicPartition, str] = {}
+        self._strikes: dict[str, int] = {}
+        self._left_out: dict[str, float] = {}
+
+    @property
+    def writers(self) -> Mapping[TopicPartition, str]:
+        return self._writers
+
+    def wrote(self, plan: Plan) -> None:
+        """A transaction of `plan` has committed: its writers are trusted, and keep their partitions."""
+        for incarnation, tasks in plan.tasks.items():
+            worker = incarnation.rpartition(":")[0]
+            self._strikes.pop(worker, None)
+            for task in tasks:
+                for piece in task.slices:
+                    self._writers[piece.source] = worker
+
+    def blame(self, incarnations: Iterable[str], at: float) -> None:
+        """A second failure in a row leaves a worker out for a while, a further one for longer."""
+        for incarnation in incarnations:
+            worker = incarnation.rpartition(":")[0]
+            strikes = self._strikes[worker] = self._strikes.get(worker, 0) + 1
+            if strikes >= STRIKES:
+                self._left_out[worker] = at + LEFT_OUT * (strikes - STRIKES + 1)
+
+    def left_out(self, at: float) -> tuple[str, ...]:
+        return tuple(sorted(worker for worker, until in self._left_out.items() if until > at))
+
+
+class Appetite:
+    """How much a new batch takes on: what the settings allow, until one was too large and had to be divided.
+
+    From half of that one it grows with each commit: by a sixteenth up to the size that was too large, for every batch
+    that is too large again costs three attempts, and twofold from there on: then size was not the cause.
+
+    A bound in bytes is kept by what an offset weighed in the last transactions.
+    """
+
+    _CAREFUL = 16
+    _ENOUGH = 10**12
+    """What no batch reaches is no bound."""
+    _FIRST_BYTES = 1024.0
+    """An offset's, while nothing has been read in this term."""
+
+    def __init__(self, flush_bytes: int | None = None) -> None:
+        self._flush_bytes = flush_bytes
+        self._per_offset = self._FIRST_BYTES
+        self._measured: float | None = None
+        self._records: int | None = None
+        self._too_large = 0
+
+    def divided(self, size: int) -> None:
+        """A batch of so many offsets was too large, or seemed to be."""
+        self._records, self._too_large = max(1, size // 2), size
+
+    def committed(self, size: int, offsets: int) -> None:
+        """A transaction over so many offsets has read so many bytes."""
+        if offsets:
+            # Half of what was known: a heavier stretch may follow a light one, and a single look may be odd.
+            weight = size / offsets
+            self._per_offset = (self._per_offset + weight) / 2
+            self._measured = weight if self._measured is None else (self._measured + weight) / 2
+        if self._records is not None:
+            careful = self._records < self._too_large
+            grown = self._records + (max(1, self._records // self._CAREFUL) if careful else self._records)
+            self._records = grown if grown < self._ENOUGH else None
+
+    @property
+    def bytes_per_offset(self) -> float | None:
+        """Bytes of an offset in the last transactions; None while nothing has been read in this term."""
+        return self._measured
+
+    def limits(self, configured: Limits) -> Limits:
+        bounds = [configured.transaction_records] if configured.transaction_records else []
+        if self._records is not None:
+            bounds.append(self._records)
+        if self._flush_bytes is not None:
+            bounds.append(max(1, int(min(self._flush_bytes / max(self._per_offset, 1.0), self._ENOUGH))))
+        return replace(configured, transaction_records=min(bounds)) if bounds else configured

@@ -1,0 +1,180 @@
+"""The participant: runs the write tasks that a STARTED transaction gives to its incarnation, and reports them.
+
+Guarantee: a write status counts only if the transaction was still STARTED, under the very header that the
+tasks were read from, when the status was created; tasks of an aborted transaction are cancelled and never
+reported. One request is outstanding at a time: an unwanted write is waited for before the next begins.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from coordination.machines.pacing import Backoff
+from coordination.state import tree
+from coordination.state.messages import (
+    Answered,
+    Cancel,
+    Done,
+    Drain,
+    Effect,
+    Event,
+    Failed,
+    Note,
+    Operation,
+    Outcome,
+    Refused,
+    Request,
+    Resign,
+    ShareSeen,
+    Tick,
+    Write,
+    WriteTasks,
+)
+from coordination.state.model import Failure, FailureKind, Phase, WriteStatus
+from coordination.state.reading import Assignment, Share
+from coordination.state.tree import Check
+
+
+class Participant:
+    """`step(event) -> effects`. One instance is one incarnation: after `Resign` it answers nothing any more."""
+
+    def __init__(self, incarnation: str) -> None:
+        self.incarnation = incarnation
+        self._share: Share | None = None
+        self._written: dict[int, WriteStatus] = {}
+        self._reporting: set[tuple[int, int]] = set()
+        self._closed: set[tuple[int, int]] = set()
+        self._requests = 0
+        self._reports = 0
+        self._outstanding: Request | None = None
+        self._unwanted = False
+        self._group: deque[Write] = deque()
+        self._at = 0.0
+        self._not_before = 0.0
+        self._backoff = Backoff()
+        self._draining = False
+        self._resigned = False
+        self._said: list[Effect] = []
+
+    def step(self, event: Event) -> list[Effect]:
+        if self._resigned:
+            return []
+        self._at = max(self._at, event.at)
+        match event:
+            case Answered(id=id, outcome=outcome):
+                self._answered(id, outcome)
+            case ShareSeen(share=share):
+                self._seen(share)
+            case Drain():
+                self._draining = True
+            case Tick():
+                pass
+        if not self._resigned and self._outstanding is None and self._at >= self._not_before:
+            operation = self._next()
+            if operation is not None:
+                self._requests += 1
+                self._outstanding, self._unwanted = Request(self._requests, operation), False
+                self._said.append(self._outstanding)
+        said, self._said = self._said, []
+        return said
+
+    def _seen(self, share: Share) -> None:
+        self._share = share
+        if not share.member:
+            self._resign("its member znode is gone")
+            return
+        started = {a.header.number: a for a in self._assigned() if a.header.phase is Phase.STARTED}
+        for number in set(self._written) - set(started):
+            del self._written[number]
+        self._closed &= {(a.header.number, a.version) for a in share.assignments}
+        request = self._outstanding
+        if request is None or self._unwanted or not isinstance(request.operation, WriteTasks):
+            return
+        wanted = started.get(request.operation.number)
+        if wanted is None or wanted.header.instant != request.operation.instant:
+            self._unwanted = True
+            self._note("slices.cancelled", transaction=request.operation.number)
+            self._said.append(Cancel(request.id))
+
+    def _answered(self, id: int, outcome: Outcome) -> None:
+        request = self._outstanding
+        if request is None or request.id != id:
+            self._note("answer.dropped", request=id)
+            return
+        self._outstanding = None
+        if isinstance(request.operation, WriteTasks):
+            if not self._unwanted:
+                self._written[request.operation.number] = self._status(request.operation, outcome)
+        elif isinstance(outcome, Done):
+            self._backoff.succeeded(Write)
+            if not self._group:
+                self._closed |= self._reporting
+        else:
+            self._not_reported(outcome)
+
+    def _not_reported(self, outcome: Outcome) -> None:
+        """Refused: the transaction has moved on, and a later view says where to. Anything else: the status may
+        be there or not; it is created again, and refused should it be there."""
+        assert not isinstance(outcome, Done)
+        self._group.clear()
+        self._note("status.not_reported", outcome=type(outcome).__name__, reason=outcome.reason)
+        if isinstance(outcome, Refused):
+            self._closed |= self._reporting
+        else:
+            self._not_before = self._at + self._backoff.failed(Write)
+
+    def _status(self, operation: WriteTasks, outcome: Outcome) -> WriteStatus:
+        if isinstance(outcome, Done) and isinstance(outcome.value, WriteStatus):
+            return outcome.value
+        assert not isinstance(outcome, Done)
+        failure = outcome.failure if isinstance(outcome, Failed) else None
+        failure = failure or Failure(FailureKind.RETRYABLE, outcome.reason)
+        return WriteStatus(operation.number, self.incarnation, failure=failure)
+
+    def _next(self) -> Operation | None:
+        if self._group:
+            return self._group.popleft()
+        mine = [a for a in self._assigned() if (a.header.number, a.version) not in self._closed]
+        if self._share is not None and self._draining and not mine:
+            self._resign("drained")
+            return None
+        for assigned in mine:
+            header = assigned.header
+            if header.phase is not Phase.STARTED or assigned.tasks is None:
+                continue
+            if (status := self._written.get(header.number)) is not None:
+                return self._report(assigned, status)
+            assert header.instant is not None
+            return WriteTasks(header.number, header.instant, assigned.tasks, header.columns, header.attempt)
+        return None
+
+    def _report(self, assigned: Assignment, status: WriteStatus) -> Operation:
+        number, version = assigned.header.number, assigned.version
+        self._reporting = {(number, version)}
+        self._reports += 1
+        *before, last = tree.status_ops(status, self._reports)
+        fence = (
+            Check(tree.header_path(number), version),
+            Check(tree.member_path(self.incarnation), -1),
+        )
+        writes = [Write("write status", (*fence, *group)) for group in tree.batched(before, [last]) if group]
+        self._group.extend(writes[1:])
+        return writes[0]
+
+    def _assigned(self) -> tuple[Assignment, ...]:
+        """What open transactions may still want of this incarnation, oldest first."""
+        if self._share is None:
+            return ()
+        return tuple(
+            a for a in self._share.assignments if a.header.phase in (Phase.PLANNED, Phase.STARTED) and a.tasks != ()
+        )
+
+    def _note(self, event: str, **fields: Any) -> None:
+        self._said.append(Note(event, tuple(fields.items())))
+
+    def _resign(self, reason: str) -> None:
+        self._resigned = True
+        if self._outstanding is not None and not self._unwanted:
+            self._said.append(Cancel(self._outstanding.id))
+        self._said.append(Resign(reason))

@@ -1,0 +1,125 @@
+"""Compare what ZooKeeper records with the table's own checkpoint: one pure function.
+
+The table's timeline is the truth. ZooKeeper behind it is advanced, ZooKeeper empty is rebuilt, ZooKeeper ahead
+of it means that the table was restored or deleted, which only an operator can decide about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from coordination.state.model import (
+    NO_TRANSACTION,
+    Checkpoint,
+    PartitionCheckpoint,
+    PartitionState,
+    TopicPartition,
+)
+from coordination.state.tree import KeeperInfo, Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class InStep:
+    """Nothing to mend."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """ZooKeeper is behind or empty: write these states and this ledger."""
+
+    changed: Mapping[TopicPartition, PartitionState]
+    ledger: Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """ZooKeeper claims more than the table holds: halt."""
+
+    reason: str
+
+
+Comparison = InStep | Advance | Ahead
+
+
+def compare(
+    states: Mapping[TopicPartition, PartitionState], ledger: Ledger, checkpoint: Checkpoint | None
+) -> Comparison:
+    """Only meaningful while no open transaction's instant is complete: such a one explains any difference by itself."""
+    number = checkpoint.number if checkpoint else NO_TRANSACTION
+    if number < ledger.committed:
+        held = f"ends at transaction {number}" if checkpoint else "has no checkpoint of this sink"
+        return Ahead(
+            f"ZooKeeper records transaction {ledger.committed} as committed, but the table {held}: the table was"
+            " restored or deleted; decide with `sink reset`"
+        )
+    changed = followed(states, ledger, checkpoint)
+    for source, state in states.items():
+        known = checkpoint.ends.get(source) if checkpoint else None
+        claims = state.end > (known.end if known else state.start)
+        if claims and source not in changed and (known is None or state.generation == known.generation):
+            return Ahead(
+                f"ZooKeeper records {source} as committed up to {state.end}, the table only up to"
+                f" {known.end if known else state.start}: the table was restored; decide with `sink reset`"
+            )
+    if checkpoint is None or (not changed and ledger.committed == number and ledger.last >= number):
+        return InStep()
+    # Of a partition that follows the table, what only ZooKeeper calls a gap is none.
+    committed = set(checkpoint.gaps)
+    own = (gap for gap in ledger.gaps if gap not in committed)
+    kept = (gap for gap in own if TopicPartition(gap.topic, gap.partition) not in changed)
+    return Advance(
+        changed,
+        Ledger(max(ledger.last, number), number, ledger.attempts, (*checkpoint.gaps, *kept), ledger.history),
+    )
+
+
+def followed(
+    states: Mapping[TopicPartition, PartitionState], ledger: Ledger, checkpoint: Checkpoint | None
+) -> dict[TopicPartition, PartitionState]:
+    """The partitions that have to follow the table, as it has them."""
+    if checkpoint is None:
+        return {}
+    is_behind = checkpoint.number > ledger.committed
+    changed: dict[TopicPartition, PartitionState] = {}
+    for source, reached in checkpoint.ends.items():
+        state = states.get(source)
+        topic_id = checkpoint.topics[source.topic]
+        if state is None:
+            changed[source] = PartitionState(topic_id, reached.end, reached.end, reached.generation)
+        elif _has_to_follow(state, reached, is_behind):
+            changed[source] = _following(state, reached, topic_id)
+    return changed
+
+
+def foreign(checkpoint: Checkpoint | None, info: KeeperInfo, seen: int | None) -> Ahead | None:
+    """Whether another tree's fleet has committed since this term looked first; `seen` is what it saw then.
+
+    The first look proves nothing: a tree that was lost has left its checkpoints behind.
+    """
+    if checkpoint is None or checkpoint.keeper == info.uuid or seen in (None, checkpoint.number):
+        return None
+    return Ahead(
+        f"another fleet commits under the sink name {checkpoint.sink!r}: transaction {checkpoint.number} of the table"
+        f" comes from the keeper {checkpoint.keeper}, ours is {info.uuid}; stop one of the two, or give it another"
+        " sink.name"
+    )
+
+
+def _has_to_follow(state: PartitionState, reached: PartitionCheckpoint, is_behind: bool) -> bool:
+    """A higher recorded generation is a reset or a skipped gap that no commit carries yet: it stands.
+
+    Not in a tree that is behind the table: a backup, of a past that the table may have gone on without.
+    """
+    recorded, committed = (state.generation, state.end), (reached.generation, reached.end)
+    return recorded < committed or (is_behind and recorded != committed)
+
+
+def _following(state: PartitionState, reached: PartitionCheckpoint, topic_id: str) -> PartitionState:
+    """Settled up to the checkpoint, with what is open from there on."""
+    if state.generation != reached.generation or state.end > reached.end:
+        return PartitionState(topic_id, reached.end, reached.end, reached.generation)
+    kept = tuple(r for r in state.open if r.start >= reached.end)
+    if kept and kept[0].start != reached.end:
+        kept = ()
+    return PartitionState(topic_id, state.end, reached.end, reached.generation, kept)

@@ -1,0 +1,210 @@
+"""One term of a coordinator: what it is configured with, what it has read and remembers, and how it writes.
+
+Guarantee: what goes through `Term.sent` is fenced: each of its multis checks this term's lock znode and the epoch as it
+was read. Void for a `Write` that a rule makes by itself; only the one that raises the epoch is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from coordination.machines import recovery, transactions, writes
+from coordination.machines.pacing import Appetite, Backoff, Crew, retry_after
+from coordination.planning.offsets import DataLossPolicy, OffsetReset
+from coordination.planning.slicing import Limits
+from coordination.planning.tolerance import NO_ERRORS, ErrorLimits
+from coordination.planning.write_tasks import USUAL_SIZES, TaskSizes
+from coordination.state import tree
+from coordination.state.messages import Effect, Note, Operation, Resign, Write
+from coordination.state.model import (
+    NO_TRANSACTION,
+    Checkpoint,
+    Failure,
+    FailureKind,
+    LogView,
+    Phase,
+    TableView,
+)
+from coordination.state.phases import enter
+from coordination.state.tree import Check, Halt, KeeperView, Transaction
+
+OUT_OF_STEP = "what is recorded is not what the table says"
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorConfig:
+    """Durations in seconds.
+
+    `lock_path` is this term's contender znode, relative to the sink's root. A batch that has failed
+    `divide_after` times is divided. `republish_after` is how many commits by others may follow our checkpoint
+    before it is published again, ahead of archiving. `flush_bytes` bounds a transaction by what its records are
+    estimated to weigh, and by that weight `task_sizes` bounds its write tasks; with `allow_empty` one is made at every
+    interval, with or without records. A transaction with more bad records than `errors` allows halts the sink.
+    """
+
+    sink: str
+    incarnation: str
+    lock_path: str
+    config_digest: str
+    topics: tuple[str, ...]
+    limits: Limits
+    interval: float
+    timeout: float
+    in_flight: int = 1
+    reset: OffsetReset = OffsetReset.EARLIEST
+    on_data_loss: DataLossPolicy = DataLossPolicy.FAIL
+    single_writer: bool = False
+    divide_after: int = 3
+    republish_after: int = 20
+    flush_bytes: int | None = None
+    allow_empty: bool = False
+    errors: ErrorLimits = NO_ERRORS
+    task_sizes: TaskSizes = USUAL_SIZES
+
+    @property
+    def poll(self) -> float:
+        """How often the log is looked at between transactions."""
+        return min(1.0, self.interval / 4)
+
+
+@dataclass(slots=True)
+class Memory:
+    """This term's knowledge of one open transaction beyond its znodes."""
+
+    begun: str | None = None
+    begin_failed: bool = False
+    started_at: float | None = None
+    files_checked: bool = False
+    refused: str | None = None
+    counted: bool = False
+    """Whether its commit is known to who decides how much the next batch takes on."""
+
+
+class Term:
+    """The state that the rules read and change. A reading is None once it may be out of date: `view` of ZooKeeper,
+    `table` and `log`. The first rules see to it that the others find `view` and `table` read.
+    """
+
+    def __init__(self, config: CoordinatorConfig) -> None:
+        self.config = config
+        self.epoch: int | None = None
+        """The one that this term raised."""
+        self.raising = NO_TRANSACTION
+        self.view: KeeperView | None = None
+        self.overtaken = False
+        """Whether a change was told of since the tree was last asked for."""
+        self.table: TableView | None = None
+        self.table_read_at = 0.0
+        self.log: LogView | None = None
+        self.memory: dict[int, Memory] = {}
+        self.rolled_back: set[str | None] = set()
+        self.halting: Halt | None = None
+        """Why the sink has to stop, as long as it is not on record."""
+        self.checkpoint_seen: int | None = None
+        self.at = 0.0
+        self.wall = 0.0
+        self.next_poll = 0.0
+        self.next_plan = 0.0
+        self.storage_failures = 0
+        """Transactions in a row that the store made fail."""
+        self.store_is_faulty = False
+        self.backoff = Backoff()
+        self.crew = Crew()
+        self.appetite = Appetite(config.flush_bytes)
+        self.draining = False
+        self.resigned = False
+        self.group: deque[Write] = deque()
+        """Multis of one draft that are still to be sent."""
+        self.said: list[Effect] = []
+        self._compared: tuple[KeeperView, Checkpoint | None, recovery.Comparison] | None = None
+
+    @property
+    def now(self) -> KeeperView:
+        assert self.view is not None
+        return self.view
+
+    @property
+    def timeline(self) -> TableView:
+        assert self.table is not None
+        return self.table
+
+    @property
+    def fence(self) -> int:
+        assert self.epoch is not None
+        return self.epoch
+
+    def open(self) -> tuple[Transaction, ...]:
+        return self.view.transactions if self.view else ()
+
+    def remember(self, number: int) -> Memory:
+        return self.memory.setdefault(number, Memory())
+
+    def damage(self, t: Transaction) -> str | None:
+        """Why `t` may not be committed although it was written: its commit is made of what is recorded."""
+        checkpoint = self.timeline.checkpoint
+        if (damage := transactions.damage(t, self.now.states)) is not None:
+            return damage
+        if t.header.base != (checkpoint.number if checkpoint else NO_TRANSACTION):
+            return None  # the commit's own check finds that out, with proof
+        return None if isinstance(self.comparison(), recovery.InStep) else OUT_OF_STEP
+
+    def comparison(self) -> recovery.Comparison:
+        """Made once for each reading: it looks at every partition."""
+        view, checkpoint = self.now, self.timeline.checkpoint
+        if self._compared is None or self._compared[0] is not view or self._compared[1] is not checkpoint:
+            self._compared = view, checkpoint, recovery.compare(view.states, view.ledger, checkpoint)
+        return self._compared[2]
+
+    def enter(self, t: Transaction, phase: Phase, instant: str | None = None) -> Operation:
+        header = enter(t.header, phase, self.wall, instant)
+        self.note("transaction.entered", transaction=header.number, phase=phase.value, instant=header.instant)
+        return self.sent(writes.enter(self.now, t, header))
+
+    def abort(self, t: Transaction, reason: str, failure: Failure | None = None) -> Operation:
+        header = enter(t.header, Phase.ABORTED, self.wall, self.remember(t.header.number).begun, reason)
+        self.note("transaction.aborted", transaction=header.number, attempt=header.attempt, reason=reason)
+        halt = None
+        if failure is not None:
+            if failure.kind is FailureKind.STORAGE:
+                self.storage_failures += 1
+            # By its attempts alone a batch that the store made fail would be tried again at once, for ever.
+            self.next_poll = self.at + retry_after(max(header.attempt, self.storage_failures))
+            if failure.kind is FailureKind.BAD_RECORD and self.now.halt is None:
+                halt = Halt(failure.reason, failure.topic, failure.partition, failure.offset, self.wall)
+                self.note("sink.halted", reason=halt.reason)
+        return self.sent(writes.enter(self.now, t, header, halt))
+
+    def end(self, t: Transaction) -> Operation:
+        results = transactions.results(t)
+        self.note(
+            "transaction.ended",
+            transaction=t.header.number,
+            outcome=t.header.phase.value,
+            records=sum(result.records for result in results),
+            errors=sum(result.errors for result in results),
+        )
+        return self.sent(writes.end(self.now, t, self.wall, self.config.divide_after))
+
+    def halt(self, reason: Halt) -> Operation | None:
+        """None, if the sink is halted already."""
+        if self.now.halt is not None:
+            return None
+        self.note("sink.halted", reason=reason.reason)
+        return self.sent(writes.halt(reason))
+
+    def sent(self, draft: writes.Draft) -> Operation:
+        """Fence each multi with this term's lock znode and epoch; all but the first wait in the group."""
+        fence = (Check(self.config.lock_path, 0), Check(tree.EPOCH, self.now.epoch_version))
+        multis = [Write(draft.purpose, (*fence, *multi)) for multi in draft.multis if multi]
+        self.group.extend(multis[1:])
+        return multis[0]
+
+    def note(self, event: str, **fields: Any) -> None:
+        self.said.append(Note(event, tuple(fields.items())))
+
+    def resign(self, reason: str) -> None:
+        self.resigned = True
+        self.group.clear()
+        self.said.append(Resign(reason))

@@ -1,0 +1,232 @@
+"""Pure functions over an open transaction: is it complete, must it be aborted, what would its commit say.
+
+Nothing here decides: the coordinator turns an answer into a compare-and-set.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from coordination.planning import write_tasks
+from coordination.state.model import (
+    Checkpoint,
+    Failure,
+    FailureKind,
+    Gap,
+    Header,
+    PartitionCheckpoint,
+    PartitionState,
+    Phase,
+    SetAside,
+    SliceResult,
+    TopicPartition,
+)
+from coordination.state.tree import KeeperInfo, Ledger, Summary, Transaction, plan_digest
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Slices are still being written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """Every slice of the plan has its result, and no result is without its slice."""
+
+
+@dataclass(frozen=True, slots=True)
+class MustAbort:
+    """`blamed` are the incarnations whose fault it was, to be left out of the next attempts."""
+
+    reason: str
+    blamed: tuple[str, ...] = ()
+    failure: Failure | None = None
+
+
+Progress = Waiting | Complete | MustAbort
+
+
+def is_whole(transaction: Transaction) -> bool:
+    """Whether the plan that was read is the one that the header was written for."""
+    return plan_digest(transaction.plan) == transaction.header.plan_digest
+
+
+def unaccounted(transaction: Transaction) -> str | None:
+    """Why its write statuses are not one report of each planned slice, by the incarnation that it was planned for."""
+    planned = transaction.plan.slices
+    for incarnation in sorted({*planned, *transaction.statuses}):
+        status = transaction.statuses.get(incarnation)
+        results = [result.slice for result in status.results] if status else []
+        slices = planned.get(incarnation, ())
+        if results == [*slices]:
+            continue  # in the order of the plan, as a participant reports
+        reported, given = Counter(results), Counter(slices)
+        if reported == given:
+            continue
+        if strange := sorted(reported - given):
+            piece = strange[0]
+            why = "more often than it was planned" if given[piece] else "which was not to write it"
+            return f"{piece} was reported by {incarnation}, {why}"
+        return f"{min(given - reported)} was planned for {incarnation} and not reported"
+    return None
+
+
+def _is_set_aside(transaction: Transaction) -> bool:
+    """Whether every bad record that was counted was kept for the errors table."""
+    counted = sum(result.errors for status in transaction.statuses.values() for result in status.results)
+    return counted == sum(each.records for each in errors(transaction))
+
+
+def damage(transaction: Transaction, states: Mapping[TopicPartition, PartitionState]) -> str | None:
+    """Names what somebody took away of its znodes since it was planned and written."""
+    if not is_whole(transaction):
+        return "its plan is not the one that its header names"
+    if (missing := unaccounted(transaction)) is not None:
+        return f"its write statuses do not make up its plan: {missing}"
+    if not _is_set_aside(transaction):
+        return "its write statuses do not name all its bad records"
+    if not _is_recorded(transaction, states):
+        return "its write tasks are not those on record"
+    return None
+
+
+def _is_recorded(transaction: Transaction, states: Mapping[TopicPartition, PartitionState]) -> bool:
+    """Whether what is planned is what the states have on record for its batch, next in line in each partition: a plan
+    that was grouped from a part of its ranges, or by anything else, is not."""
+    recorded = write_tasks.grouped(
+        (source, state.topic_id, state.open[0])
+        for source, state in states.items()
+        if state.open and state.open[0].batch == transaction.header.batch
+    )
+    return Counter(transaction.plan.all_tasks) == Counter(recorded)
+
+
+def progress(transaction: Transaction, members: Collection[str], waited: float) -> Progress:
+    """How far a STARTED transaction is; `waited` is seconds since this coordinator saw it STARTED."""
+    planned = {i: slices for i, slices in transaction.plan.slices.items() if slices}
+    for incarnation, status in sorted(transaction.statuses.items()):
+        if status.failure is not None:
+            # A store that is away for one worker only is reached by another.
+            retryable = status.failure.kind in (FailureKind.RETRYABLE, FailureKind.STORAGE)
+            blamed = (incarnation,) if retryable else ()
+            return MustAbort(f"{incarnation}: {status.failure.reason}", blamed, status.failure)
+    missing = sorted(set(planned) - set(transaction.statuses))
+    if not missing:
+        if (missing_report := unaccounted(transaction)) is not None:
+            return MustAbort(f"what was written is not what was planned: {missing_report}")
+        if not _is_set_aside(transaction):
+            return MustAbort("bad records were counted that nobody has set aside")
+        return Complete()
+    gone = [incarnation for incarnation in missing if incarnation not in members]
+    if gone:
+        return MustAbort(f"participant {', '.join(gone)} left the fleet", tuple(gone))
+    if waited > transaction.header.timeout:
+        return MustAbort(
+            f"no write status of {', '.join(missing)} within {transaction.header.timeout:g} s", tuple(missing)
+        )
+    return Waiting()
+
+
+def ran_out_of_memory(transaction: Transaction) -> bool:
+    failures = (status.failure for status in transaction.statuses.values() if status.failure is not None)
+    return any(failure.kind is FailureKind.OUT_OF_MEMORY for failure in failures)
+
+
+def failed_by_storage(transaction: Transaction) -> bool:
+    """Whether nothing but the table's store made it fail."""
+    failures = [status.failure for status in transaction.statuses.values() if status.failure is not None]
+    return bool(failures) and all(failure.kind is FailureKind.STORAGE for failure in failures)
+
+
+def results(transaction: Transaction) -> tuple[SliceResult, ...]:
+    return tuple(sorted((r for status in transaction.statuses.values() for r in status.results), key=lambda r: r.slice))
+
+
+def size(transaction: Transaction) -> int:
+    """Bytes of the values that were read for it."""
+    return sum(status.size for status in transaction.statuses.values())
+
+
+def stats(transaction: Transaction) -> tuple[str, ...]:
+    return tuple(
+        stat for incarnation in sorted(transaction.statuses) for stat in transaction.statuses[incarnation].stats
+    )
+
+
+def errors(transaction: Transaction) -> tuple[SetAside, ...]:
+    """Where the bad records are that were set aside for it."""
+    return tuple(
+        each for incarnation in sorted(transaction.statuses) for each in transaction.statuses[incarnation].errors
+    )
+
+
+def settled(states: Mapping[TopicPartition, PartitionState], header: Header) -> dict[TopicPartition, PartitionState]:
+    """The states that a transaction's end changes: the ranges of a committed batch become AFTER, those of an
+    aborted one stay BEFORE, as they are."""
+    changed: dict[TopicPartition, PartitionState] = {}
+    if header.phase is Phase.ABORTED:
+        return changed
+    for source, state in states.items():
+        if state.open and state.open[0].batch == header.batch:
+            reached = state.open[0]
+            changed[source] = PartitionState(
+                state.topic_id, reached.start, reached.end, reached.generation, state.open[1:]
+            )
+    return changed
+
+
+def checkpoint(
+    transaction: Transaction,
+    states: Mapping[TopicPartition, PartitionState],
+    info: KeeperInfo,
+    gaps: tuple[Gap, ...],
+    sink: str,
+    epoch: int,
+) -> Checkpoint:
+    """The checkpoint in the commit of `transaction`: cumulative, idle partitions included."""
+    after = {**states, **settled(states, transaction.header)}
+    return Checkpoint(
+        sink=sink,
+        keeper=info.uuid,
+        cluster=transaction.header.cluster,
+        epoch=epoch,
+        number=transaction.header.number,
+        base=transaction.header.base,
+        config=info.config,
+        topics={source.topic: state.topic_id for source, state in after.items()},
+        ends={source: PartitionCheckpoint(s.end, s.generation) for source, s in after.items()},
+        results=results(transaction),
+        gaps=gaps,
+    )
+
+
+def without_inert(states: Mapping[TopicPartition, PartitionState], last: int) -> dict[TopicPartition, PartitionState]:
+    """The states changed by dropping open ranges of batches that never counted (above `last`): always the last ones.
+
+    Where one that counts follows, `last` was read a moment before a batch was divided: nothing rests on such a reading.
+    """
+    changed = {}
+    for source, state in states.items():
+        kept = len(state.open)
+        while kept and state.open[kept - 1].batch > last:
+            kept -= 1
+        if kept < len(state.open):
+            changed[source] = replace(state, open=state.open[:kept])
+    return changed
+
+
+def ended(ledger: Ledger, header: Header, outcome: str, results: Sequence[SliceResult], wall: float) -> Ledger:
+    """The ledger once a transaction has ended: committed ones move the checkpoint on."""
+    committed = outcome == "COMMITTED"
+    times = {**header.times, "ENDED": wall}
+    records, errors = sum(result.records for result in results), sum(result.errors for result in results)
+    summary = Summary(header.number, header.batch, outcome, header.instant, records, header.reason, times, errors)
+    attempts = {b: n for b, n in ledger.attempts.items() if not (committed and b == header.batch)}
+    return replace(
+        ledger,
+        committed=header.number if committed else ledger.committed,
+        attempts=attempts,
+        history=(*ledger.history, summary),
+    )

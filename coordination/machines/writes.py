@@ -1,0 +1,132 @@
+"""Drafts of a coordinator's writes to ZooKeeper: pure, to be fenced and sent by the machine.
+
+A draft is a purpose and its multis in order; the last one makes it count, and until then what the others wrote
+means nothing to any reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from coordination.machines import transactions
+from coordination.state import tree
+from coordination.state.model import PROTOCOL, Gap, Header, PartitionState, Phase, Plan, TopicPartition
+from coordination.state.tree import Create, Delete, Halt, KeeperView, Ledger, Op, Transaction
+
+States = Mapping[TopicPartition, PartitionState]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    purpose: str
+    multis: tuple[tuple[Op, ...], ...]
+
+
+def stamp_config(view: KeeperView, digest: str) -> Draft | None:
+    """Put this fleet's configuration and version on record; None where they stand there already."""
+    assert view.info is not None
+    info = replace(view.info, config=digest, protocol=PROTOCOL)
+    return None if info == view.info else Draft("stamp configuration", ((tree.info_op(view, info),),))
+
+
+def halt(halt: Halt) -> Draft:
+    return Draft("halt", ((Create(tree.HALT, tree.halt_data(halt)),),))
+
+
+def tidy(view: KeeperView) -> Draft | None:
+    """Drop what plans left behind that never counted."""
+    inert = transactions.without_inert(view.states, view.ledger.last)
+    if not inert and not view.inert:
+        return None
+    ops = [*tree.shard_ops(view, inert), *(Delete(path) for path in view.inert)]
+    return ordered(view, "tidy", tree.batched(ops, ()), view.ledger)
+
+
+def advance(view: KeeperView, changed: States, ledger: Ledger) -> Draft:
+    """Bring the recorded states up to the table's checkpoint."""
+    ledger = _pruned(ledger, {**view.states, **changed})
+    return ordered(view, "advance to the checkpoint", tree.batched(tree.shard_ops(view, changed), ()), ledger)
+
+
+def record(view: KeeperView, found: States) -> Draft:
+    """Record where partitions begin that were seen for the first time."""
+    return ordered(view, "record new partitions", tree.batched(tree.shard_ops(view, found), ()), view.ledger)
+
+
+def skip(view: KeeperView, changed: States, gaps: tuple[Gap, ...]) -> Draft:
+    """The gaps are declared with the first multi: what is skipped must never go undeclared."""
+    kept = tuple(known for known in view.ledger.gaps if not any(gap.covers(known) for gap in gaps))
+    ledger = _pruned(replace(view.ledger, gaps=(*kept, *gaps)), {**view.states, **changed})
+    return ordered(view, "skip a gap", tree.batched(tree.shard_ops(view, changed), ()), ledger, from_first=True)
+
+
+def divide(view: KeeperView, divided: States, batch: int, rest: int) -> Draft:
+    """Each part has two attempts left, on two workers, before it is divided in turn."""
+    tried = view.ledger.attempts[batch] - 2
+    # The ledger first: a range whose batch is above `last` would count as never planned.
+    ledger = replace(view.ledger, last=rest, attempts={**view.ledger.attempts, batch: tried, rest: tried})
+    shards = tree.batched(tree.shard_ops(view, divided), ())
+    return ordered(view, "divide a batch", shards, ledger, from_first=True)
+
+
+def open_transaction(view: KeeperView, header: Header, plan: Plan, changed: States) -> Draft:
+    attempts = dict(view.ledger.attempts)
+    if plan.tasks:
+        attempts[header.batch] = header.attempt
+    ledger = replace(view.ledger, last=header.number, attempts=attempts)
+    ops = [*tree.plan_ops(header.number, plan), *tree.shard_ops(view, changed)]
+    return ordered(view, "open a transaction", tree.batched(ops, [tree.header_op(header)]), ledger)
+
+
+def enter(view: KeeperView, transaction: Transaction, header: Header, halt: Halt | None = None) -> Draft:
+    """Replace a header by its next phase, and halt the sink in the same multi if that is the reason."""
+    ops = [tree.header_op(header, transaction.version)]
+    if header.phase is Phase.PREPARED:
+        # The commit carries what is recorded, each time that it is tried: a multi sent before must not come late.
+        ops.append(tree.ledger_op(view, view.ledger))
+    if halt is not None:
+        ops.append(Create(tree.HALT, tree.halt_data(halt)))
+    return Draft(header.phase.value, (tuple(ops),))
+
+
+def end(view: KeeperView, transaction: Transaction, wall: float, divide_after: int) -> Draft:
+    """Settle a COMMITTED transaction, or put away an ABORTED one that is rolled back. One that ran out of memory counts
+    as having failed `divide_after` times: the next attempt has to be smaller. One that the store made fail does not
+    count: it says nothing of the batch."""
+    header = transaction.header
+    ledger = transactions.ended(view.ledger, header, header.phase.value, transactions.results(transaction), wall)
+    if header.phase is Phase.ABORTED:
+        tries = ledger.attempts.get(header.batch, 0)
+        if transactions.ran_out_of_memory(transaction):
+            tries = max(tries, divide_after)
+        elif transactions.failed_by_storage(transaction):
+            tries = min(tries, header.attempt - 1)
+        if tries != ledger.attempts.get(header.batch, 0):
+            ledger = _pruned(replace(ledger, attempts={**ledger.attempts, header.batch: tries}), view.states)
+    changed = transactions.settled(view.states, header)
+    last = [Delete(tree.header_path(header.number), transaction.version)]
+    return ordered(view, "settle", tree.batched(tree.shard_ops(view, changed), last), ledger)
+
+
+def _pruned(ledger: Ledger, states: States) -> Ledger:
+    """Without the attempts at batches that are no longer on record."""
+    recorded = {planned.batch for state in states.values() for planned in state.open}
+    return replace(ledger, attempts={batch: n for batch, n in ledger.attempts.items() if batch in recorded})
+
+
+def ordered(
+    view: KeeperView, purpose: str, multis: Sequence[tuple[Op, ...]], ledger: Ledger, from_first: bool = False
+) -> Draft:
+    """Let every multi set the ledger as well: its version puts them all in one order.
+
+    Without that, a multi of unknown outcome could come late: move a range while a transaction is open that was
+    planned without it, or add to the plan of a number that is in use again. `ledger` is written by the last
+    multi, or from the first on.
+    """
+    ordered: list[tuple[Op, ...]] = []
+    for position, multi in enumerate(multis):
+        said = ledger if from_first or position == len(multis) - 1 else view.ledger
+        ordered.append((*multi, tree.ledger_op(view, said)))
+        view = replace(view, ledger_version=view.ledger_version + 1)
+    return Draft(purpose, tuple(ordered))

@@ -1,0 +1,171 @@
+"""From recorded states and the log to the next transaction, or to the reason why there is none: pure.
+
+A survey reconciles every partition with its log; a proposal is the next batch with its tasks assigned. What
+was recorded before comes first and keeps its shape; only then anything new is planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from coordination.planning import assignment, offsets, slicing, write_tasks
+from coordination.planning.offsets import DataLossPolicy, Invalid, LostPrefix, New, OffsetReset
+from coordination.state.model import (
+    Gap,
+    LogView,
+    Member,
+    OpenRange,
+    PartitionState,
+    Plan,
+    Slice,
+    TopicPartition,
+    WriteTask,
+)
+from coordination.state.tree import Halt
+
+States = Mapping[TopicPartition, PartitionState]
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Every partition reconciled with its log. `states` includes partitions seen for the first time, `found`
+    only those; `ends` are readable ends. `lost` holds skippable gaps; `halt` is set when none may go on."""
+
+    states: States
+    found: States
+    ends: Mapping[TopicPartition, int]
+    lost: tuple[LostPrefix, ...]
+    halt: Halt | None
+
+
+def topics_to_read(states: States, configured: Sequence[str]) -> tuple[str, ...]:
+    """The configured topics, and those that are no longer configured but still have a range to re-form."""
+    return tuple(sorted({*configured, *(source.topic for source, state in states.items() if state.open)}))
+
+
+def survey(states: States, log: LogView, topics: Collection[str], policy: DataLossPolicy, reset: OffsetReset) -> Survey:
+    known = {source.topic for source in states}
+    ids = {source.topic: held.topic_id for source, held in log.partitions.items()}
+    recorded = {s for s in states if s.topic in topics and not _is_awaited(states[s], ids.get(s.topic))}
+    watched = recorded | set(log.partitions)
+    found: dict[TopicPartition, PartitionState] = {}
+    ends: dict[TopicPartition, int] = {}
+    lost: list[LostPrefix] = []
+    halt: Halt | None = None
+    for source in sorted(watched):
+        start = OffsetReset.EARLIEST if source.topic in known else reset
+        decision = offsets.reconcile(source, states.get(source), log.partitions.get(source), policy, start)
+        match decision:
+            case Invalid(reason):
+                halt = halt or Halt(reason, source.topic, source.partition)
+            case LostPrefix(gap=gap, halt=True, reason=reason):
+                halt = halt or Halt(reason, source.topic, source.partition, gap.start)
+            case LostPrefix():
+                lost.append(decision)
+            case New(state, readable_to):
+                found[source], ends[source] = state, readable_to
+            case _:
+                ends[source] = decision.readable_to
+    return Survey({**states, **found}, found, ends, tuple(lost), halt)
+
+
+def _is_awaited(state: PartitionState, topic_id: str | None) -> bool:
+    """Whether nothing of the partition was ever planned: then the topic need not have it. Where a topic comes back with
+    fewer partitions, a reset leaves those that are gone so: one that is added again is read whole."""
+    return state.topic_id == topic_id and state.planned_end == 0
+
+
+def skipped(states: States, lost: Iterable[LostPrefix]) -> tuple[dict[TopicPartition, PartitionState], tuple[Gap, ...]]:
+    """The states changed by skipping gaps: the gaps' own partitions go on behind them, and every other
+    partition of an abandoned batch drops its range, to be planned anew."""
+    abandoned = {gone.batch for loss in lost for gone in loss.abandoned}
+    changed: dict[TopicPartition, PartitionState] = {}
+    for source, state in states.items():
+        first = next((i for i, r in enumerate(state.open) if r.batch in abandoned), None)
+        if first is not None:
+            changed[source] = replace(state, open=state.open[:first])
+    for loss in lost:
+        changed[TopicPartition(loss.gap.topic, loss.gap.partition)] = loss.state
+    return changed, tuple(loss.gap for loss in lost)
+
+
+def next_batch(states: States, open_batches: Collection[int]) -> int | None:
+    """The recorded batch to be re-formed next: in no open transaction, and first in each of its partitions.
+
+    Order is the order in the partitions, not of the numbers: a divided batch's rest has a late number.
+    """
+    waiting: set[int] = set()
+    behind: set[int] = set()
+    for state in states.values():
+        queue = [r.batch for r in state.open if r.batch not in open_batches]
+        waiting.update(queue[:1])
+        behind.update(batch for batch in queue[1:] if batch != queue[0])
+    return min(waiting - behind, default=None)
+
+
+def slices_of(states: States, batch: int) -> tuple[Slice, ...]:
+    """The slices of a batch: cut from its recorded ranges, always the same."""
+    return tuple(
+        piece
+        for source, state in sorted(states.items())
+        for recorded in state.open
+        if recorded.batch == batch
+        for piece in slicing.cut(source, state.topic_id, recorded)
+    )
+
+
+def extended(states: States, ranges: Mapping[TopicPartition, OpenRange]) -> dict[TopicPartition, PartitionState]:
+    """The states changed by recording new ranges as BEFORE."""
+    return {source: replace(states[source], open=(*states[source].open, planned)) for source, planned in ranges.items()}
+
+
+def assigned(
+    tasks: Sequence[WriteTask],
+    members: Sequence[Member],
+    writers: Mapping[TopicPartition, str],
+    left_out: Collection[str],
+    attempt: int,
+    single_writer: str | None,
+) -> Plan:
+    """`single_writer` is the sink's name for tables that one worker must write alone, else None."""
+    if single_writer is not None:
+        return assignment.assign_to_one(tasks, members, single_writer, left_out, attempt)
+    return assignment.assign(tasks, members, writers, left_out, attempt)
+
+
+def divided(states: States, batch: int, rest: int) -> dict[TopicPartition, PartitionState]:
+    """The states changed by dividing a batch that keeps failing: about half of it keeps its number, the rest
+    becomes batch `rest`; empty when there is nothing left to divide. Only after the rollback is confirmed.
+
+    No task of either part reads more than half of the largest before, lone records excepted. What was recorded without
+    a target is grouped from here on: its old files are gone, and its new ones have other ids.
+    """
+    first, second = assignment.split(slices_of(states, batch))
+    if not second:
+        return {}
+    most = max(1, max(task.size for task in write_tasks.of_batch(states, batch)) // 2)
+    kept: dict[TopicPartition, int] = {}
+    for piece in first:
+        kept[piece.source] = max(kept.get(piece.source, 0), piece.end)
+    changed: dict[TopicPartition, PartitionState] = {}
+    for source, state in states.items():
+        parts = [
+            _lowered(part, most) if r.batch == batch else part
+            for r in state.open
+            for part in _divide(r, batch, rest, kept.get(source, r.start))
+        ]
+        if tuple(parts) != state.open:
+            changed[source] = replace(state, open=tuple(parts))
+    return changed
+
+
+def _divide(recorded: OpenRange, batch: int, rest: int, at: int) -> tuple[OpenRange, ...]:
+    if recorded.batch != batch or at >= recorded.end:
+        return (recorded,)
+    tail = replace(recorded, start=max(at, recorded.start), batch=rest)
+    return (tail,) if at <= recorded.start else (replace(recorded, end=at), tail)
+
+
+def _lowered(part: OpenRange, most: int) -> OpenRange:
+    return replace(part, step=min(part.step, most), task_records=min(part.task_records or most, most))

@@ -1,0 +1,186 @@
+"""Reconciles what is recorded of a partition with what its log holds: case by case, as one function.
+
+Guarantee: followed to the letter, no offset is planned twice, and none is skipped that is not declared as a
+`Gap`. An open range is never reshaped: it is re-formed as recorded, or the whole of it is abandoned.
+Void if the caller has not asked the table's timeline first whether an open range was committed: such a range
+has to be settled (AFTER) before it comes here; and if a log is truncated and grows past the recorded end
+between two looks at it. Nothing is raised: what cannot go on is `Invalid`, in words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar
+
+from coordination.state.model import Gap, OpenRange, PartitionLog, PartitionState, TopicPartition
+
+FIRST_GENERATION = 0
+"""The generation of a partition that no reset, replay or gap has ever touched."""
+
+
+class DataLossPolicy(Enum):
+    """`on.data.loss`: what to do when the log lost records before they were read."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+class OffsetReset(Enum):
+    """`auto.offset.reset`: where a partition begins of which nothing is recorded."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+class Case(Enum):
+    """The rows of the table, by name."""
+
+    NEW = "New"
+    SAME = "Same"
+    CONTAINS = "Contains"
+    OVERLAPPING = "Overlapping"
+    CROP = "Crop"
+    LOST_PREFIX = "Lost prefix"
+    INVALID = "Invalid"
+
+
+@dataclass(frozen=True, slots=True)
+class New:
+    """Nothing is recorded: `state` is the empty settled range at the reset position.
+
+    Record it at once, even while there is nothing to read: a second look at "latest" is another offset.
+    """
+
+    cases: ClassVar[tuple[Case, ...]] = (Case.NEW,)
+    state: PartitionState
+    readable_to: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Go on: first re-form `state.open` exactly as recorded, then plan `[state.planned_end, readable_to)`."""
+
+    cases: tuple[Case, ...]
+    state: PartitionState
+    readable_to: int
+
+
+@dataclass(frozen=True, slots=True)
+class LostPrefix:
+    """The log begins after the first unread offset: `gap` can be had from nowhere any more.
+
+    With `halt` the sink stops, for the reason given. Without it the caller aborts the batches named in
+    `abandoned` and has their rollback confirmed, records `gap` for the next checkpoint and goes on from
+    `state`: settled up to the end of the gap, under a new generation.
+    """
+
+    cases: ClassVar[tuple[Case, ...]] = (Case.LOST_PREFIX,)
+    gap: Gap
+    halt: bool
+    reason: str
+    abandoned: tuple[OpenRange, ...]
+    state: PartitionState
+    readable_to: int
+
+
+@dataclass(frozen=True, slots=True)
+class Invalid:
+    """The log is not the one that was read: halt with the reason; never guess."""
+
+    cases: ClassVar[tuple[Case, ...]] = (Case.INVALID,)
+    reason: str
+
+
+Decision = New | Ready | LostPrefix | Invalid
+
+
+def classify(recorded: PartitionState | None, proposed: tuple[int, int]) -> tuple[Case, ...]:
+    """The rows that apply when offsets `[start, end)` are proposed for a partition; Crop comes first.
+
+    The recorded range `[a, b)` of the table is what is open while the state is BEFORE, and what is settled
+    while it is AFTER. Whether the log still is the recorded one (Invalid) is not a question of ranges.
+    """
+    start, end = proposed
+    if recorded is None:
+        return (Case.NEW,)
+    before = bool(recorded.open)
+    low, high = (recorded.end, recorded.planned_end) if before else (recorded.start, recorded.end)
+    if start > recorded.end:
+        return (Case.LOST_PREFIX,)
+    if end > high:
+        case = Case.OVERLAPPING
+    elif before and end == high:
+        case = Case.SAME
+    else:
+        case = Case.CONTAINS
+    return (Case.CROP, case) if start < low else (case,)
+
+
+def reconcile(
+    source: TopicPartition,
+    recorded: PartitionState | None,
+    observed: PartitionLog | None,
+    policy: DataLossPolicy,
+    reset: OffsetReset,
+) -> Decision:
+    """Decide how one partition goes on; what is proposed is everything that the log offers.
+
+    `reset` matters to New only. For a partition that was added to a topic already being read pass EARLIEST:
+    its first records are as much part of the topic as those of its older partitions.
+    """
+    if observed is None:
+        return Invalid(_gone(source, recorded))
+    # Start and end come from two requests: a start beyond the end is the newer of two views, not a gap.
+    first = min(observed.start, observed.end)
+    if recorded is None:
+        at = first if reset is OffsetReset.EARLIEST else observed.end
+        return New(PartitionState(observed.topic_id, at, at, FIRST_GENERATION), observed.end)
+    if observed.topic_id != recorded.topic_id:
+        return Invalid(_recreated(source, recorded, observed))
+    if observed.end < recorded.planned_end:
+        return Invalid(_truncated(source, recorded, observed))
+    cases = classify(recorded, (first, observed.end))
+    if Case.LOST_PREFIX in cases:
+        return _lost_prefix(source, recorded, first, observed.end, policy)
+    return Ready(cases, recorded, observed.end)
+
+
+def _lost_prefix(
+    source: TopicPartition, recorded: PartitionState, first: int, end: int, policy: DataLossPolicy
+) -> LostPrefix:
+    gap = Gap(source.topic, source.partition, recorded.end, first)
+    halt = policy is DataLossPolicy.FAIL
+    lost = f"{source}: offsets [{gap.start}, {gap.end}) were deleted from the log before they were read"
+    remedy = (
+        "; to go on without them set on.data.loss=skip, which records the gap; to lose no more, "
+        "raise the topic's retention"
+    )
+    resumed = PartitionState(recorded.topic_id, first, first, recorded.generation + 1)
+    return LostPrefix(gap, halt, lost + remedy if halt else lost, recorded.open, resumed, end)
+
+
+def _gone(source: TopicPartition, recorded: PartitionState | None) -> str:
+    if recorded is None:
+        return f"{source}: the broker has no such topic or partition; create it or correct kafka.topic.names"
+    return (
+        f"{source}: the broker has no such topic or partition any more; the table holds it up to "
+        f"offset {recorded.end} of topic id {recorded.topic_id}; to go on with the partitions that there are, "
+        "run `sink reset`"
+    )
+
+
+def _recreated(source: TopicPartition, recorded: PartitionState, observed: PartitionLog) -> str:
+    return (
+        f"{source}: the topic was deleted and created again: recorded up to offset {recorded.planned_end} of "
+        f"topic id {recorded.topic_id}, but the broker has topic id {observed.topic_id} with offsets "
+        f"[{observed.start}, {observed.end}); to read the new topic run `sink reset`"
+    )
+
+
+def _truncated(source: TopicPartition, recorded: PartitionState, observed: PartitionLog) -> str:
+    return (
+        f"{source}: the log was truncated: recorded up to offset {recorded.planned_end}, but the log of the "
+        f"same topic id {observed.topic_id} ends at {observed.end}; find out which records the broker lost, "
+        "then run `sink reset`"
+    )

@@ -1,0 +1,195 @@
+"""Decides what the next transaction is, from one reading of ZooKeeper, the table and the log: pure.
+
+The order is the guarantee: a log that is not the recorded one stops everything, a lost prefix is dealt with
+before anything is read behind it, what was recorded before is re-formed first, and only then is anything new
+planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from coordination.machines.term import CoordinatorConfig
+from coordination.planning import batches, write_tasks
+from coordination.planning.slicing import Limits, is_full, plan_ranges
+from coordination.state.model import (
+    NO_TRANSACTION,
+    Gap,
+    Header,
+    LogView,
+    OpenRange,
+    PartitionState,
+    Phase,
+    Plan,
+    TableView,
+    TopicPartition,
+    WriteTask,
+)
+from coordination.state.tree import Halt, KeeperView, plan_digest
+
+States = Mapping[TopicPartition, PartitionState]
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """Nothing to do now."""
+
+
+@dataclass(frozen=True, slots=True)
+class HaltFor:
+    halt: Halt
+
+
+@dataclass(frozen=True, slots=True)
+class SkipGaps:
+    changed: States
+    gaps: tuple[Gap, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Partitions seen for the first time, without a record to read yet."""
+
+    found: States
+
+
+@dataclass(frozen=True, slots=True)
+class Divide:
+    batch: int
+    rest: int
+    divided: States
+    size: int
+    """Of the batch as it was, in offsets."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBatch:
+    """Open a transaction for `batch`; `changed` records what is new in it. No tasks: publish the checkpoint."""
+
+    batch: int
+    attempt: int
+    tasks: tuple[WriteTask, ...]
+    changed: States
+    cluster: str
+    columns: str
+
+
+Step = Nothing | HaltFor | SkipGaps | Record | Divide | OpenBatch
+
+
+def next_number(view: KeeperView) -> int:
+    """Above every number of this tree, whose ledger is brought up to the table's before anything is planned."""
+    return max(view.ledger.last, view.highest) + 1
+
+
+def new_header(
+    view: KeeperView,
+    table: TableView,
+    config: CoordinatorConfig,
+    epoch: int,
+    wall: float,
+    plan: Plan,
+    step: OpenBatch | None,
+) -> Header:
+    """The header of the next transaction, PLANNED; without a step, of one that has no batch but its own."""
+    seen = table.checkpoint.number if table.checkpoint else NO_TRANSACTION
+    number = next_number(view)
+    attempt = step.attempt if step else 1
+    return Header(
+        number=number,
+        batch=step.batch if step else number,
+        attempt=attempt,
+        epoch=epoch,
+        base=view.transactions[-1].header.number if view.transactions else seen,
+        phase=Phase.PLANNED,
+        timeout=config.timeout * 2.0 ** min(attempt - 1, 3),
+        plan_digest=plan_digest(plan),
+        cluster=step.cluster if step else "",
+        columns=step.columns if step else "",
+        times={Phase.PLANNED.value: wall},
+    )
+
+
+def next_step(
+    view: KeeperView,
+    table: TableView,
+    log: LogView,
+    config: CoordinatorConfig,
+    limits: Limits,
+    due: bool,
+    bytes_per_offset: float | None = None,
+) -> Step:
+    """`due`: the interval since the last new batch has passed; a batch as large as `limits` let it be does not wait.
+    `bytes_per_offset` is None while nothing was measured.
+
+    Of a reading that is not whole nothing is planned: a batch would be grouped from a part of its ranges.
+    """
+    if not view.whole:
+        return Nothing()
+    seen = table.checkpoint
+    if seen is not None and seen.cluster not in ("", log.cluster):
+        return HaltFor(
+            Halt(
+                f"the table was filled from the Kafka cluster {seen.cluster}, this one is {log.cluster}: correct"
+                " kafka.bootstrap.servers; a sink does not move to another cluster"
+            )
+        )
+    survey = batches.survey(view.states, log, config.topics, config.on_data_loss, config.reset)
+    if survey.halt is not None or survey.lost:
+        # What is open may have been read before the log lost it: first let it come to its end.
+        if view.transactions:
+            return Nothing()
+        return HaltFor(survey.halt) if survey.halt else SkipGaps(*batches.skipped(view.states, survey.lost))
+    batch = batches.next_batch(survey.states, [t.header.batch for t in view.transactions])
+    if batch is not None:
+        return _re_form(survey.states, batch, view, log, config)
+    number = next_number(view)
+    ranges = plan_ranges(survey.states, survey.ends, limits, number)
+    wanted = (due or is_full(survey.ends, ranges, limits)) if ranges else (due and config.allow_empty)
+    if wanted or _must_publish(survey.states, table, config):
+        tasks = _task_count(view, ranges, config, bytes_per_offset)
+        changed = {**survey.found, **batches.extended(survey.states, write_tasks.sized(ranges, tasks))}
+        return _open(number, 1, write_tasks.of_batch({**survey.states, **changed}, number), changed, log)
+    return Record(survey.found) if survey.found else Nothing()
+
+
+def _task_count(
+    view: KeeperView,
+    ranges: Mapping[TopicPartition, OpenRange],
+    config: CoordinatorConfig,
+    bytes_per_offset: float | None,
+) -> int:
+    """Once, when the batch is planned: from then on what is recorded decides."""
+    offsets = sum(fresh.end - fresh.start for fresh in ranges.values())
+    cores = write_tasks.cores(view.members, config.single_writer)
+    return write_tasks.count(offsets, bytes_per_offset, cores, config.task_sizes)
+
+
+def _must_publish(states: States, table: TableView, config: CoordinatorConfig) -> bool:
+    """Whether the checkpoint has to be published again though nothing is new: before archiving goes past it, and
+    when it does not carry a reset or a skipped gap yet, which would be lost with ZooKeeper."""
+    seen = table.checkpoint
+    if seen is None:
+        return False
+    raised = (
+        source in seen.ends and state.generation > seen.ends[source].generation for source, state in states.items()
+    )
+    return table.commits_since >= config.republish_after or any(raised)
+
+
+def _re_form(states: States, batch: int, view: KeeperView, log: LogView, config: CoordinatorConfig) -> Step:
+    attempt = view.ledger.attempts.get(batch, 0) + 1
+    if attempt > config.divide_after:
+        rest = next_number(view)
+        divided = batches.divided(states, batch, rest)
+        if divided:
+            return Divide(batch, rest, divided, sum(piece.size for piece in batches.slices_of(states, batch)))
+    return _open(batch, attempt, write_tasks.of_batch(states, batch), {}, log)
+
+
+def _open(batch: int, attempt: int, tasks: tuple[WriteTask, ...], changed: States, log: LogView) -> Step:
+    """Nothing is written that the table's columns cannot hold; a checkpoint alone needs none."""
+    if tasks and log.misfit:
+        return HaltFor(Halt(log.misfit))
+    return OpenBatch(batch, attempt, tasks, changed, log.cluster, log.columns)

@@ -1,0 +1,121 @@
+"""Plans ranges and cuts them into slices: pure functions of recorded states, log ends and limits.
+
+Guarantee: the same inputs, in whatever order they come, give the same ranges and the same cuts on any
+coordinator. A range is cut at absolute multiples of the step that is recorded in it, so neither a changed
+setting nor another coordinator can cut it differently. Void if the states were not reconciled with the log
+first (offsets.py): a log end below a planned end plans nothing here, but what it means is decided there.
+Raises ValueError for limits below one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import pairwise
+
+from coordination.state.model import OpenRange, PartitionState, Slice, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one transaction takes on, in offsets.
+
+    `flush_size` bounds each partition, `slice_records` is the grid at which ranges are cut, or more finely, and
+    `transaction_records`, if given, bounds all partitions of the transaction together.
+    """
+
+    flush_size: int
+    slice_records: int
+    transaction_records: int | None = None
+
+    def __post_init__(self) -> None:
+        budget = 1 if self.transaction_records is None else self.transaction_records
+        if min(self.flush_size, self.slice_records, budget) < 1:
+            raise ValueError(f"limits must be at least 1: {self}")
+
+
+def cut(source: TopicPartition, topic_id: str, open_range: OpenRange) -> tuple[Slice, ...]:
+    """The slices of a recorded range: cut at every multiple of its step, from offset 0 of the partition."""
+    return tuple(
+        Slice(source.topic, source.partition, start, end, topic_id, open_range.generation)
+        for start, end in pairwise(_bounds(open_range))
+    )
+
+
+def sizes(open_range: OpenRange) -> list[int]:
+    """Offsets of each of its slices, in order."""
+    return [end - start for start, end in pairwise(_bounds(open_range))]
+
+
+def _bounds(open_range: OpenRange) -> list[int]:
+    step = open_range.step
+    grid = range((open_range.start // step + 1) * step, open_range.end, step)
+    return [open_range.start, *grid, open_range.end]
+
+
+def plan_ranges(
+    states: Mapping[TopicPartition, PartitionState],
+    ends: Mapping[TopicPartition, int],
+    limits: Limits,
+    batch: int,
+) -> Mapping[TopicPartition, OpenRange]:
+    """The next range of every partition that has something new, in order of topic and partition.
+
+    A range that leaves records behind ends on the slicing grid where that still makes progress; one that
+    takes all there is ends at the log end, wherever it is. Where `transaction_records` binds, partitions are
+    served a slice at a time in an order drawn from the batch number: few tiny files, and nobody starves.
+    """
+    waiting = {
+        source: ends[source] - state.planned_end
+        for source, state in sorted(states.items(), key=lambda item: (item[0].topic, item[0].partition))
+        if ends.get(source, 0) > state.planned_end
+    }
+    granted = {source: min(size, limits.flush_size) for source, size in waiting.items()}
+    if limits.transaction_records is not None and sum(granted.values()) > limits.transaction_records:
+        granted = _share(granted, limits.transaction_records, limits.slice_records, batch)
+    ranges = {}
+    for source, size in granted.items():
+        state = states[source]
+        start = state.planned_end
+        end = start + size
+        if size < waiting[source]:
+            aligned = end - end % limits.slice_records
+            end = aligned if aligned > start else end
+        ranges[source] = OpenRange(start, end, batch, limits.slice_records, state.generation)
+    return ranges
+
+
+def is_full(ends: Mapping[TopicPartition, int], ranges: Mapping[TopicPartition, OpenRange], limits: Limits) -> bool:
+    """Whether the next ranges are as large as the limits let them be: then there is nothing to wait for.
+
+    On the slicing grid a range may end short of a limit: it is as full as one that reaches it when it leaves records
+    behind. Who gets nothing of a budget leaves it to others, who then have used it up.
+    """
+    sizes = [planned.end - planned.start for planned in ranges.values()]
+    budget = limits.transaction_records
+    reached = max(sizes, default=0) >= limits.flush_size or (budget is not None and sum(sizes) >= budget)
+    return reached or any(planned.end < ends[source] for source, planned in ranges.items())
+
+
+def _share(wanted: Mapping[TopicPartition, int], budget: int, portion: int, batch: int) -> dict[TopicPartition, int]:
+    """Hand out `budget` in portions, round by round, in the order of `wanted`; who got nothing is absent."""
+    granted: dict[TopicPartition, int] = {}
+    queue = sorted(wanted, key=lambda source: _lot(source, batch))
+    while queue and budget > 0:
+        unsated = []
+        for source in queue:
+            if budget == 0:
+                break
+            had = granted.get(source, 0)
+            share = min(portion, wanted[source] - had, budget)
+            granted[source] = had + share
+            budget -= share
+            if granted[source] < wanted[source]:
+                unsated.append(source)
+        queue = unsated
+    return {source: granted[source] for source in wanted if source in granted}
+
+
+def _lot(source: TopicPartition, batch: int) -> bytes:
+    return blake2b(f"{batch}/{source.topic}/{source.partition}".encode(), digest_size=16).digest()

@@ -1,0 +1,47 @@
+"""How many bad records a transaction may have before it halts the sink: pure.
+
+Guarantee: what is asked of one transaction depends on its write statuses alone, so every coordinator answers alike. A
+wrong schema, by which every record is bad, is stopped before it empties a topic into the errors table. Voided by
+limits that are set so high that they stop nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from coordination.state.model import Failure, FailureKind, WriteStatus
+
+FEW = 100
+"""Records below which a share says nothing: one bad record on a quiet topic is not half of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorLimits:
+    """Most bad records of a transaction, and their greatest share of its records."""
+
+    count: int
+    ratio: float
+
+    def exceeded(self, statuses: Iterable[WriteStatus]) -> Failure | None:
+        """Why these statuses, all of one transaction, are too bad; it names the first bad record."""
+        statuses = tuple(statuses)
+        bad = sum(result.errors for status in statuses for result in status.results)
+        if not bad:
+            return None
+        total = bad + sum(result.records for status in statuses for result in status.results)
+        if bad > self.count:
+            limit = f"errors.max.per.transaction={self.count:,}"
+        elif total >= FEW and bad > self.ratio * total:
+            limit = f"errors.max.ratio={self.ratio:g}"
+        else:
+            return None
+        first = min((e.topic, e.partition, e.offset, e.reason) for status in statuses for e in status.errors)
+        topic, partition, offset, reason = first
+        said = f"{bad:,} of {total:,} records are bad, more than {limit} allows"
+        told = f"{said}; the first: {topic}-{partition} offset {offset}: {reason}"
+        return Failure(FailureKind.BAD_RECORD, told, topic, partition, offset)
+
+
+NO_ERRORS = ErrorLimits(0, 0.0)
+"""Where a bad record fails its task (errors.tolerance=none), none ever comes so far."""

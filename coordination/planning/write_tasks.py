@@ -1,0 +1,135 @@
+"""Groups the slices of a batch into write tasks: next-fit over what is recorded of the batch, and nothing else.
+
+Guarantee: the same recorded ranges give the same tasks on any coordinator, in every attempt, whatever the settings, the
+members and the assignment are by then. Slices come in the order of topic, partition and start; a task is closed when
+the next slice would make it read more than the `task_records` that its range records. Void for ranges that are not all
+of the batch: `transactions.damage` compares what was planned with what is recorded before anything is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from coordination.planning import slicing
+from coordination.state.model import Member, OpenRange, PartitionState, Slice, TopicPartition, WorkerState, WriteTask
+
+GROUPING = "next-fit, 1"
+"""The algorithm that `OpenRange.task_records` stands for. Another one would need another element in the recorded range,
+for a batch is grouped as it was planned for as long as it is open."""
+MIB = 1 << 20
+ASSUMED_BYTES = 1024.0
+"""An offset's, while nothing was measured."""
+SLICES_A_TASK = 4
+"""How finely a large partition is cut, so that no task is more than a quarter larger than the average."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSizes:
+    """Bytes of records that a write task is planned for: `target` where there is much to do, never less than `least`,
+    so that a trickle becomes one file and not one for each core."""
+
+    target: int = 512 * MIB
+    least: int = 4 * MIB
+
+    def __post_init__(self) -> None:
+        if min(self.target, self.least) < 1:
+            raise ValueError(f"sizes must be at least 1: {self}")
+
+
+USUAL_SIZES = TaskSizes()
+
+
+def of_batch(states: Mapping[TopicPartition, PartitionState], batch: int) -> tuple[WriteTask, ...]:
+    """The write tasks of a recorded batch."""
+    return grouped(
+        (source, state.topic_id, recorded)
+        for source, state in states.items()
+        for recorded in state.open
+        if recorded.batch == batch
+    )
+
+
+def grouped(ranges: Iterable[tuple[TopicPartition, str, OpenRange]]) -> tuple[WriteTask, ...]:
+    """The write tasks of these ranges, each with its partition and topic id; each slice alone where they are legacy.
+
+    Ranges that record different targets, as those of a batch that is divided only in part, share no task.
+    """
+    legacy: list[WriteTask] = []
+    slices: dict[int, list[Slice]] = {}
+    for source, topic_id, recorded in sorted(ranges, key=lambda each: (each[0], each[2].start)):
+        pieces = slicing.cut(source, topic_id, recorded)
+        if recorded.task_records is None:
+            legacy += (WriteTask((piece,), legacy=True) for piece in pieces)
+        else:
+            slices.setdefault(recorded.task_records, []).extend(pieces)
+    return (*legacy, *(task for target in sorted(slices) for task in _packed(slices[target], target)))
+
+
+def _packed(slices: Iterable[Slice], target: int) -> Iterator[WriteTask]:
+    task: list[Slice] = []
+    size = 0
+    for piece in slices:
+        if task and size + piece.size > target:
+            yield WriteTask(tuple(task))
+            task, size = [], 0
+        task.append(piece)
+        size += piece.size
+    if task:
+        yield WriteTask(tuple(task))
+
+
+def cores(members: Iterable[Member], single_writer: bool) -> int:
+    """Write tasks that the fleet runs side by side; where one worker writes alone, the largest one."""
+    counts = [max(member.cores, 1) for member in members if member.state is WorkerState.ACTIVE]
+    return (max if single_writer else sum)(counts or [1])
+
+
+def count(offsets: int, bytes_per_offset: float | None, cores: int, sizes: TaskSizes) -> int:
+    """How many write tasks a batch of so many offsets has at most. `bytes_per_offset` is None while nothing was
+    measured: then a large batch has one for each core.
+
+    Tasks of the target's size in whole rounds of the cores, but at least one for each core; fewer where they would be
+    small.
+    """
+    rounds = 1 if bytes_per_offset is None else int(offsets * bytes_per_offset // sizes.target // cores)
+    weight = offsets * (ASSUMED_BYTES if bytes_per_offset is None else bytes_per_offset)
+    return min(cores * max(rounds, 1), max(1, int(-(-weight // sizes.least))))
+
+
+def sized(ranges: Mapping[TopicPartition, OpenRange], tasks: int) -> dict[TopicPartition, OpenRange]:
+    """New ranges with what makes them at most so many tasks of about equal size: the target, and a step that cuts
+    partitions which are too large for a task."""
+    total = sum(fresh.end - fresh.start for fresh in ranges.values())
+    cut = {
+        source: replace(fresh, step=min(fresh.step, max(1, -(-total // (SLICES_A_TASK * tasks)))))
+        if tasks > 1
+        else fresh
+        for source, fresh in sorted(ranges.items())
+    }
+    target = least_target([size for fresh in cut.values() for size in slicing.sizes(fresh)], tasks)
+    return {source: replace(fresh, task_records=target) for source, fresh in cut.items()}
+
+
+def least_target(sizes: Sequence[int], tasks: int) -> int:
+    """The smallest target with which slices of these sizes, in this order, make at most so many tasks."""
+    if not sizes:
+        return 1
+    largest = max(sizes)
+    low, high = max(largest, -(-sum(sizes) // tasks)), sum(sizes) // tasks + largest
+    while low < high:
+        middle = (low + high) // 2
+        if _tasks(sizes, middle) <= tasks:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _tasks(sizes: Iterable[int], target: int) -> int:
+    found, size = 0, target + 1
+    for each in sizes:
+        size += each
+        if size > target:
+            found, size = found + 1, each
+    return found

@@ -1,0 +1,384 @@
+"""Values to bytes and back: every znode and every checkpoint is versioned JSON, compressed when it is large.
+
+Decoding either returns a well-formed value or raises `Corrupt` with the place it was read from; unknown
+fields are ignored (a newer writer may add some), an unknown `format` is not. A znode that is written again says
+its own `dataVersion`: content that anything but a worker put there, older content too, is never believed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
+from typing import Any, TypeVar
+
+from coordination.errors import Corrupt, NewerVersion
+from coordination.state.model import (
+    PROTOCOL,
+    Checkpoint,
+    Failure,
+    FailureKind,
+    Gap,
+    Header,
+    Member,
+    OpenRange,
+    PartitionCheckpoint,
+    PartitionState,
+    Phase,
+    SetAside,
+    Slice,
+    SliceResult,
+    TopicPartition,
+    WorkerState,
+    WriteStatus,
+    WriteTask,
+)
+from coordination.state.require import flag, seconds, text, whole
+
+FORMAT = PROTOCOL
+"""The format of every znode. An older one is read, and written in this one when the znode changes."""
+CHECKPOINT_FORMAT = 1
+"""The format of the text in a Hudi commit: readers of the table need not be of the fleet's version."""
+COMPRESS_ABOVE = 64 * 1024
+_ZLIB_BYTES = b"zlib:"
+_MAX_DECODED = 256 * 1024 * 1024
+_MALFORMED = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    zlib.error,
+)
+
+T = TypeVar("T")
+
+
+def to_bytes(
+    document: Mapping[str, Any], version: int = 0, compress_above: int = COMPRESS_ABOVE, form: int = FORMAT
+) -> bytes:
+    """`version` is the one that ZooKeeper gives the znode with this content: 0 when it is created."""
+    said = {"dataVersion": version} if version else {}
+    raw = json.dumps({"format": form, **said, **document}, separators=(",", ":")).encode()
+    return _ZLIB_BYTES + zlib.compress(raw, 6) if len(raw) > compress_above else raw
+
+
+def from_bytes(data: bytes, place: str, build: Callable[[Any], T], version: int | None = None) -> T:
+    """Decode `data` and `build` a value from it; whatever is wrong with the content is `Corrupt` at `place`.
+    `version` is ZooKeeper's, None where there is none."""
+    try:
+        document = json.loads(_inflate(data) if data.startswith(_ZLIB_BYTES) else data)
+        form = document.get("format") if isinstance(document, dict) else None
+        if type(form) is not int or form < 1:
+            raise Corrupt(f"{place}: not a document of the sink: it has no format")
+        if form > FORMAT:
+            raise NewerVersion(
+                f"{place}: written in format {form} by a newer version of the sink; this one reads formats up to"
+                f" {FORMAT}. Stop this one and install the fleet's version"
+            )
+        if version is not None and (said := document.get("dataVersion", 0)) != version:
+            raise Corrupt(f"{place}: written as dataVersion {said}, found as {version}: no worker put it there")
+        return build(document)
+    except _MALFORMED as error:
+        raise Corrupt(f"{place}: unreadable content ({error!r})") from error
+
+
+def _inflate(data: bytes) -> bytes:
+    inflater = zlib.decompressobj()
+    raw = inflater.decompress(data[len(_ZLIB_BYTES) :], _MAX_DECODED)
+    if not inflater.eof:
+        raise ValueError("compressed content is truncated or too large")
+    return raw
+
+
+def encode_slices(slices: Iterable[Slice]) -> list[Any]:
+    """Grouped by topic: `[[topic, topic id, [[partition, start, end, generation], ...]], ...]`."""
+    topics: dict[tuple[str, str], list[list[int]]] = {}
+    for s in slices:
+        topics.setdefault((s.topic, s.topic_id), []).append([s.partition, s.start, s.end, s.generation])
+    return [[topic, topic_id, rows] for (topic, topic_id), rows in topics.items()]
+
+
+def decode_slices(value: Any) -> tuple[Slice, ...]:
+    return tuple(
+        Slice(text(topic), whole(partition), whole(start), whole(end), text(topic_id), whole(generation))
+        for topic, topic_id, rows in value
+        for partition, start, end, generation in rows
+    )
+
+
+def encode_tasks(tasks: Iterable[WriteTask]) -> list[Any]:
+    """`[[1 if the task is legacy, [[topic, topic id, [[partition, start, end, generation], ...]], ...]], ...]`: a
+    task's slices stay in their order, which its file ids are made of."""
+    return [[int(task.legacy), _in_order(task.slices)] for task in tasks]
+
+
+def _in_order(slices: Iterable[Slice]) -> list[Any]:
+    return [
+        [topic, topic_id, [[s.partition, s.start, s.end, s.generation] for s in run]]
+        for (topic, topic_id), run in groupby(slices, lambda s: (s.topic, s.topic_id))
+    ]
+
+
+def decode_tasks(value: Any) -> tuple[WriteTask, ...]:
+    return tuple(WriteTask(decode_slices(slices), flag(legacy)) for legacy, slices in value)
+
+
+def encode_states(states: Mapping[int, PartitionState], version: int = 0) -> bytes:
+    return to_bytes(
+        {
+            "states": {
+                str(p): [
+                    s.topic_id,
+                    s.start,
+                    s.end,
+                    s.generation,
+                    [_range(r) for r in s.open],
+                ]
+                for p, s in sorted(states.items())
+            }
+        },
+        version,
+    )
+
+
+def _range(r: OpenRange) -> list[int]:
+    """A range without `task_records` is written as the version did that recorded it. A sixth number stands for the
+    grouping of `write_tasks.GROUPING`; another grouping would add a seventh, which this version calls corrupt."""
+    target = [] if r.task_records is None else [r.task_records]
+    return [r.start, r.end, r.batch, r.step, r.generation, *target]
+
+
+def decode_states(data: bytes, place: str, version: int | None = None) -> dict[int, PartitionState]:
+    def build(document: Any) -> dict[int, PartitionState]:
+        return {
+            int(p): PartitionState(
+                text(topic_id),
+                whole(start),
+                whole(end),
+                whole(generation),
+                tuple(OpenRange(*map(whole, row)) for row in rows),
+            )
+            for p, (topic_id, start, end, generation, rows) in document["states"].items()
+        }
+
+    return from_bytes(data, place, build, version)
+
+
+def encode_header(h: Header, version: int = 0) -> bytes:
+    return to_bytes(
+        {
+            "number": h.number,
+            "batch": h.batch,
+            "attempt": h.attempt,
+            "epoch": h.epoch,
+            "base": h.base,
+            "phase": h.phase.value,
+            "timeout": h.timeout,
+            "plan": h.plan_digest,
+            "cluster": h.cluster,
+            "instant": h.instant,
+            "reason": h.reason,
+            "columns": h.columns,
+            "times": dict(h.times),
+        },
+        version,
+    )
+
+
+def decode_header(data: bytes, place: str, version: int | None = None) -> Header:
+    return from_bytes(
+        data,
+        place,
+        lambda d: Header(
+            number=whole(d["number"]),
+            batch=whole(d["batch"]),
+            attempt=whole(d["attempt"]),
+            epoch=whole(d["epoch"]),
+            base=whole(d["base"]),
+            phase=Phase(d["phase"]),
+            timeout=seconds(d["timeout"]),
+            plan_digest=text(d["plan"]),
+            cluster=text(d["cluster"]),
+            instant=None if d["instant"] is None else text(d["instant"]),
+            reason=text(d["reason"]),
+            columns=text(d.get("columns", "")),
+            times={text(k): seconds(v) for k, v in d["times"].items()},
+        ),
+        version,
+    )
+
+
+def encode_status(s: WriteStatus) -> bytes:
+    failure = s.failure
+    # A fault of the store is RETRYABLE to a worker that does not know of it.
+    by_storage = failure is not None and failure.kind is FailureKind.STORAGE
+    kind = FailureKind.RETRYABLE if by_storage or failure is None else failure.kind
+    return to_bytes(
+        {
+            "number": s.number,
+            "incarnation": s.incarnation,
+            "results": _results(s.results),
+            "topics": sorted({(r.slice.topic, r.slice.topic_id) for r in s.results}),
+            "stats": list(s.stats),
+            "seconds": s.seconds,
+            "size": s.size,
+            "errors": [[e.path, e.records, e.topic, e.partition, e.offset, e.reason] for e in s.errors],
+            "failure": None
+            if failure is None
+            else [kind.value, failure.reason, failure.topic, failure.partition, failure.offset],
+            **({"storage": True} if by_storage else {}),
+        },
+        compress_above=4096,
+    )
+
+
+def decode_status(data: bytes, place: str, version: int | None = None) -> WriteStatus:
+    def build(d: Any) -> WriteStatus:
+        failure = d["failure"] and [*d["failure"]]
+        if failure and d.get("storage"):
+            failure[0] = FailureKind.STORAGE.value
+        return WriteStatus(
+            number=whole(d["number"]),
+            incarnation=text(d["incarnation"]),
+            results=_decode_results(d["results"], dict(d["topics"])),
+            stats=tuple(text(stat) for stat in d["stats"]),
+            failure=None if failure is None else Failure(FailureKind(failure[0]), *failure[1:]),
+            seconds=seconds(d["seconds"]),
+            size=whole(d.get("size", 0)),
+            errors=tuple(
+                SetAside(text(path), whole(records), text(topic), whole(partition), whole(offset), text(reason))
+                for path, records, topic, partition, offset, reason in d.get("errors", ())
+            ),
+        )
+
+    return from_bytes(data, place, build, version)
+
+
+def encode_member(m: Member) -> bytes:
+    return to_bytes(
+        {
+            "incarnation": m.incarnation,
+            "host": m.host,
+            "pid": m.pid,
+            "version": m.version,
+            "state": m.state.value,
+            "config": m.config,
+            "cores": m.cores,
+        },
+        form=m.protocol,
+    )
+
+
+def decode_member(data: bytes, place: str) -> Member:
+    return from_bytes(
+        data,
+        place,
+        lambda d: Member(
+            text(d["incarnation"]),
+            text(d["host"]),
+            whole(d["pid"]),
+            text(d["version"]),
+            WorkerState(d["state"]),
+            text(d["config"]),
+            whole(d.get("cores", 1)),
+            whole(d["format"]),
+        ),
+    )
+
+
+def encode_gaps(gaps: Iterable[Gap]) -> list[Any]:
+    return [[g.topic, g.partition, g.start, g.end] for g in gaps]
+
+
+def decode_gaps(value: Any) -> tuple[Gap, ...]:
+    return tuple(Gap(text(t), whole(p), whole(start), whole(end)) for t, p, start, end in value)
+
+
+def encode_checkpoint(c: Checkpoint) -> str:
+    """The text that a Hudi commit carries under `sink.checkpoint.<sink>`."""
+    ends: dict[str, dict[str, list[int]]] = {}
+    for source, reached in sorted(c.ends.items()):
+        ends.setdefault(source.topic, {})[str(source.partition)] = [reached.end, reached.generation]
+    raw = to_bytes(
+        {
+            "sink": c.sink,
+            "keeper": c.keeper,
+            "cluster": c.cluster,
+            "epoch": c.epoch,
+            "number": c.number,
+            "base": c.base,
+            "config": c.config,
+            "topics": dict(sorted(c.topics.items())),
+            "ends": ends,
+            "results": _results(c.results),
+            "gaps": encode_gaps(c.gaps),
+        },
+        form=CHECKPOINT_FORMAT,
+    )
+    if not raw.startswith(_ZLIB_BYTES):
+        return raw.decode()
+    return _ZLIB_BYTES.decode() + base64.b64encode(raw[len(_ZLIB_BYTES) :]).decode()
+
+
+def decode_checkpoint(encoded: str, place: str = "checkpoint") -> Checkpoint:
+    def build(d: Any) -> Checkpoint:
+        topics = {text(t): text(i) for t, i in d["topics"].items()}
+        return Checkpoint(
+            sink=text(d["sink"]),
+            keeper=text(d["keeper"]),
+            cluster=text(d["cluster"]),
+            epoch=whole(d["epoch"]),
+            number=whole(d["number"]),
+            base=whole(d["base"]),
+            config=text(d["config"]),
+            topics=topics,
+            ends={
+                TopicPartition(t, int(p)): PartitionCheckpoint(whole(end), whole(generation))
+                for t, rows in d["ends"].items()
+                for p, (end, generation) in rows.items()
+            },
+            results=_decode_results(d["results"], topics),
+            gaps=decode_gaps(d["gaps"]),
+        )
+
+    data = encoded.encode()
+    if data.startswith(_ZLIB_BYTES):
+        try:
+            data = _ZLIB_BYTES + base64.b64decode(data[len(_ZLIB_BYTES) :], validate=True)
+        except binascii.Error as error:
+            raise Corrupt(f"{place}: unreadable checkpoint ({error})") from error
+    return from_bytes(data, place, build)
+
+
+def _results(results: Iterable[SliceResult]) -> list[Any]:
+    """Without bad records a result is written as it was before there could be any."""
+    return [
+        [
+            r.slice.topic,
+            r.slice.partition,
+            r.slice.start,
+            r.slice.end,
+            r.slice.generation,
+            r.records,
+            f"{r.digest:016x}",
+            *([r.errors] if r.errors else []),
+        ]
+        for r in results
+    ]
+
+
+def _decode_results(rows: Any, topics: Mapping[str, str]) -> tuple[SliceResult, ...]:
+    return tuple(
+        SliceResult(
+            Slice(text(t), whole(p), whole(start), whole(end), topics[t], whole(generation)),
+            whole(records),
+            int(digest, 16),
+            *map(whole, errors),
+        )
+        for t, p, start, end, generation, records, digest, *errors in rows
+    )

@@ -1,0 +1,370 @@
+"""The protocol's vocabulary: frozen values that every other module speaks in.
+
+Nothing here does I/O, reads a clock or draws a random number. A value is checked when it is made, so a
+value that exists is well formed; what cannot be is a `ValueError` at the place that tried to build it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+PROTOCOL = 2
+"""The version of what workers write for each other in ZooKeeper. A fleet runs one: `coordination.state.versions`."""
+
+NO_TRANSACTION = 0
+"""The number before the first transaction: what a table without a checkpoint extends."""
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class TopicPartition:
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Slice:
+    """Offsets `[start, end)` of one partition: the unit of counting, of digests and of retries.
+
+    `topic_id` and `generation` are part of every file id of the task that writes the slice, so that neither a recreated
+    topic nor a replay can ever produce a file id that the table already holds.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    topic_id: str
+    generation: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start < self.end:
+            raise ValueError(f"{self.topic}-{self.partition}: [{self.start}, {self.end}) is not a slice")
+
+    @property
+    def source(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def size(self) -> int:
+        """Offsets covered; an upper bound of the records, for a log may have gaps."""
+        return self.end - self.start
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}[{self.start}, {self.end})"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTask:
+    """Slices that one Spark task reads in this order and writes into one file group per table partition.
+
+    `legacy`: recorded by a version that made each slice a task, and named its files after the slice's start alone.
+    """
+
+    slices: tuple[Slice, ...]
+    legacy: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.slices or (self.legacy and len(self.slices) > 1):
+            raise ValueError(f"not a write task: {self}")
+
+    @property
+    def size(self) -> int:
+        """Offsets covered."""
+        return sum(piece.size for piece in self.slices)
+
+
+class RangeStatus(Enum):
+    BEFORE = "BEFORE"
+    AFTER = "AFTER"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRange:
+    """A range that is BEFORE: recorded, possibly written, not yet known to be committed.
+
+    `batch` names the transaction that recorded it; every later attempt re-forms the batch, whatever its own
+    number. `step` is the slicing grid that was in force then, and `task_records` how many offsets a write task of the
+    batch takes on, so that neither a changed setting nor another fleet can cut or group it anew. Without
+    `task_records` it was recorded by a version that wrote each slice as a task.
+    """
+
+    start: int
+    end: int
+    batch: int
+    step: int
+    generation: int
+    task_records: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start < self.end or self.step <= 0 or self.batch <= NO_TRANSACTION:
+            raise ValueError(f"not an open range: {self}")
+        if self.task_records is not None and self.task_records <= 0:
+            raise ValueError(f"not an open range: {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """The record of one partition: `[start, end)` is AFTER; `open` follows it without a hole.
+
+    More than one open range exists only while several transactions are in flight.
+    """
+
+    topic_id: str
+    start: int
+    end: int
+    generation: int
+    open: tuple[OpenRange, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.end:
+            raise ValueError(f"not a settled range: [{self.start}, {self.end})")
+        reached = self.end
+        for gap in self.open:
+            if gap.start != reached:
+                raise ValueError(f"open range starts at {gap.start}, expected {reached}")
+            reached = gap.end
+
+    @property
+    def status(self) -> RangeStatus:
+        return RangeStatus.BEFORE if self.open else RangeStatus.AFTER
+
+    @property
+    def planned_end(self) -> int:
+        """The offset after the last one that any plan covers."""
+        return self.open[-1].end if self.open else self.end
+
+
+class Phase(Enum):
+    PLANNED = "PLANNED"
+    STARTED = "STARTED"
+    PREPARED = "PREPARED"
+    COMMITTED = "COMMITTED"
+    ABORTED = "ABORTED"
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The transaction znode. Its version is the compare-and-set on which every decision rests.
+
+    `base` is the number of the checkpoint that this transaction extends, `cluster` the Kafka cluster whose
+    offsets it moves. `timeout` is the write-status deadline in seconds, counted by the coordinator that saw STARTED.
+    `columns` are those that every participant writes, opaque here; empty in a header of a build that knew none. `times`
+    holds the wall-clock second at which each phase was entered: for people, never for decisions.
+    """
+
+    number: int
+    batch: int
+    attempt: int
+    epoch: int
+    base: int
+    phase: Phase
+    timeout: float
+    plan_digest: str
+    cluster: str = ""
+    instant: str | None = None
+    reason: str = ""
+    times: Mapping[str, float] = field(default_factory=dict)
+    columns: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Write tasks by incarnation. The union is the batch; the split is this attempt's."""
+
+    tasks: Mapping[str, tuple[WriteTask, ...]]
+
+    @property
+    def slices(self) -> Mapping[str, tuple[Slice, ...]]:
+        """The slices of each incarnation's tasks."""
+        return {name: tuple(piece for task in tasks for piece in task.slices) for name, tasks in self.tasks.items()}
+
+    @property
+    def all_tasks(self) -> tuple[WriteTask, ...]:
+        return tuple(task for incarnation in sorted(self.tasks) for task in self.tasks[incarnation])
+
+    def __iter__(self) -> Iterator[Slice]:
+        for task in self.all_tasks:
+            yield from task.slices
+
+
+class FailureKind(Enum):
+    RETRYABLE = "RETRYABLE"
+    """Worth another attempt, on another worker or a smaller plan."""
+    BAD_RECORD = "BAD_RECORD"
+    """A record that no attempt can decode: the sink halts and names it."""
+    DATA_LOSS = "DATA_LOSS"
+    """The log no longer holds the recorded range: planning looks again at the log."""
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    """Too much for a worker's memory: the batch is divided before its next attempt."""
+    STORAGE = "STORAGE"
+    """The table's store was away, or refused: no attempt at the batch, for its size was not the cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    kind: FailureKind
+    reason: str
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SliceResult:
+    """Evidence of one written slice. `digest` is unsigned 64 bit: the wrapped sum of the hashes of all its records.
+
+    `records` are in the table, `errors` are bad ones, for the errors table.
+    """
+
+    slice: Slice
+    records: int
+    digest: int
+    errors: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Bad records that one participant kept for the errors table: `path` holds them, relative to the table.
+
+    The first of them is named, so that a sink that halts for too many of them can say where to look.
+    """
+
+    path: str
+    records: int
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStatus:
+    """A participant's report. `stats` are Hudi write stats, one JSON document a file, opaque here."""
+
+    number: int
+    incarnation: str
+    results: tuple[SliceResult, ...] = ()
+    stats: tuple[str, ...] = ()
+    failure: Failure | None = None
+    seconds: float = 0.0
+    size: int = 0
+    """Bytes of the values that were read."""
+    errors: tuple[SetAside, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCheckpoint:
+    end: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Offsets `[start, end)` that the log lost before they were read, skipped by `on.data.loss=skip`."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    def covers(self, other: Gap) -> bool:
+        place = (other.topic, other.partition) == (self.topic, self.partition)
+        return place and self.start <= other.start and other.end <= self.end
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The offsets inside a Hudi commit: the truth. Cumulative over all partitions, idle ones included.
+
+    `results` are the slices that this very commit added; `gaps` every gap ever skipped.
+    """
+
+    sink: str
+    keeper: str
+    cluster: str
+    epoch: int
+    number: int
+    base: int
+    config: str
+    topics: Mapping[str, str]
+    ends: Mapping[TopicPartition, PartitionCheckpoint]
+    results: tuple[SliceResult, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+
+
+class WorkerState(Enum):
+    ACTIVE = "active"
+    DRAINING = "draining"
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Member:
+    """A live worker. `incarnation` is `<worker id>:<uuid of this start>`, never a bare worker id."""
+
+    incarnation: str
+    host: str
+    pid: int
+    version: str
+    state: WorkerState = WorkerState.ACTIVE
+    config: str = ""
+    """Digest of the settings that it runs with: a fleet has one."""
+    cores: int = 1
+    """Write tasks that it runs side by side."""
+    protocol: int = PROTOCOL
+
+    @property
+    def worker(self) -> str:
+        return self.incarnation.rpartition(":")[0]
+
+
+class InstantState(Enum):
+    """The state of a Hudi instant on the table's timeline."""
+
+    PENDING = "PENDING"
+    COMPLETED = "COMPLETED"
+    ROLLED_BACK = "ROLLED_BACK"
+    """A completed rollback of this very instant stands on the timeline: proof that it can never complete."""
+    ABSENT = "ABSENT"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLog:
+    """The broker's view of one partition: offsets `[start, end)` can be read."""
+
+    topic_id: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """`columns` are what the table's become with all that these partitions hold: looked up after their ends, so that no
+    record of them is newer. `misfit` says why they cannot become it."""
+
+    cluster: str
+    partitions: Mapping[TopicPartition, PartitionLog]
+    columns: str = ""
+    misfit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TableView:
+    """The timeline as this sink needs it. `instants` answers for the instants that were asked about.
+
+    `orphans` are pending instants that carry this sink's name, oldest first; the caller knows which of them
+    its open transactions name. `commits_since` counts completed instants after the checkpoint's commit.
+    """
+
+    checkpoint: Checkpoint | None
+    instants: Mapping[str, InstantState]
+    orphans: tuple[str, ...] = ()
+    commits_since: int = 0
+
+    def without_orphans(self, instants: Collection[str]) -> TableView:
+        """The view with these instants, whose fate is known by now, taken out of the orphans."""
+        return replace(self, orphans=tuple(orphan for orphan in self.orphans if orphan not in instants))

@@ -1,0 +1,324 @@
+"""How a copy of the znode tree is read: the whole of it, for who decides, or one participant's share.
+
+A reader says what to ask ZooKeeper for and makes an immutable view of what came back. A participant's share
+costs the same in a fleet of any size: it is its own member znode, the headers, and its own part of each plan.
+Content that cannot be understood, or that no worker wrote, raises `Corrupt` with the znode's path; it is never
+taken for absent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar, cast
+
+from coordination.errors import Corrupt, NewerVersion
+from coordination.state import codec, tree
+from coordination.state.model import (
+    NO_TRANSACTION,
+    Header,
+    Member,
+    PartitionState,
+    Plan,
+    TopicPartition,
+    WriteStatus,
+    WriteTask,
+)
+from coordination.state.require import seconds, text, whole
+from coordination.state.tree import (
+    ELECTION,
+    EPOCH,
+    HALT,
+    KEEPER,
+    PARTITIONS,
+    REMEDY,
+    SKELETON,
+    TRANSACTIONS,
+    WORKERS,
+    Halt,
+    KeeperInfo,
+    KeeperView,
+    Kind,
+    Ledger,
+    Node,
+    Snapshot,
+    Summary,
+    Transaction,
+)
+
+_NEW = Node(b"", 0)
+"""The ledger's znode before its first plan."""
+
+T = TypeVar("T")
+Decode = Callable[[bytes, str, int], T]
+Decoded = Callable[[str, Callable[[bytes, str, int], Any]], Any]
+
+
+class Reader(ABC, Generic[T]):
+    """Decodes snapshots, and decodes again only the znodes that changed since the last one."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[Node, Any]] = {}
+
+    def kind(self, path: str) -> Kind | None:
+        """The kind of request for that path; None: nothing is asked."""
+        return tree.kind(path)
+
+    def names(self, path: str) -> tuple[str, ...] | None:  # noqa: ARG002 - others look at it
+        """The only children of interest; None: all, whose names are to be asked for."""
+        return None
+
+    def read(self, snapshot: Snapshot) -> T:
+        fresh: dict[str, tuple[Node, Any]] = {}
+
+        def decoded(path: str, decode: Decode[T]) -> T:
+            node = snapshot[path]
+            known = self._seen.get(path)
+            value = known[1] if known is not None and known[0] == node else decode(node.data, path, node.version)
+            fresh[path] = (node, value)
+            return cast(T, value)
+
+        try:
+            view = self._build(snapshot, decoded)
+        except NewerVersion:
+            raise
+        except Corrupt as error:
+            raise Corrupt(f"{error}; {REMEDY}") from error
+        self._seen = fresh
+        return view
+
+    @abstractmethod
+    def _build(self, snapshot: Snapshot, decoded: Decoded) -> T: ...
+
+
+class TreeReader(Reader[KeeperView]):
+    def kind(self, path: str) -> Kind | None:
+        return None if path in (tree.SERVICES, tree.CATALOG) else tree.kind(path)
+
+    def _build(self, snapshot: Snapshot, decoded: Decoded) -> KeeperView:
+        return _whole(snapshot, decoded)
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One participant's part of an open transaction."""
+
+    header: Header
+    version: int
+    """The header's."""
+    tasks: tuple[WriteTask, ...] | None
+    """None: what was read of the plan is not of the one that the header names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One participant's share of a reading of the tree."""
+
+    member: bool
+    """Whether its own znode is there."""
+    assignments: tuple[Assignment, ...]
+    """One for each open transaction, in order."""
+    halted: bool
+
+
+class ShareReader(Reader[Share]):
+    def __init__(self, incarnation: str) -> None:
+        super().__init__()
+        self.incarnation = incarnation
+        self._member = tree.member_path(incarnation)
+
+    def kind(self, path: str) -> Kind | None:
+        match path.split("/"):
+            case [tree.TRANSACTIONS]:
+                return Kind.CHILDREN  # not the ledger, which changes with every transaction
+            case [tree.WORKERS | tree.HALT | tree.TRANSACTIONS, *_]:
+                return tree.kind(path)
+        return None
+
+    def names(self, path: str) -> tuple[str, ...] | None:
+        match path.split("/"):
+            case [tree.WORKERS] | [tree.TRANSACTIONS, _, "plan"]:
+                return (self.incarnation,)
+            case [tree.TRANSACTIONS, _, "pieces" | "status"]:
+                return ()
+        return None
+
+    def _build(self, snapshot: Snapshot, decoded: Decoded) -> Share:
+        ends = "/header"
+        headers = sorted(path for path in snapshot if path.startswith(f"{TRANSACTIONS}/") and path.endswith(ends))
+        return Share(
+            self._member in snapshot,
+            tuple(self._assignment(snapshot, decoded, path.removesuffix(ends)) for path in headers),
+            HALT in snapshot,
+        )
+
+    def _assignment(self, snapshot: Snapshot, decoded: Decoded, here: str) -> Assignment:
+        path, place = f"{here}/header", f"{here}/plan/{self.incarnation}"
+        header: Header = decoded(path, codec.decode_header)
+        tasks: tuple[WriteTask, ...] | None = ()
+        if (part := snapshot.get(place)) is not None:
+            pieces = sorted(path for path in snapshot if path.startswith(f"{place}/"))
+            is_of_it = part.data.decode(errors="replace") == header.plan_digest
+            tasks = _tasks(snapshot, place, pieces, decoded) if is_of_it else None
+        return Assignment(header, snapshot[path].version, tasks)
+
+
+def _whole(snapshot: Snapshot, decoded: Decoded) -> KeeperView:
+    children = _children(snapshot)
+    states: dict[TopicPartition, PartitionState] = {}
+    shards: dict[str, int] = {}
+    for topic in children.get(PARTITIONS, ()):
+        for shard in children.get(f"{PARTITIONS}/{topic}", ()):
+            path = f"{PARTITIONS}/{topic}/{shard}"
+            shards[path] = snapshot[path].version
+            for partition, state in decoded(path, codec.decode_states).items():
+                states[TopicPartition(topic, partition)] = state
+    ledger = snapshot.get(TRANSACTIONS, _NEW)
+    if shards and ledger == _NEW:
+        # With it gaps are lost that no commit carries yet: the states say that something lies behind us, no one what.
+        raise Corrupt(f"{TRANSACTIONS}: has no ledger, but there are partition states that were written with one")
+    numbers = sorted(children.get(TRANSACTIONS, ()))
+    if strange := [name for name in numbers if not name.isdecimal()]:
+        raise Corrupt(f"{TRANSACTIONS}/{strange[0]} is no transaction")
+    open_ = [n for n in numbers if f"{TRANSACTIONS}/{n}/header" in snapshot]
+    contenders = [f"{ELECTION}/{name}" for name in sorted(children.get(ELECTION, ()), key=lambda name: name[-10:])]
+    return KeeperView(
+        info=decoded(KEEPER, _decode_info) if KEEPER in snapshot else None,
+        info_version=snapshot[KEEPER].version if KEEPER in snapshot else -1,
+        members=tuple(sorted(decoded(f"{WORKERS}/{name}", _decode_member) for name in children.get(WORKERS, ()))),
+        contenders=tuple((path, snapshot[path].data.decode(errors="replace")) for path in contenders),
+        epoch=decoded(EPOCH, _decode_epoch) if EPOCH in snapshot else 0,
+        epoch_version=snapshot[EPOCH].version if EPOCH in snapshot else -1,
+        states=states,
+        topics=tuple(sorted(children.get(PARTITIONS, ()))),
+        whole=all(name in snapshot for name in (KEEPER, EPOCH, TRANSACTIONS, *SKELETON)),
+        shard_versions=shards,
+        ledger=Ledger() if ledger == _NEW else decoded(TRANSACTIONS, _decode_ledger),
+        ledger_version=snapshot[TRANSACTIONS].version if TRANSACTIONS in snapshot else -1,
+        transactions=tuple(_transaction(snapshot, children, n, decoded) for n in open_),
+        inert=tuple(
+            path for n in numbers if n not in open_ for path in _deepest_first(children, f"{TRANSACTIONS}/{n}")
+        ),
+        highest=int(numbers[-1]) if numbers else NO_TRANSACTION,
+        halt=decoded(HALT, _decode_halt) if HALT in snapshot else None,
+    )
+
+
+def _transaction(snapshot: Snapshot, children: Mapping[str, list[str]], name: str, decoded: Decoded) -> Transaction:
+    here = f"{TRANSACTIONS}/{name}"
+    header: Header = decoded(f"{here}/header", codec.decode_header)
+    tasks: dict[str, tuple[WriteTask, ...]] = {}
+    for incarnation in children.get(f"{here}/plan", ()):
+        place = f"{here}/plan/{incarnation}"
+        pieces = sorted(f"{place}/{piece}" for piece in children.get(place, ()))
+        tasks[incarnation] = _tasks(snapshot, place, pieces, decoded)
+    statuses: dict[str, WriteStatus] = {}
+    for incarnation in children.get(f"{here}/status", ()):
+        path = f"{here}/status/{incarnation}"
+        statuses[incarnation] = decoded(path, partial(_status, snapshot, children))
+    return Transaction(header, snapshot[f"{here}/header"].version, Plan(tasks), statuses)
+
+
+def _tasks(snapshot: Snapshot, place: str, pieces: Sequence[str], decoded: Decoded) -> tuple[WriteTask, ...]:
+    if len(pieces) == 1:
+        found: tuple[WriteTask, ...] = decoded(pieces[0], _decode_plan)
+        return found
+    return _decode_plan(b"".join(snapshot[piece].data for piece in pieces), place, 0)
+
+
+def _status(
+    snapshot: Snapshot, children: Mapping[str, list[str]], data: bytes, place: str, version: int
+) -> WriteStatus:
+    pointer = codec.from_bytes(data, place, lambda d: (d["pieces"], d["digest"]) if "pieces" in d else None, version)
+    if pointer is not None:
+        parent = f"{place.partition('/status/')[0]}/pieces/{pointer[0]}"
+        data = b"".join(snapshot[f"{parent}/{p}"].data for p in sorted(children.get(parent, ())))
+        if hashlib.sha256(data).hexdigest() != pointer[1]:
+            raise Corrupt(f"{place}: the pieces below {parent} do not make up the status that was written")
+    return codec.decode_status(data, place)
+
+
+def _children(snapshot: Snapshot) -> dict[str, list[str]]:
+    children: dict[str, list[str]] = {}
+    for path in snapshot:
+        parent, _, name = path.rpartition("/")
+        children.setdefault(parent, []).append(name)
+    return children
+
+
+def _deepest_first(children: Mapping[str, list[str]], path: str) -> Iterator[str]:
+    for name in children.get(path, ()):
+        yield from _deepest_first(children, f"{path}/{name}")
+    yield path
+
+
+def _decode_member(data: bytes, place: str, _version: int) -> Member:
+    """Written by its worker alone, which needs no version for it."""
+    return codec.decode_member(data, place)
+
+
+def _decode_info(data: bytes, place: str, version: int) -> KeeperInfo:
+    def build(d: Any) -> KeeperInfo:
+        return KeeperInfo(text(d["uuid"]), text(d["config"]), whole(d["format"]))
+
+    return codec.from_bytes(data, place, build, version)
+
+
+def _decode_plan(data: bytes, place: str, version: int) -> tuple[WriteTask, ...]:
+    def build(d: Any) -> tuple[WriteTask, ...]:
+        if "tasks" in d:
+            return codec.decode_tasks(d["tasks"])
+        return tuple(WriteTask((piece,), legacy=True) for piece in codec.decode_slices(d["slices"]))
+
+    return codec.from_bytes(data, place, build, version)
+
+
+def _decode_epoch(data: bytes, place: str, version: int) -> int:
+    return codec.from_bytes(data, place, lambda d: whole(d["epoch"]), version)
+
+
+def _decode_halt(data: bytes, place: str, version: int) -> Halt:
+    def build(d: Any) -> Halt:
+        topic, partition, offset = d["topic"], d["partition"], d["offset"]
+        return Halt(
+            text(d["reason"]),
+            None if topic is None else text(topic),
+            None if partition is None else whole(partition),
+            None if offset is None else whole(offset),
+            seconds(d["at"]),
+        )
+
+    return codec.from_bytes(data, place, build, version)
+
+
+def _decode_ledger(data: bytes, place: str, version: int) -> Ledger:
+    return codec.from_bytes(
+        data,
+        place,
+        lambda d: Ledger(
+            whole(d["last"]),
+            whole(d["committed"]),
+            {int(batch): whole(n) for batch, n in d["attempts"].items()},
+            codec.decode_gaps(d["gaps"]),
+            tuple(_decode_summary(*row) for row in d["history"]),
+        ),
+        version,
+    )
+
+
+def _decode_summary(
+    number: Any, batch: Any, outcome: Any, instant: Any, records: Any, reason: Any, times: Any, errors: Any = 0
+) -> Summary:
+    return Summary(
+        whole(number),
+        whole(batch),
+        text(outcome),
+        None if instant is None else text(instant),
+        whole(records),
+        text(reason),
+        {text(name): seconds(at) for name, at in times.items()},
+        whole(errors),
+    )

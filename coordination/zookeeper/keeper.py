@@ -1,0 +1,282 @@
+"""Reads and writes a sink's znodes over kazoo: snapshots on one side, fenced multis on the other.
+
+A reading is not atomic and may be stale; that is safe because every decision names the versions it was read
+at. A write is one multi: it happened (`write` returns), certainly did not (`Conflict`, `NotLeader`), or is
+unknown (`OutcomeUnknown`) and may still happen later. Nothing is ever retried here: kazoo's own retry can
+re-issue a deposed coordinator's write after its session has expired.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, TypeVar
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import EventType, KazooState, WatchedEvent
+
+from coordination.errors import Conflict, Corrupt, NotLeader, OutcomeUnknown, Unavailable
+from coordination.state import codec, tree
+from coordination.state.model import Member
+from coordination.state.reading import Reader, Share, ShareReader, TreeReader
+from coordination.state.tree import Check, Create, Delete, KeeperInfo, KeeperView, Kind, Node, Op, Set
+from coordination.zookeeper.catalog_progress import CatalogRecord, CatalogState
+from coordination.zookeeper.table_service_lock import ServicesOffice, ServicesRun
+
+T = TypeVar("T")
+
+REQUEST_SECONDS = 15.0
+_FENCES = (f"{tree.ELECTION}/", tree.EPOCH)
+
+
+class Keeper:
+    """One sink's tree below `root`. `on_change` is called from kazoo's thread whenever a reading may be stale.
+
+    Readings are cached by watch: only what changed is fetched again.
+    """
+
+    def __init__(self, client: KazooClient, root: str, on_change: Callable[[], None]) -> None:
+        self._client = client
+        self._root = root
+        self._on_change = on_change
+        self._mutex = threading.Lock()
+        self._reading = threading.Lock()
+        self._nodes: dict[str, Node] = {}
+        self._children: dict[str, tuple[str, ...]] = {}
+        self._spoiled: set[str] = set()
+        self._losses = 0
+        self._tree_reader = TreeReader()
+        self._share_reader = ShareReader("")
+
+    def bootstrap(self, config_digest: str) -> None:
+        """Make the skeleton of the tree, as far as it is missing. Safe to call from every worker at once."""
+        try:
+            for name in tree.SKELETON:
+                self._client.ensure_path(self._path(name))
+            self._create_once(tree.EPOCH, tree.epoch_data(0, ""))
+            self._create_once(tree.TRANSACTIONS, b"")
+            self._create_once(tree.KEEPER, tree.info_data(KeeperInfo(str(uuid.uuid4()), config_digest)))
+        except (KazooException, KazooTimeoutError) as error:
+            raise Unavailable(f"ZooKeeper: cannot prepare {self._root}: {error!r}") from error
+
+    def join(self, member: Member) -> None:
+        """Make or replace the ephemeral znode of a live worker."""
+        path, data = self._path(tree.member_path(member.incarnation)), codec.encode_member(member)
+        try:
+            try:
+                self._client.create(path, data, ephemeral=True)
+            except NodeExistsError:
+                self._client.set(path, data)
+        except (KazooException, KazooTimeoutError) as error:
+            raise Unavailable(f"ZooKeeper: cannot join at {path}: {error!r}") from error
+        finally:
+            self._forget((tree.member_path(member.incarnation),))
+
+    def leave(self, incarnation: str) -> None:
+        try:
+            self._client.delete(self._path(tree.member_path(incarnation)))
+        except NoNodeError:
+            return
+        except (KazooException, KazooTimeoutError) as error:
+            raise Unavailable(f"ZooKeeper: cannot leave {self._root}: {error!r}") from error
+        finally:
+            self._forget((tree.member_path(incarnation),))
+
+    def read(self) -> KeeperView:
+        """One reading of the whole tree. Raises `Unavailable`, or `Corrupt` for content that stays unreadable."""
+        return self._read(self._tree_reader)
+
+    def services(self) -> ServicesRun | None:
+        """The last run of table services, if there was one. Raises `Unavailable`."""
+        return ServicesOffice(self._client, self._root, "").last()
+
+    def catalog(self) -> CatalogState | None:
+        """How far a catalogue follows the table, if there is one. Raises `Unavailable`."""
+        return CatalogRecord(self._client, self._root).last()
+
+    def share(self, incarnation: str) -> Share:
+        """One reading of what concerns a participant, as cheap in a large fleet as in a small one. Raises as `read`."""
+        if self._share_reader.incarnation != incarnation:
+            self._share_reader = ShareReader(incarnation)
+        return self._read(self._share_reader)
+
+    def _read(self, reader: Reader[T]) -> T:
+        with self._reading:
+            return self._read_settled(reader)
+
+    def _read_settled(self, reader: Reader[T]) -> T:
+        for attempt in range(3):
+            try:
+                return reader.read(self._snapshot(reader))
+            except (KazooException, KazooTimeoutError) as error:
+                self._forget_all()
+                raise Unavailable(f"ZooKeeper: cannot read {self._root}: {error!r}") from error
+            except (Corrupt, KeyError) as error:
+                # A reading that was overtaken by a write can look corrupt: believe it only when it stays so.
+                self._forget_all()
+                if attempt == 2:
+                    if isinstance(error, Corrupt):
+                        raise
+                    raise Unavailable(f"ZooKeeper: {self._root} changes faster than it is read") from error
+        raise AssertionError("unreachable")
+
+    def write(self, ops: Iterable[Op]) -> None:
+        """Commit one multi. Raises `NotLeader`, `Conflict` or `OutcomeUnknown`."""
+        ops = tuple(ops)
+        transaction = self._client.transaction()
+        for op in ops:
+            match op:
+                case Check(path, version):
+                    transaction.check(self._path(path), version)
+                case Create(path, data):
+                    transaction.create(self._path(path), data)
+                case Set(path, data, version):
+                    transaction.set_data(self._path(path), data, version)
+                case Delete(path, version):
+                    transaction.delete(self._path(path), version)
+        try:
+            # Not commit(): it waits without a bound.
+            answers = transaction.commit_async().get(timeout=REQUEST_SECONDS)
+        except (KazooException, KazooTimeoutError) as error:
+            raise OutcomeUnknown(f"ZooKeeper: no answer to a multi on {self._root}: {error!r}") from error
+        finally:
+            self._forget(op.path for op in ops if not isinstance(op, Check))
+        _raise_refusal(ops, answers)
+
+    def _snapshot(self, reader: Reader[Any]) -> dict[str, Node]:
+        snapshot: dict[str, Node] = {}
+        asked: dict[str, tuple[str, ...]] = self._list(("",))
+        level = list(asked.get("", ()))
+        seen = {""}
+        while level:
+            seen.update(level)
+            kinds = {path: reader.kind(path) for path in level}
+            known = {path: names for path in level if (names := reader.names(path)) is not None}
+            contents = self._get(p for p, kind in kinds.items() if kind in (Kind.CONTENT, Kind.BOTH))
+            answered = self._list(
+                p for p, kind in kinds.items() if kind in (Kind.CHILDREN, Kind.BOTH) and p not in known
+            )
+            asked |= answered
+            listings = known | answered
+            snapshot.update(contents)
+            snapshot.update({path: Node(b"", 0) for path in listings if path not in contents})
+            level = [f"{path}/{name}" for path, names in listings.items() for name in names]
+        self._forget_missing(seen, asked)
+        return snapshot
+
+    def _forget_missing(self, seen: Collection[str], asked: Collection[str]) -> None:
+        """Forgets all below a znode that a listing no longer has: it need not be watched, and may come back other."""
+
+        def is_missing(path: str) -> bool:
+            while (parent := path.rpartition("/")[0]) not in seen:
+                path = parent
+            return path not in seen and parent in asked
+
+        with self._mutex:
+            self._spoiled.intersection_update(seen)
+            for cache in (self._nodes, self._children):
+                for path in [path for path in cache if is_missing(path)]:
+                    del cache[path]
+
+    def _get(self, paths: Iterable[str]) -> dict[str, Node]:
+        def ask(path: str) -> Any:
+            watch = None if tree.is_immutable(path) else self._watched
+            return self._client.get_async(self._path(path), watch=watch)
+
+        return self._fetch(paths, self._nodes, ask, lambda a: Node(a[0], a[1].version))
+
+    def _list(self, paths: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        def ask(path: str) -> Any:
+            return self._client.get_children_async(self._path(path), watch=self._watched)
+
+        return self._fetch(paths, self._children, ask, tuple)
+
+    def _fetch(
+        self, paths: Iterable[str], cache: dict[str, Any], ask: Callable[[str], Any], build: Callable[[Any], Any]
+    ) -> dict[str, Any]:
+        """From the cache, or all at once from ZooKeeper; what is gone by now is left out."""
+        paths = list(paths)
+        with self._mutex:
+            found = {path: cache[path] for path in paths if path in cache}
+            self._spoiled.difference_update(path for path in paths if path not in found)
+            losses = self._losses
+        pending = {path: ask(path) for path in paths if path not in found}
+        for path, answer in pending.items():
+            try:
+                found[path] = build(answer.get(timeout=REQUEST_SECONDS))
+            except NoNodeError:
+                continue
+            with self._mutex:
+                # A watch that fired between the answer and this line is gone: such an answer is used, never kept.
+                if path not in self._spoiled and losses == self._losses:
+                    cache[path] = found[path]
+        return found
+
+    def _watched(self, event: WatchedEvent) -> None:
+        if event.type == EventType.NONE or event.path is None:
+            self._forget_all()
+        else:
+            path = event.path[len(self._root) + 1 :]
+            with self._mutex:
+                self._spoiled.add(path)
+                if event.type == EventType.DELETED:
+                    self._losses += 1
+                for cache in (self._nodes, self._children):
+                    cache.pop(path, None)
+                    if event.type == EventType.DELETED:
+                        for below in [p for p in cache if p.startswith(f"{path}/")]:
+                            del cache[below]
+        self._on_change()
+
+    def session_changed(self, state: str) -> None:
+        """To be called on every change of the session's state: watches do not outlive a connection."""
+        self._forget_all()
+        if state == KazooState.CONNECTED:
+            self._on_change()
+
+    def _forget(self, paths: Iterable[str]) -> None:
+        """After a write of our own: the watches say it too, but on another thread, perhaps after our next reading."""
+        with self._mutex:
+            for path in paths:
+                parent = path.rpartition("/")[0]
+                self._spoiled.update((path, parent))
+                self._nodes.pop(path, None)
+                self._children.pop(path, None)
+                self._children.pop(parent, None)
+
+    def _forget_all(self) -> None:
+        with self._mutex:
+            self._losses += 1
+            self._nodes.clear()
+            self._children.clear()
+
+    def _create_once(self, name: str, data: bytes) -> None:
+        try:
+            self._client.create(self._path(name), data, makepath=True)
+        except NodeExistsError:
+            return
+
+    def _path(self, path: str) -> str:
+        return f"{self._root}/{path}" if path else self._root
+
+
+def _raise_refusal(ops: tuple[Op, ...], answers: list[Any]) -> None:
+    """kazoo returns the errors of a multi instead of raising them."""
+    for op, answer in zip(ops, answers, strict=True):
+        if isinstance(answer, (RolledBackError, RuntimeInconsistency)) or not isinstance(answer, Exception):
+            continue
+        reason = f"ZooKeeper refused {type(op).__name__} {op.path}: {type(answer).__name__}"
+        if isinstance(op, Check | Set) and op.path.startswith(_FENCES):
+            raise NotLeader(reason)
+        raise Conflict(reason)
+    if any(isinstance(answer, Exception) for answer in answers):
+        raise Conflict(f"ZooKeeper refused a multi: {answers!r}")

@@ -1,0 +1,90 @@
+"""Lists and groups the rows of an errors table, without Spark: hudi-rs reads them, DuckDB picks.
+
+Memory is bounded by what is shown. Raises TableError for a table that cannot be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from coordination.errors import TableError
+from sink.audit.errors import errors_of
+from sink.bad_records.selection import Selection
+from sink.storage.access import Access
+
+GROUPS = {
+    "reason": "reason",
+    "kind": "kind",
+    "topic": "_kafka_topic",
+    "partition": "_kafka_topic, _kafka_partition",
+    "transaction": "transaction",
+}
+_TYPES = {
+    "_kafka_topic": pa.string(),
+    "_kafka_partition": pa.int32(),
+    "_kafka_offset": pa.int64(),
+    # In UTC; DuckDB asks for a package of time zones otherwise.
+    "_kafka_timestamp": pa.timestamp("us"),
+    "_kafka_key": pa.binary(),
+    "value": pa.binary(),
+    "kind": pa.string(),
+    "reason": pa.string(),
+    "generation": pa.int32(),
+    "transaction": pa.int64(),
+    "instant": pa.string(),
+    "replayed_instant": pa.string(),
+}
+_FIRST = 'struct_pack(topic := _kafka_topic, partition := _kafka_partition, "offset" := _kafka_offset)'
+_PLACE = "_kafka_topic, _kafka_partition, _kafka_offset, generation"
+
+
+def listed(base_path: str, access: Access, selection: Selection, limit: int) -> tuple[list[dict[str, Any]], int]:
+    """The first rows by their place, and how many there are."""
+    with duckdb.connect() as connection:
+        condition, values = selection.sql()
+        narrow = {name: kind for name, kind in _TYPES.items() if name not in ("value", "_kafka_key")}
+        connection.register("errors", _rows(base_path, access, narrow))
+        query = f"SELECT count(*) FROM errors WHERE {condition}"
+        [(total,)] = connection.execute(query, values).fetchall()
+        connection.unregister("errors")
+        connection.register("errors", _rows(base_path, access, _TYPES))
+        query = f"SELECT * FROM errors WHERE {condition} ORDER BY {_PLACE} LIMIT {limit}"
+        return _fetched(connection, query, values), int(total)
+
+
+def grouped(base_path: str, access: Access, selection: Selection, by: str, limit: int) -> list[dict[str, Any]]:
+    """The largest groups: what they have in common, how many, and the first of each."""
+    with duckdb.connect() as connection:
+        condition, values = selection.sql()
+        narrow = {name: kind for name, kind in _TYPES.items() if name not in ("value", "_kafka_key")}
+        connection.register("errors", _rows(base_path, access, narrow))
+        query = (
+            f"SELECT {GROUPS[by]}, count(*) AS records, min({_FIRST}) AS first FROM errors WHERE {condition}"
+            f" GROUP BY {GROUPS[by]} ORDER BY records DESC, {GROUPS[by]} LIMIT {limit}"
+        )
+        return _fetched(connection, query, values)
+
+
+def _fetched(connection: duckdb.DuckDBPyConnection, query: str, values: list[Any]) -> list[dict[str, Any]]:
+    found = connection.execute(query, values)
+    names = [column[0] for column in found.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+
+def _rows(base_path: str, access: Access, types: dict[str, pa.DataType]) -> pa.RecordBatchReader:
+    schema = pa.schema(list(types.items()))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in errors_of(base_path, list(types), access):
+            try:
+                yield pa.RecordBatch.from_arrays(
+                    [batch.column(name).cast(kind) for name, kind in types.items()], schema=schema
+                )
+            except (pa.ArrowInvalid, KeyError) as error:
+                raise TableError(f"{base_path} is no errors table of a sink: {error}") from error
+
+    return pa.RecordBatchReader.from_batches(schema, batches())

@@ -1,0 +1,352 @@
+"""Puts bad records that are good by now into the table: by the settings as they are today, or after an SQL expression.
+
+Guarantee: each of them is in the table once, whatever dies in between; where rows are upserted, each is one change,
+which the ordering columns give its place among those that landed before. The commit that adds them says which they are,
+beside the checkpoint, which it carries on unchanged under the next number: what it names is never added again, and only
+marked in the errors table where a crash left that out. No worker runs meanwhile, and a coordinator that was paused is
+refused from then on, for it is written under the election's lock and a new epoch. A commit that was begun and not made
+is rolled back by the next replay or coordinator, as any instant that no transaction names. Voided by an errors table
+that was restored or written by hand. Raises Conflict (workers are alive, something is open), TableError, Unavailable,
+OutcomeUnknown and ConfigError.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from functools import partial, reduce
+
+import pyarrow as pa
+from kazoo.client import KazooClient
+from pyspark.errors import ParseException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from coordination.errors import ConfigError, Conflict, TableError, Unavailable
+from coordination.machines import writes
+from coordination.machines.recovery import Advance, Ahead, compare
+from coordination.planning.planner import next_number
+from coordination.state import tree
+from coordination.state.model import NO_TRANSACTION, Checkpoint, InstantState, LogView, Slice, TableView, WriteTask
+from coordination.state.tree import Check, KeeperView
+from coordination.zookeeper.keeper import Keeper
+from sink.audit.timeline import REPLAYED_PREFIX, active_names, open_table, read_timeline
+from sink.bad_records.keyed_table import KEY
+from sink.bad_records.selection import Selection
+from sink.bad_records.table import ErrorsTable
+from sink.clients.java_errors import JAVA_ERRORS, message
+from sink.config import Settings
+from sink.hudi import Table, TableOutcome
+from sink.hudi.changes import ordering_fields
+from sink.hudi.lock import TableLocks
+from sink.operations.reset import refuse_if_alive
+from sink.operations.reset_writer import lock, workers
+from sink.telemetry.failpoints import Failpoints
+from sink.write.column_resolution import Columns
+from sink.write.engines import engine_of
+from sink.write.hudi_engine import Decode, decoding_of_rows
+from sink.write.record_columns import sift
+from sink.write.shape import row_shape, table_schema
+from sink.write.upsert_engine import UpsertEngine
+
+Place = tuple[str, int, int, int]
+"""Topic, partition, offset, generation: the errors table's key."""
+_TRIED = "_kafka_topic string, _kafka_partition int, _kafka_offset long, generation int, reason string"
+_TRIED_SCHEMA = pa.schema(
+    [
+        ("_kafka_topic", pa.string()),
+        ("_kafka_partition", pa.int32()),
+        ("_kafka_offset", pa.int64()),
+        ("generation", pa.int32()),
+        ("reason", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """Records of a selection that are good by now, and why the rest is still bad. `marked`: in the table since an
+    earlier replay that did not come to its end."""
+
+    good: tuple[Place, ...]
+    bad: Mapping[Place, str]
+    marked: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A commit's: places by the instant that put them into the table."""
+
+    instant: str
+    places: frozenset[Place]
+
+
+class Replay:
+    """One replay by this process."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, client: KazooClient, root: str) -> None:
+        if settings.operation == "upsert" and not ordering_fields(settings):
+            raise ConfigError(
+                "write.operation=upsert without ordering.field.name or debezium.ordering: a replayed record would come"
+                " after all that has changed its row since; produce the repaired records to the topic again, where they"
+                " have a place in the order"
+            )
+        self._spark = spark
+        self._settings = settings
+        self._client = client
+        self._root = root
+        self._schema = table_schema(settings)
+        self._errors = ErrorsTable(spark, settings, client)
+        self._table = Table(spark, settings, self._schema, TableLocks(client, settings))
+        self._failpoints = Failpoints.from_environment()
+
+    def look(self, selection: Selection, sql: str | None) -> Tried:
+        """Changes nothing."""
+        with self._reading():
+            rows = self._pending(selection, self._earlier())
+            return self._try(self._records(rows, sql))
+
+    def run(self, selection: Selection, sql: str | None) -> Tried:
+        self._keeper().bootstrap(self._settings.config_digest)
+        with lock(self._client, self._root) as lock_path, self._reading():
+            refuse_if_alive(workers(self._client, self._root))
+            self._table.ensure()
+            self._take_over(lock_path)
+            self._roll_back_what_is_pending(lock_path)
+            marked = self._mark_earlier(lock_path)
+            tried = self._try(self._records(self._pending(selection, self._earlier()), sql))
+            # A partition's offsets may have been bad in several generations, each of them a record of its own.
+            for generation in sorted({place[3] for place in tried.good}):
+                places = [place for place in tried.good if place[3] == generation]
+                self._land(lock_path, places, sql)
+            return replace(tried, marked=marked)
+
+    # What there is to do
+
+    def _rows(self) -> DataFrame:
+        if not self._errors.exists():
+            raise TableError(f"{self._errors.base_path}: there is no errors table; no bad record has been found yet")
+        return self._errors.rows()
+
+    def _pending(self, selection: Selection, earlier: Sequence[Replayed]) -> DataFrame:
+        """Rows of committed transactions that are not in the table."""
+        rows = self._rows().where(replace(selection, replayed=False).column())
+        instants = [row["instant"] for row in rows.select("instant").distinct().collect()]
+        states = self._table.view(instants).instants
+        committed = [instant for instant in instants if states[instant] is InstantState.COMPLETED]
+        done = [place for each in earlier for place in each.places]
+        rows = rows.where(F.col("instant").isin(committed))
+        return rows.join(self._places(done), list(KEY), "left_anti") if done else rows
+
+    def _earlier(self) -> list[Replayed]:
+        """Records that the table's own commits name as replayed."""
+        files = open_table(self._settings.base_path, self._settings.storage)
+        timeline = read_timeline(files, active_names(files))
+        if timeline.problems:
+            raise TableError(f"{self._settings.base_path}: {timeline.problems[0].sentence}; see `sink audit`")
+        return [
+            Replayed(
+                commit.instant,
+                frozenset(
+                    (run.topic, run.partition, offset, run.generation)
+                    for run in commit.replayed[self._settings.name]
+                    for offset in range(run.low, run.high)
+                ),
+            )
+            for commit in timeline.commits
+            if self._settings.name in commit.replayed
+        ]
+
+    def _mark_earlier(self, lock_path: str) -> int:
+        """Mark what a replay that was interrupted has put into the table."""
+        marked = 0
+        for each in self._earlier():
+            unmarked = self._rows().where(F.col("replayed_instant").isNull())
+            rows = unmarked.join(self._places(each.places), list(KEY), "left_semi")
+            if count := rows.count():
+                self._mark(lock_path, rows, each.instant)
+                marked += count
+        return marked
+
+    def _mark(self, lock_path: str, rows: DataFrame, instant: str) -> None:
+        now, view = F.lit(datetime.now(timezone.utc)), self._keeper().read()
+        marked = rows.withColumn("replayed_at", now).withColumn("replayed_instant", F.lit(instant))
+        self._errors.replace(marked, lambda: self._keeper().write(_fence(lock_path, view)))
+
+    def _places(self, places: Collection[Place]) -> DataFrame:
+        kinds = "_kafka_topic string, _kafka_partition int, _kafka_offset long, generation int"
+        return F.broadcast(self._spark.createDataFrame(sorted(places), kinds))
+
+    # Decoding
+
+    def _records(self, rows: DataFrame, sql: str | None) -> DataFrame:
+        """As they come from Kafka, with the value as the expression makes it."""
+        if sql is not None:
+            text = rows.withColumn("value", F.col("value").cast("string"))
+            try:
+                rows = text.withColumn("value", F.expr(sql).cast("string").cast("binary"))
+            except (ParseException, PySparkException) as error:
+                raise ConfigError(f"--sql {sql!r} is no expression of Spark SQL: {message(error)}") from error
+        return rows.select(
+            "value",
+            F.col("_kafka_key").alias("key"),
+            F.col("_kafka_headers").alias("headers"),
+            F.col("_kafka_topic").alias("topic"),
+            F.col("_kafka_partition").alias("partition"),
+            F.col("_kafka_offset").alias("offset"),
+            F.col("_kafka_timestamp").alias("timestamp"),
+            F.xxhash64("_kafka_topic", "_kafka_partition", "_kafka_offset", "_kafka_key", "value").alias("digest"),
+            "generation",
+            "topic_id",
+        )
+
+    def _try(self, records: DataFrame) -> Tried:
+        found = records.drop("topic_id").mapInArrow(partial(_tried, self._decoder()), _TRIED).collect()
+        good = tuple(sorted(tuple(row)[:4] for row in found if row["reason"] is None))
+        return Tried(good, {tuple(row)[:4]: row["reason"] for row in found if row["reason"] is not None})
+
+    def _decoder(self) -> Callable[[], Decode]:
+        """A decoder of the same records as the engine's, with the columns that the next transaction would have."""
+        columns = self._columns()
+        if self._settings.operation == "append":
+            return decoding_of_rows(row_shape(self._settings, self._schema).with_columns(columns)).make
+        return UpsertEngine(self._spark, self._settings, self._schema).decoding(columns).make
+
+    def _columns(self) -> str:
+        """Those that the next transaction would have."""
+        self._table.view()
+        seen = Columns(self._settings, self._table).of(LogView("", {}))
+        if seen.misfit:
+            raise TableError(seen.misfit)
+        return seen.columns
+
+    # Landing
+
+    def _land(self, lock_path: str, places: Sequence[Place], sql: str | None) -> None:
+        """One commit: the places' rows, and the checkpoint as it was under the next number."""
+        view = self._keeper().read()
+        newest = self._settled(view)
+        number = next_number(view)
+        said = replace(newest, epoch=view.epoch, number=number, base=newest.number, results=())
+        rows = self._rows().join(self._places(places), list(KEY), "left_semi")
+        tasks, records = self._tasks(self._records(rows, sql), places)
+        instant = self._table.begin(number, view.epoch)
+        # By this name its files have ids that no other commit of the sink makes, and a repetition makes again.
+        named = self._settings.model_copy(update={"name": f"{self._settings.name} replay {number}"})
+        engine, columns = engine_of(self._spark, named, self._schema), self._columns()
+        written = engine.write(instant, tasks, columns, records)
+        if sum(result.records for result in written.results) != len(places):
+            raise TableError(f"{len(places)} records were to be replayed, and others were written; none was committed")
+        if held := self._table.held(written.stats):
+            raise TableError(f"the table already holds file ids of this replay ({', '.join(held[:3])})")
+        self._failpoints.at("Replay.written")
+        runs = {REPLAYED_PREFIX + self._settings.name: json.dumps(_runs(places))}
+        guard = self._guard(lock_path, view, newest)
+        outcome = self._table.complete(instant, written.stats, said, guard, columns, runs)
+        if outcome is not TableOutcome.COMPLETED:
+            raise Conflict(f"instant {instant}: {outcome.value}; nothing was replayed, try again")
+        self._failpoints.at("Replay.committed")
+        ledger = replace(view.ledger, last=number, committed=number)
+        self._keeper().write((*_fence(lock_path, view), tree.ledger_op(view, ledger)))
+        self._mark(lock_path, rows, instant)
+
+    def _tasks(self, records: DataFrame, places: Sequence[Place]) -> tuple[list[WriteTask], DataFrame]:
+        """One for each partition, from its first offset to its last, and a Spark partition for each."""
+        offsets: dict[tuple[str, int], list[int]] = {}
+        for topic, partition, offset, _ in places:
+            offsets.setdefault((topic, partition), []).append(offset)
+        named = records.select("topic", "partition", "topic_id").distinct().collect()
+        ids = {(row["topic"], row["partition"]): row["topic_id"] for row in named}
+        slices = [
+            Slice(topic, partition, min(found), max(found) + 1, ids[topic, partition], places[0][3])
+            for (topic, partition), found in sorted(offsets.items())
+        ]
+        parts = [
+            records.where((F.col("topic") == each.topic) & (F.col("partition") == each.partition))
+            .coalesce(1)
+            .sortWithinPartitions("offset")
+            for each in slices
+        ]
+        return [WriteTask((piece,)) for piece in slices], reduce(DataFrame.union, parts)
+
+    def _guard(self, lock_path: str, view: KeeperView, newest: Checkpoint) -> Callable[[TableView], None]:
+        def check(now: TableView) -> None:
+            number = now.checkpoint.number if now.checkpoint else NO_TRANSACTION
+            if number != newest.number:
+                raise Conflict(f"the table is at transaction {number} by now, not at {newest.number}; try again")
+            self._keeper().write(_fence(lock_path, view))
+
+        return check
+
+    def _take_over(self, lock_path: str) -> None:
+        """As a coordinator does: raise the epoch, and bring ZooKeeper up to the table, which an earlier replay that
+        died may have left behind.
+        """
+        view = self._keeper().read()
+        newest = self._settled(view)
+        epoch = max(view.epoch, newest.epoch) + 1
+        self._keeper().write((Check(lock_path, 0), tree.epoch_op(view, epoch, "replay")))
+        view = self._keeper().read()
+        match compare(view.states, view.ledger, newest):
+            case Ahead(reason):
+                raise Conflict(reason)
+            case Advance(changed, ledger):
+                for multi in writes.advance(view, changed, ledger).multis:
+                    self._keeper().write((*_fence(lock_path, view), *multi))
+
+    def _roll_back_what_is_pending(self, lock_path: str) -> None:
+        """Removes what a dead replay or coordinator has left, before another writes the same file groups."""
+        orphans = self._table.view().orphans
+        # Still ours behind the listing: none of them is of a coordinator that has followed.
+        self._keeper().write(_fence(lock_path, self._keeper().read()))
+        for instant in orphans:
+            self._table.roll_back(instant)
+
+    def _settled(self, view: KeeperView) -> Checkpoint:
+        if view.transactions:
+            number = view.transactions[0].header.number
+            raise Conflict(f"transaction {number} is open; start the workers, let it end, stop them and try again")
+        checkpoint = self._table.view().checkpoint
+        if checkpoint is None:
+            raise Conflict(f"{self._settings.base_path} has no checkpoint of sink {self._settings.name}: restore it")
+        return checkpoint
+
+    def _keeper(self) -> Keeper:
+        return Keeper(self._client, self._root, lambda: None)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except JAVA_ERRORS as error:
+            raise Unavailable(f"replay: {message(error)}; it can be run again") from error
+
+
+def _fence(lock_path: str, view: KeeperView) -> tuple[Check, Check]:
+    return Check(lock_path, 0), Check(tree.EPOCH, view.epoch_version)
+
+
+def _tried(make: Callable[[], Decode], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: each record's place, and why it cannot go into the table."""
+    of = make()
+    for batch in batches:
+        reasons: list[str | None] = [None] * batch.num_rows
+        for bad in sift(batch, "", of)[2]:
+            reasons[bad.row] = bad.reason
+        columns = [batch.column(name) for name in ("topic", "partition", "offset", "generation")]
+        yield pa.RecordBatch.from_arrays([*columns, pa.array(reasons, pa.string())], schema=_TRIED_SCHEMA)
+
+
+def _runs(places: Sequence[Place]) -> list[list[object]]:
+    """Consecutive offsets together: `[topic, partition, generation, low, high]`, half open."""
+    found: list[list[object]] = []
+    for topic, partition, offset, generation in sorted(places, key=lambda p: (p[0], p[1], p[3], p[2])):
+        last = found[-1] if found else None
+        if last is not None and last[:3] == [topic, partition, generation] and last[4] == offset:
+            last[4] = offset + 1
+        else:
+            found.append([topic, partition, generation, offset, offset + 1])
+    return found

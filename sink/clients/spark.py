@@ -1,0 +1,375 @@
+"""Starts the worker's Spark session: pinned jars, Hudi's extensions, and not a word on the terminal.
+
+Guarantee: session time zone UTC, and the driver's JVM too unless the user gives it another; everything the JVM
+says goes to the given file, or nowhere; a user's `spark.*` settings stand, but for what the guarantee rests on
+(serializer, extensions, catalog, the session's time zone, speculation). On a cluster the executors' Python gets
+the packages `sink` and `coordination` from here, and needs pyarrow itself. Voided by a SparkContext that this
+process already had. Raises ConfigError and Unavailable.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from py4j.java_gateway import JavaGateway
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from coordination.errors import ConfigError, Unavailable
+from sink.clients.artifacts import pyspark_jars
+from sink.clients.class_archive import archive_option
+from sink.clients.inline_reads import executor_options
+from sink.clients.java import find_java
+from sink.clients.java_errors import JAVA_ERRORS, everything, message
+from sink.clients.java_options import collector, committing_jvm
+from sink.clients.spark_storage import class_path, session_options
+from sink.config import Settings
+from sink.storage.access import HADOOP
+from sink.storage.identity import for_java
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+if sys.version_info >= (3, 11):
+    from typing import Self
+else:
+    from typing_extensions import Self
+
+SHIPPED = ("sink", "coordination")
+WARM_UP = "warm-up"
+_TRANSACTIONS = "transactions"
+
+_DEFAULTS: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    # What Hudi rewrites carries no Spark version: without these two, dates before 1900 stop a clustering.
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    # Without it Hudi cannot rewrite rows with null in an array: UPDATE and DELETE would change nothing, silently.
+    "spark.hadoop.parquet.avro.write-old-list-structure": "false",
+    "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+    # What a transaction waits for gets the next core that is free, while table services rewrite files.
+    "spark.scheduler.mode": "FAIR",
+}
+_REQUIRED: Mapping[str, str] = {
+    "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+    "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.speculation": "false",
+}
+
+_LOADED_FIRST = "org.apache.hudi.metadata.HoodieMetadataPayload"
+"""Hudi 1.2 compares schemas by identity: a JVM that parses the metadata table's schema before it loads this class can
+write no column statistics for as long as it lives."""
+
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_DEFAULT_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
+
+_NO_ATTACHING = "-Djol.skipHotspotSAAttach=true -Djol.skipDynamicAttach=true"
+"""Hudi's estimates of object sizes would start another JVM, which attaches to this one, for a better guess."""
+
+_IN_UTC = "-Duser.timezone=UTC"
+"""Hudi names instants by the JVM's local time: hosts in different zones would disagree, and each autumn an hour comes
+twice."""
+
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1"
+
+_MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
+
+_LOCAL = re.compile(r"local(?:\[(\*|\d+)\])?")
+
+_LOG4J_FILE = """\
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+# It warns once for every record when a task's reading thread is not Spark's own, as with mapInArrow.
+logger.consumer.name = org.apache.spark.sql.kafka010.consumer.KafkaDataConsumer
+logger.consumer.level = error
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {path}
+appender.file.filePattern = {path}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{ISO8601}} %p %c{{1}} %m%n%ex
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 64MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 3
+"""
+_LOG4J_NOTHING = "rootLogger.level = off\n"
+
+
+def start_session(settings: Settings, app: str, spark_log: Path | None = None) -> SparkSession:
+    """A session on `settings.spark_master`. `spark_log` takes what Spark, Hudi and the JVM print."""
+    conf = _conf(settings, app)
+    with tempfile.TemporaryDirectory(prefix="sink-session-") as directory:
+        log4j = Path(directory, "log4j2.properties")
+        log4j.write_text(_log4j(spark_log))
+        archive = archive_option() if _is_alone(conf) else ""
+        given = [conf.get(name, "") for name in (_JAVA_OPTIONS, _DEFAULT_JAVA_OPTIONS)]
+        lean = committing_jvm(*given) if settings.only_commits else ""
+        _add_java_options(conf, first=f"{archive} {_IN_UTC} {lean}", last=_NO_ATTACHING)
+        _add_java_options(conf, last=f"-Dlog4j2.configurationFile={log4j.as_uri()}")
+        # The file is read once, when the JVM starts: it may go when the context is up.
+        context = _context(conf, settings, spark_log)
+    if not _is_local(conf):
+        # Executors fetch it whenever one of them starts: it has to stay for as long as the context does.
+        context.addPyFile(str(_packed(Path(context._temp_dir))))
+    return SparkSession(context)
+
+
+@contextmanager
+def bare_jvm(settings: Settings) -> Iterator[JavaGateway]:
+    """A JVM with a worker's class path, and nothing running in it. Raises Unavailable."""
+    conf = SparkConf(False).set("spark.driver.memory", "256m").set("spark.driver.extraJavaOptions", _SHORT_LIVED)
+    extra = [Path(jar) for jar in settings.spark.get("spark.jars", "").split(",") if jar]
+    try:
+        jars = [*class_path(settings), *extra]
+        with tempfile.TemporaryDirectory(prefix="sink-jvm-") as directory, _environment(jars):
+            log4j = Path(directory, "log4j2.properties")
+            log4j.write_text(_LOG4J_NOTHING)
+            _add_java_options(conf, last=f"-Dlog4j2.configurationFile={log4j.as_uri()}")
+            nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            gateway = launch_gateway(conf, nowhere)  # type: ignore[no-untyped-call]
+    except (*JAVA_ERRORS, OSError) as error:
+        raise Unavailable(f"Java did not start: {message(error)}") from error
+    try:
+        yield gateway
+    finally:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait()
+
+
+class StartingSession:
+    """Starts a session in a thread of its own when `with` is entered; stops one that still runs when `with` is left."""
+
+    def __init__(self, settings: Settings, app: str, spark_log: Path | None = None) -> None:
+        self._started: Future[SparkSession] = Future()
+        self._thread = threading.Thread(target=self._start, args=(settings, app, spark_log), name="spark", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._started.exception() is None and self._started.result().sparkContext._jsc is not None:
+            self._started.result().stop()
+
+    def session(self) -> SparkSession:
+        """The session, once it is up. Raises what `start_session` raises."""
+        return self._started.result()
+
+    def _start(self, settings: Settings, app: str, spark_log: Path | None) -> None:
+        try:
+            self._started.set_result(start_session(settings, app, spark_log))
+        except BaseException as error:  # noqa: BLE001 (it is raised again where the session is asked for)
+            self._started.set_exception(error)
+
+
+def warm_up(spark: SparkSession) -> None:
+    """One small job through SQL, Arrow and a Python worker, so that a fleet need not wait for a newcomer's first.
+
+    Raises what Spark raises, and ConfigError where the Python of an executor lacks a module of the writer's. Its job
+    group is `WARM_UP`.
+    """
+    spark.sparkContext.setJobGroup(WARM_UP, "before joining the fleet", True)
+    try:
+        spark.range(1).mapInArrow(_import_writer, "id long").collect()
+    except JAVA_ERRORS as error:
+        if (missing := _MISSING_MODULE.search(everything(error))) is None:
+            raise
+        raise ConfigError(
+            f"spark.master: the executors' Python has no module {missing[1]!r}. Install there what the worker has"
+            " (pyarrow, numpy, pandas, confluent-kafka, xxhash): simplest is the same virtual environment at the same"
+            " place."
+        ) from error
+
+
+def go_first(spark: SparkSession) -> None:
+    """Jobs of the calling thread share the cores evenly with all others, however many those are."""
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", _TRANSACTIONS)
+
+
+def _import_writer(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+    importlib.import_module("sink.write.slice_task")
+    yield from batches
+
+
+def _conf(settings: Settings, app: str) -> SparkConf:
+    # False: what a caller left in system properties is not ours.
+    conf = SparkConf(False)
+    if _on_this_host(settings.spark_master):
+        conf.set("spark.driver.bindAddress", "127.0.0.1").set("spark.driver.host", "127.0.0.1")
+    conf.setAll(list(_DEFAULTS.items()))
+    conf.set("spark.pyspark.python", sys.executable)
+    if _is_local(conf.setMaster(settings.spark_master)):
+        conf.set("spark.executorEnv.PYTHONPATH", os.pathsep.join(map(str, _roots())))
+        conf.set("spark.python.daemon.module", "sink.write.daemon")
+    conf.setAll(list(session_options(settings).items()))
+    conf.setAll(list(settings.spark.items()))
+    conf.setAll(list(_REQUIRED.items()))
+    if not _is_alone(conf):
+        jars = [*map(str, class_path(settings)), *filter(None, settings.spark.get("spark.jars", "").split(","))]
+        conf.set("spark.jars", ",".join(jars))
+    # Executors load it with their first task, before any of Hudi's.
+    registered = filter(None, conf.get("spark.kryo.classesToRegister", "").split(","))
+    conf.set("spark.kryo.classesToRegister", ",".join([*registered, _LOADED_FIRST]))
+    return conf.setAppName(app)
+
+
+def _is_local(conf: SparkConf) -> bool:
+    return (conf.get("spark.master") or "").startswith("local")
+
+
+def _is_alone(conf: SparkConf) -> bool:
+    """Whether one JVM does everything, without classes of a user's that Hudi's have to see."""
+    return _is_local(conf) and not any(map(conf.contains, ("spark.jars", "spark.jars.packages")))
+
+
+def _add_slot(conf: SparkConf, processors: int) -> None:
+    """One slot beyond Spark's cores here, for the jobs of a commit while the cores write the next transaction."""
+    match = _LOCAL.fullmatch(conf.get("spark.master") or "")
+    if match is not None:
+        cores = processors if match[1] == "*" else int(match[1] or 1)
+        conf.setMaster(f"local[{cores + 1}]").setIfMissing("spark.default.parallelism", str(cores))
+
+
+def _on_this_host(master: str) -> bool:
+    """Elsewhere executors have to reach the driver: there Spark's own default holds, or the user's setting."""
+    return master.startswith(("local", "spark://127.", "spark://localhost:"))
+
+
+def _log4j(spark_log: Path | None) -> str:
+    return _LOG4J_NOTHING if spark_log is None else _LOG4J_FILE.format(path=spark_log.absolute().as_posix())
+
+
+def _add_java_options(conf: SparkConf, first: str = "", last: str = "") -> None:
+    """Around the user's: the last word counts."""
+    conf.set(_JAVA_OPTIONS, f"{first} {conf.get(_JAVA_OPTIONS, '')} {last}".strip())
+
+
+def _add_options(conf: SparkConf, options: Mapping[str, str]) -> None:
+    """Behind what stands in lists of the same names."""
+    for name, value in options.items():
+        before = conf.get(name, "")
+        conf.set(name, f"{before},{value}" if before else value)
+
+
+def _context(conf: SparkConf, settings: Settings, spark_log: Path | None) -> SparkContext:
+    # The context looks in the environment alone for the Python of its tasks, not at spark.pyspark.python.
+    os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python") or sys.executable
+    # What is given to the launcher stands on the JVM's command line, for everybody to see; the context sets the rest.
+    shown = SparkConf(False).setAll([(name, value) for name, value in conf.getAll() if not _is_secret(settings, name)])
+    # On the class path they are not copied at every start, and come behind PySpark's own, some of which they repeat.
+    appended = class_path(settings) if _is_alone(conf) else ()
+    with _output(spark_log) as output, _environment(appended), _own_interrupt():
+        try:
+            gateway = launch_gateway(shown, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+            if not _is_local(conf):
+                _add_options(conf, executor_options(gateway.jvm, (settings.base_path, settings.errors_base_path)))
+            if settings.only_commits and settings.in_flight > 1:
+                _add_slot(conf, gateway.jvm.Runtime.getRuntime().availableProcessors())
+            context = SparkContext(conf=conf, gateway=gateway)
+            gateway.jvm.org.apache.spark.util.Utils.classForName(_LOADED_FIRST, True, False)
+            return context
+        except (*JAVA_ERRORS, OSError) as error:
+            place = spark_log or "the log, for which log.dir has to be set"
+            raise Unavailable(
+                f"Spark did not start on {conf.get('spark.master')}: {message(error)}; see {place}"
+            ) from error
+
+
+def _is_secret(settings: Settings, name: str) -> bool:
+    return settings.spark.is_secret(name) or name.startswith(HADOOP)
+
+
+@contextmanager
+def _output(spark_log: Path | None) -> Iterator[IO[Any] | int]:
+    """Where the JVM's own stdout and stderr go."""
+    if spark_log is None:
+        yield subprocess.DEVNULL
+        return
+    try:
+        spark_log.parent.mkdir(parents=True, exist_ok=True)
+        file = spark_log.open("a")
+    except OSError as error:
+        raise ConfigError(f"log.dir: {spark_log} cannot be written ({error.strerror}); choose another place") from None
+    with file:
+        yield file
+
+
+@contextmanager
+def _environment(appended: Sequence[Path]) -> Iterator[None]:
+    """The launcher takes Java, Spark and the end of the class path from the environment: there may be others, which are
+    not meant."""
+    ours = {
+        "JAVA_HOME": str(find_java().home),
+        "SPARK_HOME": str(pyspark_jars().parent),
+        # A JVM that only puts the command line of the other one together.
+        "SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", f"{_SHORT_LIVED} {collector()}"),
+        "SPARK_DIST_CLASSPATH": os.pathsep.join(map(str, appended)),
+        **for_java(os.environ),
+    }
+    names = (*ours, "PYSPARK_SUBMIT_ARGS")
+    before = {name: os.environ.pop(name) for name in names if name in os.environ}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name in names:
+            os.environ.pop(name, None)
+        os.environ.update(before)
+
+
+@contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """A context takes SIGINT for itself: whoever has said what is to happen then keeps his word."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _roots() -> list[Path]:
+    """The directories to import the packages from."""
+    return sorted({package.parent for package in _package_directories()})
+
+
+def _package_directories() -> Iterator[Path]:
+    for name in SHIPPED:
+        spec = importlib.util.find_spec(name)
+        places = spec.submodule_search_locations if spec else None
+        assert places, f"{name} is a package beside this module"
+        yield Path(next(iter(places)))
+
+
+def _packed(directory: Path) -> Path:
+    """The installed packages as an archive that Python can import from."""
+    archive = directory / "sink-packages.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        for package in _package_directories():
+            for source in sorted(package.rglob("*.py")):
+                file.write(source, source.relative_to(package.parent))
+    return archive

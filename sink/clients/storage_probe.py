@@ -1,0 +1,160 @@
+"""Tries what a worker and the auditor will do in the store of a table: each library writes or reads a probe.
+
+Guarantee: nothing is left, but where the store takes an object and then refuses to delete it, or Java cannot be asked:
+then the empty objects stay that pyarrow takes for directories. The probe
+is an object with bytes, below the base path: pyarrow writes, lists and reads it, hudi-rs reads it, and Java's file
+system writes, reads and deletes one of its own. Raises nothing of its own: what fails is an answer.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+from hudi import HudiTableBuilder
+from py4j.java_gateway import JavaGateway
+from pyarrow import fs
+
+from coordination.errors import SinkError, Unavailable
+from sink.clients.hdfs_probe import address_of, nearest, probe_by_python
+from sink.clients.java_errors import JAVA_ERRORS, message
+from sink.clients.spark import bare_jvm
+from sink.config import Settings
+from sink.storage.access import S3_SCHEMES, bucket_of, hadoop_options, rust_options, scheme_of
+from sink.storage.faults import fault_in
+from sink.storage.files import Storage, open_storage, require_answer
+from sink.storage.hdfs import HDFS_SCHEMES, failover_options
+
+_PROPERTIES = ".hoodie/hoodie.properties"
+_CONTENT = b"".join(
+    b"hoodie.%s\n" % line
+    for line in (b"table.name=probe", b"table.type=COPY_ON_WRITE", b"table.version=9", b"timeline.layout.version=2")
+)
+"""As little as hudi-rs takes for a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`library` is who tried; `wrong` is one sentence, empty where all went well."""
+
+    library: str
+    wrong: str = ""
+
+
+def probed(settings: Settings) -> Iterator[Answer]:
+    """Python's answer, the auditor's and Java's. What is wrong for all of them is told once."""
+    place = f".sink-validate-{uuid.uuid4().hex}"
+    missing: list[str] = []
+    if scheme_of(settings.base_path) in HDFS_SCHEMES:
+        yield from _probed_on_hdfs(settings, place)
+        return
+    python = _answer(settings, "pyarrow", lambda: _by_pyarrow(settings, place, missing))
+    yield python
+    if python.wrong:
+        return
+    yield _answer(settings, "hudi-rs", lambda: _by_rust(settings, place))
+    yield _answer(settings, "Java", lambda: _by_java(settings, f"{settings.base_path}/{place}-java", missing))
+
+
+def _probed_on_hdfs(settings: Settings, place: str) -> Iterator[Answer]:
+    """The auditor reads by the same client as the writer."""
+    python = _answer(settings, "hdfs-native", lambda: probe_by_python(settings, place, _CONTENT))
+    yield python
+    if not python.wrong:
+        directory = address_of(settings, nearest(settings))
+        yield _answer(settings, "Java", lambda: _by_java(settings, f"{directory}/{place}-java", ()))
+
+
+def _answer(settings: Settings, library: str, tried: Any) -> Answer:
+    try:
+        tried()
+    except SinkError as error:
+        said = str(error)
+    except JAVA_ERRORS as error:
+        said = message(error)
+    except Exception as error:  # noqa: BLE001
+        # hudi-rs raises its own, and pyarrow several.
+        said = f"{type(error).__name__}: {error}"
+    else:
+        return Answer(library)
+    fault = fault_in(said, settings.base_path, settings.storage)
+    return Answer(library, fault.sentence if fault else f"{settings.base_path}: {said[:600]}")
+
+
+def _by_pyarrow(settings: Settings, place: str, missing: list[str]) -> None:
+    """`missing` gets the directories, below the bucket, that are not there yet."""
+    require_answer(settings.base_path, settings.storage)
+    storage = open_storage(settings.base_path, settings.storage)
+    path = f"{place}/{_PROPERTIES}"
+    directory = storage.locate(path)
+    while "/" in (directory := directory.rpartition("/")[0]):
+        if storage.files.get_file_info(directory).type is fs.FileType.NotFound:
+            missing.append(directory.partition("/")[2])
+    with storage.create(path) as stream:
+        stream.write(_CONTENT)
+    try:
+        with storage.files.open_input_stream(storage.locate(path)) as stream:
+            if stream.read() != _CONTENT:
+                raise OSError("what was written is not what is read: the store keeps more than it is given")
+    finally:
+        storage.delete(path)
+    if storage.exists(path):
+        raise OSError(f"{path} was deleted and is still there")
+
+
+def _by_rust(settings: Settings, place: str) -> None:
+    storage = open_storage(settings.base_path, settings.storage)
+    path = f"{place}/{_PROPERTIES}"
+    with storage.create(path) as stream:
+        stream.write(_CONTENT)
+    try:
+        base = re.sub(r"^s3n?://", "s3a://", settings.base_path)
+        builder = HudiTableBuilder.from_base_uri(f"{quote(base, safe=':/@')}/{place}")
+        builder.with_storage_options(rust_options(settings.base_path, settings.storage)).build()
+    finally:
+        _deleted(storage, path)
+
+
+def _deleted(storage: Storage, path: str) -> None:
+    with suppress(OSError, pa.ArrowException):
+        storage.delete(path)
+
+
+def _by_java(settings: Settings, place: str, missing: Sequence[str]) -> None:
+    with bare_jvm(settings) as gateway:
+        try:
+            _written_by(gateway, settings, place, missing)
+        except JAVA_ERRORS as error:
+            # It can be read for as long as this JVM is there.
+            raise Unavailable(message(error)) from None
+
+
+def _written_by(gateway: JavaGateway, settings: Settings, place: str, missing: Sequence[str]) -> None:
+    jvm: Any = gateway.jvm
+    conf = jvm.org.apache.hadoop.conf.Configuration()
+    given = {**hadoop_options(settings.storage), **failover_options(settings.storage.hdfs), **settings.spark}
+    for name, value in given.items():
+        if name.startswith("spark.hadoop."):
+            conf.set(name.removeprefix("spark.hadoop."), value)
+    path = jvm.org.apache.hadoop.fs.Path(place)
+    files = path.getFileSystem(conf)
+    files.exists(path)
+    stream = files.create(path, True)
+    stream.write(bytearray(_CONTENT))
+    stream.close()
+    try:
+        if int(files.getFileStatus(path).getLen()) != len(_CONTENT):
+            raise OSError("what was written is not what is read: the store keeps more than it is given")
+    finally:
+        files.delete(path, False)
+        if scheme_of(place) in S3_SCHEMES:
+            # pyarrow and Hadoop leave an empty object for each directory in which they delete.
+            store, bucket = files.getAmazonS3ClientForTesting("sink validate"), bucket_of(place)
+            for key in missing:
+                store.deleteObject(bucket, f"{key}/")

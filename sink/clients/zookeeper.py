@@ -1,0 +1,136 @@
+"""Clients of ZooKeeper, and the worker's session: it connects for as long as it takes, and gives up a session that
+cannot come back.
+
+kazoo reports a session as lost only when a server says so. An ensemble that was emptied or restored never does:
+it turns away every client that has seen a newer transaction than its own. So a session that was out of reach
+for twice its time-out, and has therefore ended wherever it was kept, is closed here and a new one is opened.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import time
+from collections.abc import Callable
+from threading import Event
+from typing import Any
+
+import structlog
+from kazoo.client import KazooClient
+from kazoo.protocol.states import KazooState
+from kazoo.security import CREATOR_ALL_ACL
+
+from coordination.errors import ConfigError
+from sink.config import Settings
+
+LOG = structlog.get_logger("sink.worker")
+SAY_SECONDS = 10.0
+POLL_SECONDS = 0.1
+
+
+class Complaints(logging.Handler):
+    """Hears what kazoo says of its connection: `last` is why there is none."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.last = "no answer"
+        self.logger = logging.Logger("kazoo", logging.WARNING)
+        self.logger.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        said = record.getMessage()
+        if said.startswith(("Connection dropped: ", "Cannot resolve ", "AUTH_FAILED")):
+            self.last = said.removeprefix("Connection dropped: ")
+        if record.levelno >= logging.ERROR:
+            logging.getLogger("kazoo").handle(record)
+
+
+def new_client(settings: Settings, complaints: Complaints, max_delay: float) -> KazooClient:
+    """Not started yet; tries to connect again after at most `max_delay` seconds. Raises ConfigError for certificates
+    that cannot be used."""
+    secured: dict[str, Any] = {}
+    if settings.zookeeper_ca is not None:
+        secured |= {"use_ssl": True, "check_hostname": True, **_certificates(settings)}
+    if settings.zookeeper_username is not None and settings.zookeeper_password is not None:
+        identity = f"{settings.zookeeper_username}:{settings.zookeeper_password.get_secret_value()}"
+        secured["auth_data"] = [("digest", identity)]
+    if settings.zookeeper_acl == "creator":
+        secured["default_acl"] = CREATOR_ALL_ACL
+    return KazooClient(
+        hosts=settings.zookeeper,
+        timeout=settings.session_timeout_ms / 1000,
+        connection_retry={"max_tries": -1, "max_delay": max_delay},
+        # A request is never issued again behind our back: see coordination/zookeeper/keeper.py.
+        command_retry={"max_tries": 0, "ignore_expire": False},
+        logger=complaints.logger,
+        **secured,
+    )
+
+
+def _certificates(settings: Settings) -> dict[str, str | None]:
+    """As kazoo takes them, which would try again for ever with those that cannot be loaded."""
+    ca, certificate, key = settings.zookeeper_ca, settings.zookeeper_certificate, settings.zookeeper_key
+    password = settings.zookeeper_key_password.get_secret_value() if settings.zookeeper_key_password else None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(ca)
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigError(f"zookeeper.ssl.ca.location: {ca} holds no certificates in PEM ({error})") from error
+    if certificate is None:
+        return {"ca": str(ca)}
+    try:
+        context.load_cert_chain(certificate, key, password or "")
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigError(
+            f"zookeeper.ssl.*: {certificate} and {key} are no certificate with its key in PEM, or the password is"
+            f" wrong ({error})"
+        ) from error
+    return {"ca": str(ca), "certfile": str(certificate), "keyfile": str(key), "keyfile_password": password}
+
+
+class Session:
+    """`on_state` hears every change of the session's state, from kazoo's thread."""
+
+    def __init__(self, settings: Settings, on_state: Callable[[str], None]) -> None:
+        self._address = settings.zookeeper
+        self._timeout = settings.session_timeout_ms / 1000
+        self._apart_since = time.monotonic()
+        self._said = self._apart_since
+        self._on_state = on_state
+        self._complaints = Complaints()
+        self.client = new_client(settings, self._complaints, max_delay=5.0)
+        self.client.add_listener(self._state_changed)
+
+    def start(self) -> None:
+        self.client.start_async()
+
+    def wait(self, stop: Event) -> bool:
+        """Until there is a session; False when told to stop before."""
+        while not self.client.connected:
+            if stop.wait(POLL_SECONDS):
+                return False
+            self.look()
+        return True
+
+    def look(self) -> None:
+        """To be called now and then: says that ZooKeeper is away, and opens a new session when that is overdue."""
+        if self.client.connected:
+            return
+        now = time.monotonic()
+        if now - self._said > SAY_SECONDS:
+            self._said = now
+            reason = self._complaints.last
+            LOG.warning("zookeeper.unreachable", address=self._address, reason=reason, action="keeps trying")
+        if now - self._apart_since > 2 * self._timeout:
+            self._apart_since = now
+            self.client.stop()
+            self.client.start_async()
+
+    def close(self) -> None:
+        self.client.stop()
+        self.client.close()
+
+    def _state_changed(self, state: str) -> None:
+        if state == KazooState.SUSPENDED:
+            self._apart_since = time.monotonic()
+        self._on_state(state)

@@ -1,0 +1,126 @@
+"""The demo's stage: ZooKeeper, Kafka, a topic of order events and workers, all in one directory; the table, too, or on
+an S3 server.
+
+Everything is a child of this process and ends with it, unless `keep` lets it live on. Raises `Unavailable`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import yaml
+from kazoo.client import KazooClient
+from kazoo.protocol.states import KazooState
+
+from coordination.errors import Unavailable
+from coordination.state.tree import KeeperView
+from coordination.zookeeper.keeper import Keeper
+from sink.clients.child_process import FAMILY_OF_THIS_PROCESS
+from sink.devtools.demo import orders
+from sink.devtools.demo.place import DirectoryPlace, TablePlace
+from sink.devtools.local.kafka import KafkaServer
+from sink.devtools.local.workers import WorkerProcess
+from sink.devtools.local.zookeeper import ZooKeeperServer
+
+NAME = "orders"
+TOPIC = "orders"
+PARTITIONS = 6
+SESSION_MS = 6000
+STOP_SECONDS = 15.0
+READ_SECONDS = 20.0
+
+
+class Stage:
+    """Servers and fleet in `directory`. `start` before anything else; `end` is safe at any moment.
+
+    A transaction takes at most `transaction_records`.
+    """
+
+    def __init__(self, directory: Path, transaction_records: int, table: TablePlace | None = None) -> None:
+        self.directory = directory
+        self.table = table or DirectoryPlace(directory)
+        self.logs = directory / "logs"
+        self.zookeeper = ZooKeeperServer(directory / "zookeeper")
+        self.kafka = KafkaServer(directory / "kafka", heap="384m")
+        self.workers: dict[str, WorkerProcess] = {}
+        self._flush_size = max(1, transaction_records // PARTITIONS)
+        self._client: KazooClient | None = None
+        self._keeper: Keeper | None = None
+
+    def start(self) -> None:
+        """Servers and topic; returns when they answer."""
+        self.zookeeper.launch()
+        for server in self.table.servers:
+            server.launch()
+        self.kafka.start()
+        self.zookeeper.start()
+        self.table.start()
+        orders.make_topic(self.kafka.address, TOPIC, PARTITIONS)
+        self._client = KazooClient(self.zookeeper.address)
+        self._client.start(timeout=READ_SECONDS)
+        self._keeper = Keeper(self._client, f"/sink/{NAME}", lambda: None)
+
+    def start_worker(self, name: str) -> WorkerProcess:
+        worker = WorkerProcess(self._write_config(name), self.logs / f"{name}.log", name=name)
+        self.workers[name] = worker.start()
+        return worker
+
+    def view(self) -> KeeperView:
+        """The sink's tree now; before the first worker has made it, an empty one."""
+        assert self._keeper is not None
+        assert self._client is not None
+        limit = time.monotonic() + READ_SECONDS
+        while True:
+            try:
+                return self._keeper.read()
+            except Unavailable:
+                if time.monotonic() > limit or self._client.state == KazooState.LOST:
+                    raise
+                time.sleep(0.1)
+
+    def stop_workers(self) -> None:
+        """SIGTERM to all at once, as a service manager would, and what is left after a while is killed."""
+        with ThreadPoolExecutor(len(self.workers) or 1) as pool:
+            list(pool.map(lambda worker: worker.stop(STOP_SECONDS), self.workers.values()))
+
+    def keep(self) -> str:
+        """Lets everything live on; returns the command that ends it."""
+        tag = FAMILY_OF_THIS_PROCESS.keep()
+        return f"{sys.executable} -m sink.clients.process_watchdog {tag} < /dev/null"
+
+    def end(self) -> None:
+        """Ends every process, at once."""
+        if self._client is not None:
+            self._client.stop()
+            self._client.close()
+        FAMILY_OF_THIS_PROCESS.end()
+
+    def tidy(self) -> None:
+        """Leaves the logs and a table that is not on a server, removes the servers' data."""
+        for server in (self.zookeeper, self.kafka, *self.table.servers):
+            shutil.rmtree(server.directory, ignore_errors=True)
+
+    def _write_config(self, name: str) -> Path:
+        settings = {
+            "worker.id": name,
+            "sink.name": NAME,
+            "zookeeper.connect": self.zookeeper.address,
+            "zookeeper.session.timeout.ms": SESSION_MS,
+            "kafka.bootstrap.servers": self.kafka.address,
+            "kafka.topic.names": TOPIC,
+            **self.table.settings,
+            "target.table.name": NAME,
+            "schema.ddl": orders.DDL,
+            "transaction.interval.ms": 2000,
+            "flush.size": self._flush_size,
+            "spark.master": "local[1]",
+            "spark.driver.memory": "768m",
+            "log.dir": str(self.logs),
+        }
+        path = self.directory / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(settings, sort_keys=False))
+        return path

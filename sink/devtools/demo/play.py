@@ -1,0 +1,244 @@
+"""`sink demo`: a fleet lands order events exactly once on this machine, though its coordinator is killed.
+
+Real ZooKeeper, Kafka, workers and SIGKILL; the audit at the end shares no code with the writer. Every process
+ends with the demo, however that ends, unless `keep` lets them live on after the audit. Raises `Unavailable`
+when something does not start or nothing moves any more, and leaves the logs that it names; `ConfigError` when
+the directory holds an earlier demo.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from coordination.errors import ConfigError, SinkError, Unavailable
+from coordination.state.model import Phase
+from coordination.state.tree import KeeperView
+from sink.audit import Report, TopicAccess, audit
+from sink.clients import artifacts
+from sink.clients.child_process import overrides_a_setting
+from sink.commands.common import quiet
+from sink.devtools.demo.fleet import NAME, PARTITIONS, TOPIC, Stage
+from sink.devtools.demo.orders import Feed
+from sink.devtools.demo.place import PLACES
+from sink.devtools.demo.view import Screen, in_doubt, picture
+
+RECORDS = 500_000
+FEED_SECONDS = 45.0
+FIRST_WORKERS = ("worker-1", "worker-2", "worker-3")
+LATE_WORKER = "worker-4"
+TRANSACTIONS = 6
+"""At least so many, so that there is one to be killed in."""
+STILL_SECONDS = 300.0
+LOOK_SECONDS = 0.05
+KILL_AFTER = 0.2
+"""The share of the records that has landed before the coordinator is killed."""
+
+
+@dataclass
+class Story:
+    """The events of the demo so far, in monotonic seconds."""
+
+    victim: str = ""
+    killed_at: float = 0.0
+    killed_epoch: int = 0
+    elected_after: float = 0.0
+    landed_at_kill: int = 0
+    takeover: float = 0.0
+    landed: int = -1
+    moved_at: float = field(default_factory=time.monotonic)
+
+
+def run(
+    keep: bool = False,
+    records: int = RECORDS,
+    directory: Path | None = None,
+    feed_seconds: float = FEED_SECONDS,
+    storage: str = "local",
+) -> int:
+    """The demo; exit status 0 if the audit held, 1 if not. `directory` is where logs stay, and a table on a disk.
+
+    `storage` is one of `sink.devtools.demo.place.PLACES`.
+    """
+    quiet()
+    place = _place(directory)
+    table = PLACES[storage](place)
+    try:
+        table.prepare()
+        artifacts.spark_jars()
+        artifacts.kafka_jars()
+    except SinkError:
+        if directory is None:
+            place.rmdir()
+        raise
+    stage = Stage(place, -(-records // TRANSACTIONS), table)
+    try:
+        with Screen() as screen:
+            story = _play(stage, screen, records, feed_seconds)
+            screen.say("everything has landed: auditing the table against the topic")
+            report = audit(table.base_path, NAME, TopicAccess(stage.kafka.address), storage=table.access)
+        held = report.held and report.rows == records
+        _tell(screen, story, report, records)
+        _tell_table(screen, stage, keep)
+        if keep:
+            _tell_kept(screen, stage)
+        else:
+            stage.stop_workers()
+            stage.end()
+            stage.tidy()
+        return 0 if held else 1
+    except KeyboardInterrupt:
+        stage.end()
+        stage.tidy()
+        if directory is None:
+            shutil.rmtree(stage.directory, ignore_errors=True)
+        raise
+    except BaseException:
+        stage.end()  # and nothing is removed: the error names the logs
+        raise
+
+
+def _place(directory: Path | None) -> Path:
+    """Where the demo plays. Absolute: workers take no other base path."""
+    if directory is None:
+        return Path(tempfile.mkdtemp(prefix="sink-demo-"))
+    place = directory.absolute()
+    if any((place / part).exists() for part in ("table", "kafka", "zookeeper", "s3")):
+        raise ConfigError(f"{place} holds an earlier demo: remove it, or name another directory")
+    return place
+
+
+def _play(stage: Stage, screen: Screen, records: int, feed_seconds: float) -> Story:
+    *names, last = (name for name, _ in _addresses(stage))
+    screen.say(f"starting {', '.join(names)} and {last}")
+    stage.start()
+    servers = ", ".join(f"{name} {address}" for name, address in _addresses(stage))
+    screen.say(f"{servers}, topic {TOPIC} with {PARTITIONS} partitions")
+    for name in FIRST_WORKERS:
+        stage.start_worker(name)
+    screen.say(f"starting {len(FIRST_WORKERS)} workers, each with a PySpark session of its own")
+    feed = Feed(stage.kafka.address, TOPIC, PARTITIONS, records, records / feed_seconds)
+    story = Story()
+    try:
+        while not _step(stage, screen, feed, story, records):
+            time.sleep(LOOK_SECONDS)
+    finally:
+        feed.stop()
+    return story
+
+
+def _step(stage: Stage, screen: Screen, feed: Feed, story: Story, records: int) -> bool:
+    """One look, and what follows from it; True when everything has landed."""
+    view = stage.view()
+    _require_life(stage, view, story)
+    if len(view.members) >= len(FIRST_WORKERS) and not feed.started:
+        screen.say(f"the fleet is up: producing {records:,} events")
+        feed.start()
+    now = picture(view, stage.workers, feed.produced, records)
+    screen.show(now)
+    if now.landed != story.landed or not feed.started:
+        story.landed, story.moved_at = now.landed, time.monotonic()
+    if time.monotonic() - story.moved_at > STILL_SECONDS:
+        raise Unavailable(f"nothing has landed for {STILL_SECONDS:.0f} s; see the logs in {stage.logs}")
+    if not story.victim and now.landed >= KILL_AFTER * records and _in_the_middle(view):
+        _kill_coordinator(stage, screen, story, view, now.landed)
+    elif story.victim and not story.takeover:
+        _watch_takeover(screen, story, view, now.landed)
+    landed = feed.started and feed.done and now.landed >= records and not view.transactions
+    return landed and bool(story.takeover or not story.victim)
+
+
+def _in_the_middle(view: KeeperView) -> bool:
+    """A transaction has been STARTED and some participant is still writing."""
+    return any(t.header.phase is Phase.STARTED and len(t.statuses) < len(t.plan.slices) for t in view.transactions)
+
+
+def _kill_coordinator(stage: Stage, screen: Screen, story: Story, view: KeeperView, landed: int) -> None:
+    assert view.coordinator is not None
+    story.victim = view.coordinator.rpartition(":")[0]
+    worker = stage.workers[story.victim]
+    worker.kill()
+    story.killed_at = time.monotonic()
+    story.killed_epoch, story.landed_at_kill = view.epoch, landed
+    number = view.transactions[0].header.number
+    screen.say(
+        f"SIGKILL to the coordinator, {story.victim} (pid {worker.pid}), in transaction {number}: "
+        f"{in_doubt(view)} partitions are BEFORE"
+    )
+    stage.start_worker(LATE_WORKER)
+    screen.say(f"starting {LATE_WORKER}")
+
+
+def _watch_takeover(screen: Screen, story: Story, view: KeeperView, landed: int) -> None:
+    since = time.monotonic() - story.killed_at
+    if not story.elected_after and view.epoch > story.killed_epoch and view.coordinator:
+        story.elected_after = since
+        successor = view.coordinator.rpartition(":")[0]
+        screen.say(f"{successor} is coordinator, epoch {view.epoch}, {since:.1f} s after the kill")
+    if landed > story.landed_at_kill and story.elected_after:
+        story.takeover = since
+        screen.say(f"first commit of the new coordinator {since:.1f} s after the kill")
+
+
+def _require_life(stage: Stage, view: KeeperView, story: Story) -> None:
+    """Raises `Unavailable` when the sink halted, or a worker ended that nobody killed."""
+    if view.halt is not None:
+        raise Unavailable(f"the sink halted: {view.halt.reason}; see the logs in {stage.logs}")
+    for name, worker in stage.workers.items():
+        if name != story.victim and not worker.running:
+            raise Unavailable(f"{name} ended with status {worker.exit_status}: {worker.tail()} (log: {worker.log})")
+
+
+def _addresses(stage: Stage) -> list[tuple[str, str]]:
+    servers = [("ZooKeeper", stage.zookeeper.address), ("Kafka", stage.kafka.address)]
+    return servers + [(each.name, each.address) for each in stage.table.servers]
+
+
+def _tell(screen: Screen, story: Story, report: Report, records: int) -> None:
+    screen.console.print()
+    report.render(screen.console)
+    if report.held and report.rows != records:
+        screen.console.print(
+            f"Not held: {records:,} events were produced, the table has {report.rows:,}.", style="bold red"
+        )
+    takeover = (
+        f"Takeover: {story.takeover:.1f} s from the SIGKILL of {story.victim} to the next commit "
+        f"(new epoch after {story.elected_after:.1f} s)."
+        if story.takeover
+        else "No takeover: everything had landed before there was a transaction to kill the coordinator in."
+    )
+    screen.console.print(takeover, soft_wrap=True)
+
+
+def _tell_table(screen: Screen, stage: Stage, keep: bool) -> None:
+    """A table that ends with its server is shown now."""
+    table, ends = stage.table, bool(stage.table.servers) and not keep
+    where = f"\nThe table {'was' if ends else 'is'} in {table.base_path}, logs are in {stage.logs}. "
+    how = "It is read with hudi-rs and DuckDB:" if ends else f"To query it, in {sys.executable}:"
+    screen.console.print(f"{where}{how}\n", soft_wrap=True)
+    screen.console.print(table.query, soft_wrap=True, markup=False)
+    if ends:
+        shown = subprocess.run([sys.executable, "-c", table.query], capture_output=True, text=True, check=False)
+        screen.console.print(f"\n{shown.stdout or shown.stderr}", soft_wrap=True, markup=False)
+        screen.console.print("It ends with the demo's S3 server, which keeps it in memory; --keep leaves both running.")
+
+
+def _tell_kept(screen: Screen, stage: Stage) -> None:
+    config = next(reversed(stage.workers.values())).config  # anyone's: there is no late worker if nobody was killed
+    # With its path: whoever came by `make demo` has it in no PATH. Variables for a real sink would lead there.
+    unset = "".join(f"-u {name} " for name in sorted(os.environ) if overrides_a_setting(name))
+    sink = ("env " + unset if unset else "") + str(Path(sys.executable).with_name("sink"))
+    for line in (
+        "\nServers and fleet are still running:",
+        f"  {', '.join(f'{name} {address}' for name, address in _addresses(stage))}, topic {TOPIC}",
+        f"  look:  {sink} status --config {config} --watch",
+        f"  check: {sink} audit --config {config}",
+        f"  stop:  {stage.keep()}",
+    ):
+        screen.console.print(line, soft_wrap=True, markup=False)

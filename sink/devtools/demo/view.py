@@ -1,0 +1,152 @@
+"""How the demo shows itself: a live picture on a terminal, plain lines elsewhere.
+
+What is shown is read off one `KeeperView` and two counters by `picture`, and by nothing else.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from coordination.state.model import RangeStatus
+from coordination.state.tree import KeeperView
+from sink.commands.common import console
+from sink.devtools.local.workers import WorkerProcess
+
+PLAIN_SECONDS = 2.0
+UNCHANGED_SECONDS = 10.0
+"""What has not changed is said again only so often."""
+SHOWN_EVENTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLine:
+    name: str
+    pid: int
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    workers: tuple[WorkerLine, ...]
+    epoch: int
+    committed: int
+    """Transactions that ended with a commit."""
+    open: tuple[str, ...]
+    produced: int
+    landed: int
+    total: int
+
+
+def picture(view: KeeperView, workers: Mapping[str, WorkerProcess], produced: int, total: int) -> Picture:
+    members = {member.worker for member in view.members}
+    coordinator = view.coordinator.rpartition(":")[0] if view.coordinator else ""
+    lines = []
+    for name, worker in workers.items():
+        role = "starting"
+        if not worker.running:
+            role = "killed" if worker.exit_status and worker.exit_status < 0 else "stopped"
+        elif name in members:
+            role = "coordinator, participant" if name == coordinator else "participant"
+        lines.append(WorkerLine(name, worker.pid, role))
+    return Picture(
+        workers=tuple(lines),
+        epoch=view.epoch,
+        committed=view.ledger.committed,
+        open=tuple(
+            f"{t.header.number} {t.header.phase.value} (epoch {t.header.epoch}, "
+            f"{len(t.statuses)} of {len(t.plan.slices)} participants reported)"
+            for t in view.transactions
+        ),
+        produced=produced,
+        landed=sum(state.end for state in view.states.values()),
+        total=total,
+    )
+
+
+def in_doubt(view: KeeperView) -> int:
+    """Partitions whose range is BEFORE."""
+    return sum(state.status is RangeStatus.BEFORE for state in view.states.values())
+
+
+class Screen:
+    """`say` tells an event, `show` the picture; use as a context."""
+
+    def __init__(self) -> None:
+        self.console = console()
+        self._started = time.monotonic()
+        self._events: list[str] = []
+        self._picture: Picture | None = None
+        self._plain: Picture | None = None
+        self._shown = 0.0
+        self._live: Live | None = None
+
+    def __enter__(self) -> Screen:
+        if self.console.is_terminal:
+            self._live = Live(console=self.console, auto_refresh=False)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def say(self, event: str) -> None:
+        line = f"{time.monotonic() - self._started:6.1f} s  {event}"
+        self._events.append(line)
+        if self._live is None:
+            print(line, flush=True)
+        else:
+            self._live.update(self._render(), refresh=True)
+
+    def show(self, now: Picture) -> None:
+        self._picture = now
+        if self._live is not None:
+            self._live.update(self._render(), refresh=True)
+        elif time.monotonic() - self._shown >= (UNCHANGED_SECONDS if now == self._plain else PLAIN_SECONDS):
+            self._shown, self._plain = time.monotonic(), now
+            roles = ", ".join(f"{worker.name} {worker.role}" for worker in now.workers)
+            opened = "; ".join(now.open) or "none"
+            self.say(
+                f"{now.landed:,} landed, {now.total - now.landed:,} to come ({now.produced:,} produced); "
+                f"epoch {now.epoch}; transaction {now.committed} committed, open: {opened}; {roles}"
+            )
+            sys.stdout.flush()
+
+    def _render(self) -> RenderableType:
+        parts: list[RenderableType] = [Text(line) for line in self._events[-SHOWN_EVENTS:]]
+        if self._picture is not None:
+            parts += [Text(), _workers(self._picture), Text(), _progress(self._picture)]
+        return Group(*parts)
+
+
+def _workers(now: Picture) -> RenderableType:
+    table = Table(box=None, pad_edge=False)
+    for column in ("worker", "pid", "role"):
+        table.add_column(column)
+    for worker in now.workers:
+        style = "red" if worker.role == "killed" else "bold green" if "coordinator" in worker.role else ""
+        table.add_row(worker.name, str(worker.pid), worker.role, style=style)
+    return table
+
+
+def _progress(now: Picture) -> RenderableType:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_row("produced", ProgressBar(now.total, now.produced, width=40), f"{now.produced:,}")
+    landed = f"{now.landed:,}, {now.total - now.landed:,} to come"
+    table.add_row("landed", ProgressBar(now.total, now.landed, width=40), landed)
+    table.add_row("epoch", str(now.epoch))
+    table.add_row("committed", f"transaction {now.committed}")
+    table.add_row("open", "; ".join(now.open) or "none")
+    return table

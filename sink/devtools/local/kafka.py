@@ -1,0 +1,116 @@
+"""A real Kafka broker, as `sink.devtools.local.servers` has servers."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from coordination.errors import Unavailable
+from sink.clients import artifacts
+from sink.clients.java import BROKER_VERSIONS
+from sink.devtools.local.servers import LOOPBACK, SILENT, Server, free_ports
+
+LARGEST_MESSAGE = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Another address of a broker: clients that come to `port` are sent on to `advertised`."""
+
+    name: str
+    port: int
+    advertised: str
+    protocol: str = "PLAINTEXT"
+
+    @property
+    def bound(self) -> str:
+        return f"{LOOPBACK}:{self.port}"
+
+
+class KafkaServer(Server):
+    """One Kafka broker that is its own controller (KRaft)."""
+
+    def __init__(
+        self,
+        directory: Path,
+        port: int = 0,
+        settings: Mapping[str, str] | None = None,
+        heap: str = "512m",
+        listeners: Sequence[Listener] = (),
+    ) -> None:
+        super().__init__(directory, port, "Kafka")
+        self._controller = Listener("CONTROLLER", free_ports(1)[0], "")
+        self._listeners = (Listener("PLAINTEXT", self.port, self.address), *listeners)
+        self._settings = dict(settings or {})
+        self._heap = heap
+
+    def _command(self) -> list[str]:
+        data = self.directory / "data"
+        config = self.directory / "server.properties"
+        everywhere = (*self._listeners, self._controller)
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@{self._controller.bound}",
+            "listeners": ",".join(f"{each.name}://{each.bound}" for each in everywhere),
+            "advertised.listeners": ",".join(f"{each.name}://{each.advertised}" for each in self._listeners),
+            "controller.listener.names": self._controller.name,
+            "listener.security.protocol.map": ",".join(f"{each.name}:{each.protocol}" for each in everywhere),
+            "log.dirs": str(data),
+            "metric.reporters": "",
+            "auto.create.topics.enable": "false",
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.num.partitions": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            "broker.session.timeout.ms": "4000",
+            "broker.heartbeat.interval.ms": "500",
+            "message.max.bytes": str(LARGEST_MESSAGE),
+            "log.retention.ms": "-1",
+            "log.cleaner.backoff.ms": "500",
+            "log.cleaner.dedupe.buffer.size": str(8 * 1024 * 1024),
+            "log.segment.delete.delay.ms": "1000",
+            **self._settings,
+        }
+        config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        jars = artifacts.kafka_jars()
+        if not (data / "meta.properties").is_file():
+            self._format(jars, config)
+        return self._java(self._heap, jars, "kafka.Kafka", str(config), versions=BROKER_VERSIONS)
+
+    def _format(self, jars: Sequence[Path], config: Path) -> None:
+        arguments = ("kafka.tools.StorageTool", "format", "-t", _kafka_uuid(), "-c", str(config))
+        command = self._java("128m", jars, "-XX:TieredStopAtLevel=1", *arguments, versions=BROKER_VERSIONS)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise Unavailable(f"Kafka's storage cannot be formatted: {(done.stderr or done.stdout).strip()[-500:]}")
+
+    def _answers(self) -> bool:
+        return kafka_answers(self.address, seconds=2.0)
+
+
+def kafka_answers(address: str, seconds: float) -> bool:
+    """Whether a broker tells its cluster's metadata within `seconds`."""
+    admin = AdminClient({"bootstrap.servers": address}, logger=SILENT)
+    try:
+        return bool(admin.list_topics(timeout=seconds).brokers)
+    except KafkaException:
+        return False
+
+
+def _kafka_uuid() -> str:
+    """As Kafka writes ids; not one that looks like an option of a command line."""
+    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        continue
+    return text

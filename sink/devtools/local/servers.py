@@ -1,0 +1,172 @@
+"""Real servers as child processes on free loopback ports: for demo, tests, benchmarks.
+
+A server that `start` returned has answered a client. Restarting keeps port and data. Nothing listens outside
+loopback, and no admin, JMX or metrics port is opened. Not for production: no security, no copies, and data
+that is only as durable as the directory. Raises `Unavailable`, with the end of the server's log.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import socket
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from coordination.errors import Unavailable
+from sink.clients.child_process import Child
+from sink.clients.java import find_java
+
+if sys.version_info >= (3, 11):
+    from typing import Self
+else:
+    from typing_extensions import Self
+
+LOOPBACK = "127.0.0.1"
+PORTS = range(20000, 32000)
+"""Below the range that the kernel gives to outgoing connections: a client that keeps trying a stopped
+server's port could otherwise be connected to itself, and hold the port when the server returns."""
+READY_SECONDS = 90.0
+LOG4J = """\
+rootLogger.level = info
+rootLogger.appenderRef.out.ref = out
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d{ISO8601} %p %c{1} %m%n
+"""
+SILENT = logging.getLogger(f"{__name__}.probe")
+"""For clients that only ask whether a server is there."""
+SILENT.addHandler(logging.NullHandler())
+SILENT.propagate = False
+
+
+def free_ports(count: int) -> list[int]:
+    """Distinct loopback ports that nobody listens on now."""
+    found: list[int] = []
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        with socket.socket() as probe:
+            try:
+                probe.bind((LOOPBACK, port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise Unavailable(f"no {count} free loopback ports in {PORTS.start}-{PORTS.stop - 1}")
+
+
+class Lifecycle(ABC):
+    """What a server and an ensemble of servers share; `with` starts and stops."""
+
+    @property
+    @abstractmethod
+    def address(self) -> str:
+        """`host:port`, or several of them separated by commas: what a client is given."""
+
+    @abstractmethod
+    def start(self) -> Self:
+        """Starts, and returns when a client was answered."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Ends in an orderly way."""
+
+    def restart(self) -> Self:
+        self.stop()
+        return self.start()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+class Server(Lifecycle):
+    """A JVM that listens on one port and keeps its data in `directory`."""
+
+    def __init__(self, directory: Path, port: int, name: str) -> None:
+        self.directory = directory
+        self.port = port or free_ports(1)[0]
+        self.name = name
+        self._child: Child | None = None
+
+    @property
+    def address(self) -> str:
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "server.log"
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid if self._child else 0
+
+    @property
+    def running(self) -> bool:
+        return self._child is not None and self._child.running
+
+    def launch(self) -> None:
+        """Starts without waiting for an answer."""
+        if not self.running:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            (self.directory / "log4j2.properties").write_text(LOG4J)
+            self._child = Child(self.name, self._command(), self.log)
+            self._child.start()
+
+    def start(self) -> Self:
+        self.launch()
+        limit = time.monotonic() + READY_SECONDS
+        while not self._answers():
+            if self._child is None or not self._child.running or time.monotonic() > limit:
+                tail = self._child.tail() if self._child else ""
+                self.kill()
+                raise Unavailable(f"{self.name} did not start on {self.address}: {tail} (log: {self.log})")
+        return self
+
+    def stop(self) -> None:
+        if self._child:
+            self._child.stop()
+
+    def kill(self) -> None:
+        if self._child:
+            self._child.kill()
+
+    def pause(self) -> None:
+        if self._child:
+            self._child.pause()
+
+    def resume(self) -> None:
+        if self._child:
+            self._child.resume()
+
+    def _java(self, heap: str, jars: Sequence[Path], *arguments: str, versions: tuple[int, ...]) -> list[str]:
+        logging = f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}"
+        classes = ":".join(str(jar) for jar in jars)
+        binary = find_java(versions).binary
+        return [
+            str(binary),
+            f"-Xmx{heap}",
+            "-XX:+UseSerialGC",
+            "-Djava.awt.headless=true",
+            logging,
+            "-cp",
+            classes,
+            *arguments,
+        ]
+
+    @abstractmethod
+    def _command(self) -> list[str]:
+        """Prepares the directory and gives the command line."""
+
+    @abstractmethod
+    def _answers(self) -> bool:
+        """Whether a real client was answered; waits a moment for it."""

@@ -1,0 +1,98 @@
+"""Writes the parts of `docs/how-it-works.md` that repeat the code: `python -m sink.devtools.protocol_reference PAGE`.
+
+The phases come from `coordination.state.phases.TRANSITIONS`, the rules and their order from
+`coordination.machines.coordinator.RULES`, the znodes from the docstring of `coordination.state.tree`. A part stands
+between `<!-- begin: NAME -->` and `<!-- end: NAME -->`; what is outside is left as it is. A test holds that the page
+is up to date. Raises KeyError for a rule without a sentence, ValueError for a page without one of the parts.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from textwrap import dedent
+
+from coordination.machines.coordinator import RULES
+from coordination.state import tree
+from coordination.state.model import Phase
+from coordination.state.phases import TRANSITIONS
+
+_ENDINGS = {
+    Phase.COMMITTED: "partitions are AFTER, header deleted (ACK_COMMIT)",
+    Phase.ABORTED: "rolled back, header deleted",
+}
+
+_SENTENCES: Mapping[str, str] = {
+    "read_keeper": "Read the sink's znodes, if anything may have changed since they were last read.",
+    "check_term": "Resign, if the epoch is no longer the one that this term raised, or a part of the tree is gone.",
+    "halt": "Record why the sink has to stop, if a request showed that it must.",
+    "let_another_try": "Resign, if requests of one kind have failed eight times in a row, nothing is halted and another"
+    " worker waits for the office.",
+    "read_table": "Read the timeline, if nothing is known of it, if an open transaction names an instant that"
+    " was not asked about, or if nothing was open and the last look is a minute old.",
+    "raise_epoch": "New in office, or the table's newest checkpoint is of a higher epoch than this term's: raise the"
+    " epoch above both ZooKeeper's and the table's, then read everything again.",
+    "stamp_config": "Put the fleet's configuration, and the version of the protocol, on record.",
+    "tidy": "Delete what plans left behind that never counted.",
+    "abort_superseded": "What an older epoch left undecided is aborted, and so is what was to follow an aborted"
+    " transaction.",
+    "start": "Let the next transaction be written once the one before it is PREPARED: one is written while one commits,"
+    " never two at once.",
+    "plan_ahead": "Plan the next transaction before the one that is written commits, where more than one may be open.",
+    "begin_ahead": "Begin its instant, too, once: one that cannot be begun keeps no other from being completed.",
+    "advance": "Take each open transaction, oldest first, to its next phase: begin the instant, collect write"
+    " statuses, decide, complete, settle; or abort and roll back.",
+    "abort_orphans": "A pending instant that carries the sink's name but that no transaction names gets an"
+    " ABORTED record; with that it is rolled back like any other.",
+    "compare": "Bring the recorded states into step with the table's checkpoint, or halt; what is open is aborted"
+    " first.",
+    "plan": "Look at the log and open the next transaction: a recorded batch again, or a new one. Draining: resign.",
+    "read_keeper_again": "Nothing else to do: read the znodes again, if a change was told of while they were being"
+    " read.",
+}
+
+
+def phases() -> str:
+    """The state diagram, in Mermaid."""
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {next(iter(TRANSITIONS)).value}"]
+    for phase, following in TRANSITIONS.items():
+        lines += [f"    {phase.value} --> {after.value}: {why}" for after, why in following.items()]
+        if not following:
+            lines.append(f"    {phase.value} --> [*]: {_ENDINGS[phase]}")
+    return "\n".join([*lines, "```"])
+
+
+def rules() -> str:
+    """The coordinator's rules, in their order."""
+    names = [rule.__name__ for rule in RULES]
+    lines = (f"**{name.replace('_', ' ')}**: {_SENTENCES[name]}" for name in names)
+    return "\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1))
+
+
+def znodes() -> str:
+    """The tree, as its own module shows it."""
+    found = re.search(r"\n\n((?:    .+\n)+)", tree.__doc__ or "")
+    if found is None:
+        raise ValueError("the docstring of coordination.state.tree shows no tree")
+    return f"```\n{dedent(found[1]).rstrip()}\n```"
+
+
+PARTS: Mapping[str, Callable[[], str]] = {"phases": phases, "rules": rules, "znodes": znodes}
+
+
+def woven(page: str) -> str:
+    """The page with every part as the code has it now."""
+    for name, part in PARTS.items():
+        before, begin, rest = page.partition(f"<!-- begin: {name} -->")
+        _, end, after = rest.partition(f"<!-- end: {name} -->")
+        if not begin or not end:
+            raise ValueError(f"the page has no part {name!r}")
+        page = f"{before}{begin}\n{part()}\n{end}{after}"
+    return page
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    target.write_text(woven(target.read_text()))

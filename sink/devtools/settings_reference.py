@@ -1,0 +1,204 @@
+"""Writes the configuration reference from the settings themselves: `python -m sink.devtools.settings_reference`.
+
+Every setting of `Settings` with its names, type, default, bounds and meaning, and every rule of
+`config_rules`. `docs/configuration.md` is its output; a test holds that it is up to date. Raises nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from sink.config.files import variable_name
+from sink.config.model import Settings
+from sink.config.rules import CHOICES, FLAGS, FOREIGN, RULES
+
+_KINDS: Mapping[str, tuple[str, ...]] = {
+    "duration": ("session_timeout_ms", "interval_ms", "writestatus_timeout_ms", "catalog_interval_ms"),
+    "size": ("file_max_bytes", "flush_bytes"),
+    "list": ("topics", "record_key_fields", "partition_fields", "ordering_fields", "registry_urls"),
+    "path": (
+        "schema_file",
+        "value_schema_file",
+        "log_dir",
+        "zookeeper_ca",
+        "zookeeper_certificate",
+        "zookeeper_key",
+        "registry_ca",
+        "registry_certificate",
+        "registry_key",
+    ),
+    "servers": ("zookeeper", "bootstrap", "catalog_uris"),
+}
+
+_BY_CONTENT = ("schema_ddl", "schema_file", "value_schema_file")
+"""Their paths may differ by host."""
+
+_INTRODUCTION = """\
+# Configuration
+
+Written by `python -m sink.devtools.settings_reference` from the settings themselves; do not edit by hand.
+
+A configuration is a YAML file (`.yaml`, `.yml`; keys nested or with dots, in any mixture) or a Java
+properties file (`.properties`). Every worker of a sink gets the same file; what differs by host comes from
+the environment. `sink validate --config FILE` checks it, and the servers it names, and says all that is wrong
+at once.
+
+```yaml
+zookeeper.connect: zk-1:2181,zk-2:2181,zk-3:2181
+kafka:
+  bootstrap.servers: broker-1:9092,broker-2:9092
+  topic.names: [orders]
+  security.protocol: SASL_SSL
+  sasl.mechanism: SCRAM-SHA-512
+  sasl.username: sink
+  sasl.password: ${file:/etc/sink/secrets.properties:kafka.password}
+  ssl.ca.location: /etc/sink/ca.pem
+target.base.path: s3a://lake/orders
+target.table.name: orders
+schema.ddl: id BIGINT, customer STRING, amount DECIMAL(10,2), at TIMESTAMP
+partition.field.name: customer
+```
+
+## How values are written
+
+| kind | written as |
+|---|---|
+| count | a whole number: `5000000` or `5_000_000` |
+| duration | milliseconds, or a number with `ms`, `s`, `m`, `h` or `d`: `60000`, `60s`, `1m` |
+| size | bytes, or a number with `KiB`, `MiB`, `GiB` (or `KB`, `MB`, `GB` for powers of ten): `128MiB` |
+| list | separated by commas, or a YAML list |
+| flag | `true` or `false` (`yes`, `no`, `on`, `off`, `1`, `0` too) |
+
+YAML values are taken as they are written: `010` is 10, and `no` is the text `no` where a text is expected.
+
+## Environment variables
+
+`SINK_` and the setting in upper case, dots and dashes as underscores, overrides the file:
+`SINK_FLUSH_SIZE=1000`, `SINK_KAFKA_BOOTSTRAP_SERVERS=broker:9092`. An empty variable counts as not set.
+
+Settings that are passed through (`kafka.*`, `spark.*`, `hoodie.*`) are overridden the same way:
+`SINK_KAFKA_SASL_PASSWORD` is `kafka.sasl.password`. If the file has a key that gives this variable name, that
+key is meant, whatever its case. Otherwise `_` stands for a dot and `__` for an underscore
+(`SINK_HOODIE_TIME_GENERATOR_MAX__EXPECTED__CLOCK__SKEW__MS`), in lower case, unless the variable itself has
+lower-case letters after its prefix (`SINK_SPARK_executor_memoryOverhead`).
+
+Other variables that begin with `SINK_` are ignored, unless they are nearly right: then they are refused.
+
+## Secrets
+
+`${env:NAME}` is replaced by an environment variable, `${file:/path}` by the content of a file,
+`${file:/path:key}` by the value of a key in a properties file, as Kafka's own configuration providers do.
+Relative paths start at the configuration file. Values of such settings, and of every setting whose name
+sounds like a credential, are never logged, printed or put into an error message, and are not part of the
+fleet's digest.
+
+## Kafka's two clients
+
+Workers ask for offsets and read records with librdkafka; with `kafka.reader=spark` the Java client inside
+Spark reads the records. One set of `kafka.*` settings serves both: `sasl.jaas.config` and
+`sasl.username`/`sasl.password` are translated into each other, PEM stores (`ssl.truststore.*`,
+`ssl.keystore.*`) and `ssl.ca.*`, `ssl.certificate.*`, `ssl.key.*` as well. What only one client knows is given
+to that one alone. JKS stores cannot be translated: give PEM files too.
+"""
+
+
+def reference() -> str:
+    """The whole page."""
+    return "\n".join([_INTRODUCTION, *_settings(), *_rules(), *_foreign()]).rstrip() + "\n"
+
+
+def _settings() -> Iterator[str]:
+    yield "## Settings"
+    yield ""
+    yield "Settings marked *fleet* have to be the same for all workers of a sink; a worker whose settings"
+    yield "differ is refused until all others have stopped. Names are of letters, digits, `.`, `-` and `_`."
+    yield ""
+    for name, field in Settings.model_fields.items():
+        extra: Any = field.json_schema_extra
+        yield f"### `{field.alias}`"
+        yield ""
+        yield str(field.description)
+        yield ""
+        yield f"- type: {_kind(name, field)}{_bounds(field)}"
+        yield f"- default: {_default(field)}"
+        if extra["also"]:
+            yield f"- also: {', '.join(f'`{other}`' for other in extra['also'])}"
+        if not str(field.alias).endswith(".*"):
+            yield f"- environment: `SINK_{variable_name(str(field.alias))}`"
+        if extra["fleet"] or name in _BY_CONTENT:
+            yield "- *fleet*" + (" (what it says)" if name in _BY_CONTENT else "")
+        yield f"- since: {extra['since']}"
+        yield ""
+
+
+def _kind(name: str, field: FieldInfo) -> str:
+    for kind, names in _KINDS.items():
+        if name in names:
+            return kind
+    if str(field.alias).endswith(".*"):
+        return "any"
+    choices = getattr(field.annotation, "__args__", ())
+    if choices and all(isinstance(choice, str) for choice in choices):
+        return "one of " + ", ".join(f"`{choice}`" for choice in choices)
+    if field.annotation is bool:
+        return "flag"
+    if field.annotation is float:
+        return "number"
+    return "count" if field.annotation is int else "text"
+
+
+def _bounds(field: FieldInfo) -> str:
+    least = next((m.ge for m in field.metadata if hasattr(m, "ge")), None)
+    most = next((m.le for m in field.metadata if hasattr(m, "le")), None)
+    return "" if least is None else f", {least} to {most}"
+
+
+def _default(field: FieldInfo) -> str:
+    if field.default_factory is not None:
+        return "none" if str(field.alias).endswith(".*") else "see above"
+    if field.default is PydanticUndefined:
+        return "none; required"
+    if field.default is None or field.default == ():
+        return "none"
+    return f"`{str(field.default).lower() if isinstance(field.default, bool) else field.default}`"
+
+
+def _rules() -> Iterator[str]:
+    yield "## Settings that are passed through, with limits"
+    yield ""
+    yield "Anything else below `kafka.`, `spark.` and `hoodie.` is passed through, except:"
+    yield ""
+    yield "| setting | allowed | because |"
+    yield "|---|---|---|"
+    for key, rule in RULES.items():
+        allowed = " or ".join(f"`{value}`" for value in rule.allowed) or "not at all"
+        yield f"| `{key}` | {allowed} | {rule.why} |"
+    for key in sorted(FLAGS):
+        yield f"| `{key}` | a flag | it is passed on as `true` or `false`, however it is written |"
+    for key, values in CHOICES.items():
+        allowed = " or ".join(f"`{value}`" for value in values)
+        yield f"| `{key}` | {allowed} | Arrow, Hudi and Spark all have to know it |"
+    yield ""
+    yield "A name that is at most two letters away from a well-known one of Kafka, Spark or Hudi, and is none itself,"
+    yield "is refused with the name that was probably meant: their own readers would ignore it without a word."
+    yield ""
+
+
+def _foreign() -> Iterator[str]:
+    yield "## Names of other tools"
+    yield ""
+    yield "Refused with a pointer, so that nobody believes they have an effect:"
+    yield ""
+    yield "| name | what to do |"
+    yield "|---|---|"
+    for key, remedy in FOREIGN.items():
+        yield f"| `{key}` | {remedy} |"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())

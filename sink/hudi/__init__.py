@@ -1,0 +1,292 @@
+"""The sink's Hudi table: create or verify, begin, complete, roll back, and what its timeline says.
+
+Guarantee: an instant that `complete` completed was pending and passed the guard on the timeline as it was
+under the table lock, which nothing else may change meanwhile; one that `roll_back` returned for can never
+complete; what is not known after an exception is read back or said to be unknown. Voided by writers of the
+same table without the table lock, and by clocks that differ by more than `options.CLOCK_SKEW_MS`. Raises
+TableError, Unavailable (nothing was changed), OutcomeUnknown, Conflict, Corrupt. One thread at a time,
+`services`, `register` and `stop_heartbeats` excepted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from enum import Enum
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from coordination.errors import ConfigError, Conflict, OutcomeUnknown, TableError, Unavailable
+from coordination.state.codec import encode_checkpoint
+from coordination.state.model import Checkpoint, InstantState, TableView, WriteTask
+from coordination.zookeeper.table_service_lock import Service
+from sink.clients.java_errors import JAVA_ERRORS, causes, message
+from sink.config import Settings
+from sink.hudi.catalog import register
+from sink.hudi.conflicts import changed_groups, make_way
+from sink.hudi.creation import columns_of_table, create_or_verify
+from sink.hudi.data_files import DataFiles
+from sink.hudi.gateway import Hudi
+from sink.hudi.options import commit_options
+from sink.hudi.table_services import TableServices, sweep
+from sink.hudi.timeline import CHECKPOINT_KEY, EPOCH_KEY, NUMBER_KEY, SINK_KEY, Instant, Snapshot, Timeline
+from sink.layout.file_ids import unplanned
+from sink.schema import TableSchema
+from sink.schema.avro import avro_schema
+from sink.schema.evolution import Compatibility, Misfit, evolved
+
+_DATA_FILE = re.compile(r"([^/]+)_[^_/]+_([0-9]+)\.parquet\Z")
+
+
+class TableOutcome(Enum):
+    """How `complete` ended for certain. All but COMPLETED and ALREADY_COMPLETE: the instant can never
+    complete as it is.
+    """
+
+    COMPLETED = "completed"
+    ALREADY_COMPLETE = "the instant is already complete"
+    ROLLED_BACK = "a rollback of the instant stands on the timeline"
+    ROLLING_BACK = "a rollback of the instant is planned on the timeline, and whoever passes by will finish it"
+    ABSENT = "the instant is not on the timeline"
+    CONFLICT = "another commit has changed the same file groups meanwhile: found while the table lock was held"
+
+
+class Table:
+    """`locks()` gives the table lock as a context manager; see `table_lock`."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        schema: TableSchema,
+        locks: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self.spark = spark
+        self._settings = settings
+        self._schema = schema
+        self._locks = locks
+        self._changes_rows = settings.operation != "append"
+        avro = schema.avro(settings.table_name)
+        self._hudi = Hudi(spark, settings.base_path, avro, commit_options(settings))
+        self._timeline = Timeline(self._hudi, settings.name)
+        self._data_files = DataFiles(self._hudi, (lambda: settings.storage) if settings.engine == "arrow" else None)
+        self.columns = schema.spark
+        """The table's, without Hudi's own, when they were last looked at."""
+        self._looked_at: frozenset[Instant] | None = None
+        self._completed = ""
+        """The instant that was completed here last, with these columns."""
+        self._serving = threading.Lock()
+
+    def ensure(self) -> None:
+        """Creates the table, or verifies that the one at the base path is as configured. Any number at a
+        time.
+        """
+        with self._reading():
+            self.columns = create_or_verify(self._hudi, self._settings, self._schema, self._locks)
+
+    def view(self, instants: Collection[str] = ()) -> TableView:
+        view = self._timeline.view(instants)
+        self._look_at_columns()
+        return view
+
+    def begin(self, number: int, epoch: int) -> str:
+        """A pending instant that carries this sink's name and the transaction's number from its first file
+        on.
+        """
+        owner = {SINK_KEY: self._settings.name, NUMBER_KEY: str(number), EPOCH_KEY: str(epoch)}
+        with self._locks():
+            newest = self._timeline.snapshot().place
+            with self._reading():
+                self._hudi.keep_metadata_table()
+            with self._changing(f"beginning an instant for transaction {number}"):
+                instant = self._hudi.begin(owner, self._timeline.meta)
+            self._timeline.note_begun(instant)
+            if newest is None or instant > newest.requested:
+                return instant
+            self._roll_back(instant)
+        raise Unavailable(
+            f"{self._settings.base_path}: a new instant would be {instant}, before the newest checkpoint's,"
+            f" {newest.requested}: the clock of this host, or the time zone of its JVM, is behind that of another"
+            " worker; set it right"
+        )
+
+    def complete(
+        self,
+        instant: str,
+        stats: Sequence[str],
+        checkpoint: Checkpoint,
+        guard: Callable[[TableView], None],
+        columns: str = "",
+        more: Mapping[str, str] | None = None,
+    ) -> TableOutcome:
+        """Completes the instant with all stats and the checkpoint, and what `more` its metadata shall have. `guard`
+        raises to refuse; the instant stays pending. The table's columns become what holds `columns` too, in which the
+        stats' files were written.
+        """
+        with self._reading():
+            self._hudi.save_partition_metafiles(instant, sorted({json.loads(stat)["partitionPath"] for stat in stats}))
+        extra = {CHECKPOINT_KEY + self._settings.name: encode_checkpoint(checkpoint), **(more or {})}
+        updated = changed_groups(stats) if self._changes_rows else frozenset()
+        with self._locks():
+            now = self._timeline.snapshot()
+            view = self._timeline.view((instant,), now)
+            if (settled := _settled(now, view, instant)) is not None:
+                return settled
+            if updated & self._timeline.touched_since(now, instant):
+                return TableOutcome.CONFLICT
+            with self._reading():
+                self._hudi.keep_metadata_table()
+                make_way(self._hudi, updated)
+                self._hudi.beat(instant)
+                self._hudi.take_over(instant, self._timeline.meta)
+            avro = self._columns_with(columns)
+            with self._reading():
+                parsed = self._hudi.write_stats(stats, avro)
+            guard(view)
+            try:
+                self._hudi.commit_stats(instant, parsed, extra, avro)
+            except (*JAVA_ERRORS, OSError) as error:
+                return self._outcome(instant, error)
+        self._timeline.note_completed(instant, checkpoint)
+        self._completed = instant
+        return TableOutcome.COMPLETED
+
+    def roll_back(self, instant: str) -> None:
+        """Confirmed when it returns. Nothing to do for an instant that is not on the timeline."""
+        with self._locks():
+            self._roll_back(instant)
+
+    def held(self, stats: Sequence[str]) -> tuple[str, ...]:
+        """File ids of these stats that the table already holds, those of replaced file groups included. What a late
+        task left beside them under an instant that was rolled back is removed, by whatever id: once a batch was divided
+        its files have others. Where rows are changed in the file groups that hold them, none is refused.
+        """
+        if not stats or self._changes_rows:
+            return ()
+        written = [json.loads(stat) for stat in stats]
+        ids = {stat["fileId"] for stat in written}
+        with self._reading():
+            now = self._timeline.snapshot()
+            names = self._data_files.names(sorted({stat["partitionPath"] for stat in written}))
+            files = [m.groups() for m in map(_DATA_FILE.fullmatch, names) if m]
+            gone = {instant for instant in {instant for _, instant in files} if now.is_gone(instant)}
+            if gone:
+                # Of an instant before the active timeline readers would take it for committed.
+                sweep(self._hudi, self._timeline)
+        found = {file for file, instant in files if file in ids and instant not in gone and _counts(now, instant)}
+        return tuple(sorted(found | (ids & self._timeline.replaced(now))))
+
+    def unplanned(self, stats: Sequence[str], tasks: Sequence[WriteTask]) -> tuple[str, ...]:
+        """File ids of these stats that derive from none of the tasks. Hudi's own writers choose ids by themselves."""
+        if self._changes_rows or self._settings.engine != "arrow":
+            return ()
+        return unplanned(self._settings.table_name, self._settings.name, tasks, stats)
+
+    def services(self) -> tuple[Service, ...]:
+        """Compacts, clusters, cleans, archives, off the commit path, with Hudi taking the table lock itself. Safe
+        beside everything but another run of this sink: of one process a second one waits.
+        """
+        with self._serving, self._reading():
+            return TableServices(self._hudi, self._settings, self._locks).run()
+
+    def register(self) -> str:
+        """Registers the table in the catalogue, off the commit path: the newest instant that is known there now. Safe
+        beside everything.
+        """
+        with self._reading():
+            return register(self._hudi, self._settings)
+
+    def stop_heartbeats(self) -> None:
+        """For a coordinator that was deposed: its instants are now another's to keep alive."""
+        with self._reading():
+            self._hudi.stop_beating()
+
+    def _look_at_columns(self) -> None:
+        """Nothing is read where nothing was completed since the last look, but what was completed here."""
+        new = self._timeline.completed - (self._looked_at or frozenset())
+        if self._looked_at is not None and {each.requested for each in new} <= {self._completed}:
+            self._looked_at = self._timeline.completed
+            return
+        with self._reading():
+            found = self._hudi.table_schema(self._timeline.meta)
+        if found is not None:
+            try:
+                self.columns = columns_of_table(found)
+            except ConfigError as error:
+                raise TableError(
+                    f"{self._settings.base_path}: the table has columns that the sink cannot write: {error}"
+                ) from error
+        self._looked_at = self._timeline.completed
+
+    def _columns_with(self, columns: str) -> str:
+        """As Avro, what the table's columns become. Under the lock: nobody else changes them meanwhile."""
+        self._look_at_columns()
+        try:
+            wanted = self._schema.with_columns(columns).spark if columns else self.columns
+            self.columns = evolved(self.columns, wanted, Compatibility.BACKWARD)
+        except Misfit as error:
+            raise TableError(f"{self._settings.base_path}: the table was changed by others: {error}") from error
+        return avro_schema(self.columns, self._settings.table_name)
+
+    def _roll_back(self, instant: str) -> None:
+        state = self._timeline.state(instant)
+        now = self._timeline.snapshot()
+        if state is InstantState.COMPLETED:
+            raise Conflict(f"{self._settings.base_path}: instant {instant} is complete and is never rolled back")
+        if state is not InstantState.PENDING and instant not in now.rolling_back and not now.of(instant):
+            return
+        with self._changing(f"rolling back instant {instant}"):
+            self._hudi.roll_back(instant)
+        now = self._timeline.snapshot()
+        if instant not in now.rolled_back or now.of(instant):
+            raise OutcomeUnknown(
+                f"{self._settings.base_path}: no completed rollback of {instant} stands on the timeline"
+            )
+
+    def _outcome(self, instant: str, error: Exception) -> TableOutcome:
+        """The lock is still held: what the timeline says now is what became of the attempt."""
+        said = f"{self._settings.base_path}: completing instant {instant}: {message(error)}"
+        try:
+            state = self._timeline.state(instant)
+        except Unavailable:
+            raise OutcomeUnknown(said) from error
+        if state is InstantState.COMPLETED:
+            return TableOutcome.COMPLETED
+        conflict = isinstance(error, Py4JJavaError) and any("HoodieWriteConflict" in name for name in causes(error))
+        if state is InstantState.PENDING and conflict:
+            return TableOutcome.CONFLICT
+        raise OutcomeUnknown(said) from error
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except (*JAVA_ERRORS, OSError) as error:
+            raise Unavailable(f"{self._settings.base_path}: {message(error)}") from error
+
+    @contextmanager
+    def _changing(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (*JAVA_ERRORS, OSError) as error:
+            raise OutcomeUnknown(f"{self._settings.base_path}: {what}: {message(error)}") from error
+
+
+def _settled(now: Snapshot, view: TableView, instant: str) -> TableOutcome | None:
+    match view.instants[instant]:
+        case InstantState.COMPLETED:
+            return TableOutcome.ALREADY_COMPLETE
+        case InstantState.ROLLED_BACK:
+            return TableOutcome.ROLLED_BACK
+        case InstantState.ABSENT:
+            return TableOutcome.ABSENT
+    return TableOutcome.ROLLING_BACK if instant in now.rolling_back else None
+
+
+def _counts(now: Snapshot, instant: str) -> bool:
+    """Whether readers take a file of that instant for committed: all before the active timeline count."""
+    return instant < now.first or any(each.done for each in now.of(instant))

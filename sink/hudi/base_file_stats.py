@@ -1,0 +1,155 @@
+"""Write stats of base files as Java objects, with the column statistics that their writer has counted.
+
+Guarantee: the metadata table gets of a file what Hudi would have read from its footer, three times for each file, with
+a dozen requests each on an object store. Where that is not certain the file goes without, and Hudi reads. A stat with
+statistics is a `HoodieDeltaWriteStat`: from no other kind does Hudi 1.2 take them for the statistics of partitions.
+Raises `JAVA_ERRORS`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+
+from sink.hudi.column_stats import java_stats
+from sink.hudi.java_functions import JavaFunctions
+from sink.layout.column_ranges import KEY, ColumnRange, decode_ranges
+
+if TYPE_CHECKING:
+    from sink.hudi.gateway import Hudi
+
+_MODEL = "org.apache.hudi.avro.model"
+_STAT = "org.apache.hudi.common.model.HoodieWriteStat"
+_COLUMN_STATS = "column_stats"
+_BLOOM_FILTERS = "bloom_filters"
+_VERSION = "V2"
+"""Version of the index of column statistics: an older one wraps values otherwise."""
+
+
+def base_file_stats(hudi: Hudi, texts: Sequence[str], avro: str) -> Any:
+    """Java's write stats in a list, for a commit with that schema. A few calls, however many files."""
+    parsed = [json.loads(text) for text in texts]
+    carried = [stat.pop(KEY, None) for stat in parsed]
+    columns = _indexed_columns(hudi, avro) if any(carried) else ()
+    plain, counted, ranges = [], [], {}
+    for stat, document in zip(parsed, carried, strict=True):
+        found = None if document is None else _wanted(document, columns)
+        if found:
+            counted.append(json.dumps(stat))
+            ranges[stat["path"].rpartition("/")[2]] = found
+        else:
+            plain.append(json.dumps(stat))
+    stats = java_stats(hudi, plain, "HoodieWriteStat")
+    if counted:
+        with_ranges = java_stats(hudi, counted, "HoodieDeltaWriteStat")
+        _give(hudi, with_ranges, ranges)
+        stats.addAll(with_ranges)
+    return stats
+
+
+def _indexed_columns(hudi: Hudi, avro: str) -> Collection[str]:
+    """Columns of which Hudi wants statistics; none where it wants none, or other ones than are carried."""
+    meta = hudi.meta_client()
+    indexes = set(meta.getTableConfig().getMetadataPartitions())
+    # Of a `HoodieDeltaWriteStat` Hudi looks for no bloom filter.
+    if not hudi.has_metadata_table or _COLUMN_STATS not in indexes or _BLOOM_FILTERS in indexes:
+        return ()
+    util = hudi.java.metadata.HoodieTableMetadataUtil
+    if str(util.existingIndexVersionOrDefault(_COLUMN_STATS, meta)) != _VERSION:
+        return ()
+    metadata = hudi.commit_metadata({"schema": avro})
+    config = hudi.config.getMetadataConfig()
+    return frozenset(hudi.json(util.getColumnsToIndex(metadata, meta, config, hudi.option()).keySet()))
+
+
+def _wanted(document: Mapping[str, Any], columns: Collection[str]) -> list[ColumnRange]:
+    """None where one that is wanted may be among those that were cut off."""
+    file = decode_ranges(document)
+    if file.cut and not set(columns) <= {each.column for each in file.ranges}:
+        return []
+    # Hudi finds elements of arrays under either name, and calls them by the first.
+    names = {*columns, *(column.replace(".list.element", ".array") for column in columns)}
+    return [each for each in file.ranges if each.column in names]
+
+
+def _give(hudi: Hudi, stats: Any, ranges: Mapping[str, Sequence[ColumnRange]]) -> None:
+    """Each stat gets the ranges of its file."""
+    functions = JavaFunctions(hudi.context)
+    text, table = functions.kind("java.lang.String"), functions.kind("java.util.Map")
+    stat = functions.kind(_STAT)
+    by_file = _by_file(hudi, functions, ranges)
+    path = functions.method(stat, "getPath")
+    name = functions.method(functions.kind("org.apache.hudi.common.fs.FSUtils"), "getFileNameFromPath", text)
+    look_up = functions.method(table, "get", functions.kind("java.lang.Object")).bindTo(by_file)
+    set_ranges = functions.method(stat, "setRecordsStats", table)
+    found = functions.chain(path, name, look_up)
+    stats.forEach(functions.consumer(functions.with_derived(set_ranges, found)))
+
+
+def _by_file(hudi: Hudi, functions: JavaFunctions, ranges: Mapping[str, Sequence[ColumnRange]]) -> Any:
+    """Hudi's range objects in a map by file name and column."""
+    stats = functions.kind(f"{_MODEL}.HoodieMetadataColumnStats")
+    range_kind = functions.kind("org.apache.hudi.stats.HoodieColumnRangeMetadata")
+    from_stats = functions.function(functions.method(range_kind, "fromColumnStats", stats))
+    file = functions.function(functions.method(range_kind, "getFilePath"))
+    column = functions.function(functions.method(range_kind, "getColumnName"))
+    collectors = hudi.jvm.java.util.stream.Collectors
+    by_column = collectors.toMap(column, hudi.jvm.java.util.function.Function.identity())
+    return _column_stats(hudi, stats, ranges).stream().map(from_stats).collect(collectors.groupingBy(file, by_column))
+
+
+def _column_stats(hudi: Hudi, kind: Any, ranges: Mapping[str, Sequence[ColumnRange]]) -> Any:
+    """All in one Avro document, which Hudi's own classes read."""
+    avro = hudi.jvm.org.apache.avro
+    schema = avro.Schema.createArray(hudi.java.avro.model.HoodieMetadataColumnStats.getClassSchema())
+    kinds = {each.value_type for columns in ranges.values() for each in columns}
+    ordinals = {each: int(hudi.java.stats.ValueType.valueOf(each).ordinal()) for each in kinds}
+    stream = io.BytesIO()
+    records = [record for file, columns in ranges.items() for record in _records(file, columns, ordinals)]
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(json.loads(schema.toString())), records)
+    data = avro.specific.SpecificData(kind.getClassLoader())
+    decoder = avro.io.DecoderFactory.get().binaryDecoder(stream.getvalue(), None)
+    return avro.specific.SpecificDatumReader(schema, schema, data).read(None, decoder)
+
+
+def _records(file: str, columns: Sequence[ColumnRange], ordinals: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    for each in columns:
+        yield {
+            "fileName": file,
+            "columnName": each.column.replace(".array", ".list.element"),
+            "minValue": _wrapped(each.value_type, each.least),
+            "maxValue": _wrapped(each.value_type, each.greatest),
+            "valueCount": each.values,
+            "nullCount": each.nulls,
+            "totalSize": each.size,
+            "totalUncompressedSize": each.uncompressed,
+            "isDeleted": False,
+            "isTightBound": False,
+            "valueType": {"typeOrdinal": ordinals[each.value_type], "additionalInfo": each.precision_and_scale},
+        }
+
+
+_WRAPPERS = {
+    "BOOLEAN": "Boolean",
+    "INT": "Int",
+    "DATE": "Int",
+    "FLOAT": "Float",
+    "DOUBLE": "Double",
+    "STRING": "String",
+    "BYTES": "Bytes",
+    "DECIMAL": "Bytes",
+}
+"""Times of every kind are numbers of 64 bits."""
+
+
+def _wrapped(kind: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if kind == "DECIMAL":
+        # As Java's BigInteger writes itself: as few bytes as hold the number and its sign.
+        value = value.to_bytes((value if value >= 0 else ~value).bit_length() // 8 + 1, "big", signed=True)
+    return f"{_MODEL}.{_WRAPPERS.get(kind, 'Long')}Wrapper", {"value": value}

@@ -1,0 +1,79 @@
+"""Registers the table in a catalogue by Hudi's own sync: a Hive metastore, or what another class of Hudi's knows.
+
+Guarantee: reads the table and changes nothing in it; what is registered is what a commit of the timeline has written,
+with partition values as the rows have them, or nothing and the reason. May be repeated, also by two workers at once.
+Voided by a class that is named in `catalog.partition.extractor` and gives other values. Raises what py4j raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyspark
+
+from sink.config import Settings
+from sink.hudi.gateway import METADATA, Hudi
+from sink.hudi.options import commit_options, partition_columns
+
+ANSWER_SECONDS = 60
+"""So long a metastore is waited for, unless Hadoop's configuration says otherwise. Hive's own default: ten minutes."""
+_SYNC = "hoodie.datasource.hive_sync"
+_EXTRACTORS = "org.apache.hudi.hive"
+_URIS, _TIMEOUT = "hive.metastore.uris", "hive.metastore.client.socket.timeout"
+
+
+def extractor(settings: Settings) -> str:
+    """Hudi's class that makes of the sink's partition paths the values that the rows have, or fails: none makes up
+    others.
+    """
+    if settings.catalog_extractor is not None:
+        return settings.catalog_extractor
+    columns = partition_columns(settings)
+    if not columns:
+        return f"{_EXTRACTORS}.NonPartitionedExtractor"
+    # The only one that leaves slashes in a value as they are.
+    if len(columns) == 1 and settings.hive_style:
+        return f"{_EXTRACTORS}.HiveStylePartitionValueExtractor"
+    return f"{_EXTRACTORS}.MultiPartKeysValueExtractor"
+
+
+def sync_options(settings: Settings) -> Mapping[str, str]:
+    """Options of Hudi's sync: the table's own, the user's, and the names."""
+    names = {
+        f"{_SYNC}.database": settings.catalog_database,
+        f"{_SYNC}.table": settings.catalog_table or settings.table_name,
+        f"{_SYNC}.partition_fields": ",".join(partition_columns(settings)),
+        f"{_SYNC}.partition_extractor_class": extractor(settings),
+    }
+    if settings.catalog_uris is not None:
+        names[f"{_SYNC}.metastore.uris"] = settings.catalog_uris
+    return {
+        f"{_SYNC}.mode": "hms",
+        f"{_SYNC}.use_jdbc": "false",
+        # As Hudi's own Spark writer has it: else a TIMESTAMP is a BIGINT there.
+        f"{_SYNC}.support_timestamp": "true",
+        "hoodie.meta_sync.spark.version": pyspark.__version__,
+        **commit_options(settings),
+        **names,
+    }
+
+
+def register(hudi: Hudi, settings: Settings) -> str:
+    """The newest instant that the catalogue knows of now; empty where the table has none."""
+    meta = hudi.meta_client()
+    last = meta.getActiveTimeline().getCommitsTimeline().filterCompletedInstants().lastInstant()
+    options = dict(sync_options(settings))
+    # Partitions are listed from the metadata table where there is one, and else from storage.
+    options[METADATA] = str(bool(meta.getTableConfig().isMetadataTableAvailable())).lower()
+    properties = hudi.java.common.config.TypedProperties()
+    properties.putAll(hudi.java_map(options))
+    # A copy: Hudi would write the metastore's address into that of the session.
+    conf = hudi.jvm.org.apache.hadoop.conf.Configuration(hudi.context._jsc.hadoopConfiguration())
+    conf.setIfUnset(_TIMEOUT, f"{ANSWER_SECONDS}s")
+    if settings.catalog_uris is not None:
+        conf.set(_URIS, settings.catalog_uris)
+    files = hudi.jvm.org.apache.hadoop.fs.Path(hudi.base_path).getFileSystem(conf)
+    hudi.java.sync.common.util.SyncUtilHelpers.runHoodieMetaSync(
+        settings.catalog_class, properties, conf, files, hudi.base_path, "PARQUET", hudi.option(meta)
+    )
+    return str(last.get().requestedTime()) if last.isPresent() else ""

@@ -1,0 +1,77 @@
+"""Column statistics of log files, from the worker that wrote them to the one that commits.
+
+Guarantee: the metadata table gets what the writer has counted. Hudi keeps it in the memory of its writer alone, and a
+commit by another process, or by another client, reads each log file again, as it does where nothing was carried. They
+travel as Avro, in the JSON text of a write stat. Raises `JAVA_ERRORS`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sink.hudi.gateway import Hudi
+
+MOST = 2_000
+"""Of a transaction, a column of a file each: more of them take longer to carry than files so small take to read."""
+_KEY = "columnStats"
+
+
+def is_log(stat: str) -> bool:
+    return '"logVersion"' in stat
+
+
+def carrying(hudi: Hudi, stats: Sequence[Any], texts: Sequence[str]) -> list[str]:
+    """The stats' texts, those of log files with their column statistics."""
+    counted = {}
+    for number, (stat, text) in enumerate(zip(stats, texts, strict=True)):
+        if is_log(text) and (found := stat.getColumnStats()).isPresent():
+            counted[number] = found.get().values()
+    if sum(len(ranges) for ranges in counted.values()) > MOST:
+        return list(texts)
+    return [
+        text if number not in counted else _with(text, _encoded(hudi, counted[number]))
+        for number, text in enumerate(texts)
+    ]
+
+
+def log_stats(hudi: Hudi, texts: Sequence[str]) -> Any:
+    """Java's write stats of log files, in a list, with what they carry."""
+    parsed = [json.loads(text) for text in texts]
+    carried = [stat.pop(_KEY, ()) for stat in parsed]
+    stats = java_stats(hudi, [json.dumps(stat) for stat in parsed], "HoodieDeltaWriteStat")
+    for stat, columns in zip(stats, carried, strict=True):
+        if columns:
+            stat.putRecordsStats(_decoded(hudi, columns))
+    return stats
+
+
+def java_stats(hudi: Hudi, texts: Sequence[str], name: str) -> Any:
+    """Java objects of that class in a list, in one call."""
+    factory, classes = hudi.mapper.getTypeFactory(), hudi.jvm.java.lang.Class
+    loader = hudi.jvm.Thread.currentThread().getContextClassLoader()
+    kind = classes.forName(f"org.apache.hudi.common.model.{name}", True, loader)
+    kinds = factory.constructCollectionType(classes.forName("java.util.ArrayList"), kind)
+    return hudi.mapper.readValue(f"[{','.join(texts)}]", kinds)
+
+
+def _with(text: str, columns: list[str]) -> str:
+    return json.dumps({**json.loads(text), _KEY: columns})
+
+
+def _encoded(hudi: Hudi, ranges: Any) -> list[str]:
+    records = hudi.java.metadata.HoodieMetadataPayload.createColumnStatsRecords("", ranges, False).toArray()
+    columns = (record.getData().getColumnStatMetadata().get() for record in records)
+    return [base64.b64encode(column.toByteBuffer().array()).decode() for column in columns]
+
+
+def _decoded(hudi: Hudi, columns: Sequence[str]) -> Any:
+    """By column."""
+    found, stats = hudi.jvm.java.util.HashMap(), hudi.java.avro.model.HoodieMetadataColumnStats
+    for column in columns:
+        read = stats.fromByteBuffer(hudi.jvm.java.nio.ByteBuffer.wrap(base64.b64decode(column)))
+        found.put(read.getColumnName(), hudi.java.stats.HoodieColumnRangeMetadata.fromColumnStats(read))
+    return found

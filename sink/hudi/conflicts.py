@@ -1,0 +1,31 @@
+"""What stands between a transaction that changes file groups and its completion: others who change the same ones.
+
+Guarantee: under the table lock, a pending clustering of a file group that the transaction has changed is rolled back,
+so that it can never complete with rows as they were before; what others have completed meanwhile is a conflict
+(`Timeline.touched_since`), and the transaction is formed again. A pending compaction is in nobody's way: what is
+appended after its plan belongs to the file slice that it makes. Voided by writers without the table lock. Raises
+what py4j raises.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+
+from sink.hudi.gateway import Hudi
+
+NEW = "null"
+"""The earlier commit of a file group that has none, as Hudi writes it."""
+
+
+def changed_groups(stats: Sequence[str]) -> frozenset[str]:
+    """Ids of the file groups that were there before and that these stats have changed."""
+    written = (json.loads(stat) for stat in stats)
+    return frozenset(stat["fileId"] for stat in written if stat["prevCommit"] not in (None, NEW))
+
+
+def make_way(hudi: Hudi, groups: Collection[str]) -> None:
+    """Rolls back every pending clustering that would replace one of these file groups."""
+    if groups:
+        for instant in sorted({at for group, at in hudi.pending_clusterings().items() if group in groups}):
+            hudi.roll_back_clustering(instant)

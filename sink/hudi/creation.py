@@ -1,0 +1,291 @@
+"""Makes the table, or holds the one that is there against the settings.
+
+Guarantee: a table that fits is left untouched, but for the number of its buckets, which a sink that upserts notes; one
+that does not is refused with both sides named, an older table version included, which Hudi would upgrade without a
+word. Workers that start together make one table, under the table lock. Raises TableError and ConfigError; what else
+py4j raises passes through.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+
+from py4j.protocol import Py4JNetworkError
+from pyspark.sql import types as T
+
+from coordination.errors import ConfigError, TableError
+from sink.audit.timeline import UPGRADE
+from sink.clients.java_errors import JAVA_ERRORS, message
+from sink.config import Settings
+from sink.hudi.changes import merge_mode, merges_on_read, ordering_fields, table_type
+from sink.hudi.gateway import TABLE_VERSION, Hudi
+from sink.hudi.options import (
+    key_generator,
+    partition_columns,
+    partition_time,
+    populate_meta_fields,
+    record_key_fields,
+    url_encode,
+)
+from sink.hudi.preflight import require_usable
+from sink.schema import META_COLUMNS, TableSchema
+from sink.schema.avro import struct_of_avro
+from sink.schema.evolution import Compatibility, Misfit, evolved
+
+PARQUET = "PARQUET"
+RECORD_INDEX = "record_index"
+BUCKETS = "sink.bucket.index.num.buckets"
+"""The sink's own among the table's properties; empty where rows are found by another index."""
+
+Locks = Callable[[], AbstractContextManager[None]]
+
+
+def create_or_verify(hudi: Hudi, settings: Settings, schema: TableSchema, locks: Locks) -> T.StructType:
+    """The table's columns, without Hudi's own."""
+    require_usable(settings, schema)
+    _require_options(hudi)
+    if not _is_table(hudi):
+        with locks():
+            # Another worker may have been first.
+            if not _is_table(hudi):
+                _refuse_anything_else(hudi)
+                _create(hudi, settings, schema)
+    columns = _verify(hudi, settings, schema)
+    if settings.operation == "upsert":
+        _note_buckets(hudi, settings, locks)
+    return columns
+
+
+def _require_options(hudi: Hudi) -> None:
+    """To put them together asks nobody: what fails is a setting."""
+    try:
+        _ = hudi.config
+    except Py4JNetworkError:
+        raise
+    except JAVA_ERRORS as error:
+        raise ConfigError(f"Hudi refuses its settings (hoodie.*): {message(error)}") from error
+
+
+def _note_buckets(hudi: Hudi, settings: Settings, locks: Locks) -> None:
+    """By their number a key's row is found: another one would give the key a second row. Hudi notes it nowhere."""
+    if BUCKETS in _properties(hudi):
+        return
+    with locks():
+        if BUCKETS not in _properties(hudi):
+            properties = hudi.jvm.java.util.Properties()
+            properties.setProperty(BUCKETS, _buckets(settings))
+            hudi.java.common.table.HoodieTableConfig.update(hudi.storage(), hudi.path(".hoodie"), properties)
+
+
+def _buckets(settings: Settings) -> str:
+    if settings.operation != "upsert" or settings.index_type != "bucket":
+        return ""
+    return settings.hudi.get("hoodie.bucket.index.num.buckets", "")
+
+
+def _properties(hudi: Hudi) -> Mapping[str, str]:
+    found: Mapping[str, str] = hudi.json(hudi.meta_client().getTableConfig().getProps())
+    return found
+
+
+def _is_table(hudi: Hudi) -> bool:
+    return bool(hudi.storage().exists(hudi.path(".hoodie/hoodie.properties")))
+
+
+def _refuse_anything_else(hudi: Hudi) -> None:
+    names = set(hudi.names(""))
+    found = sorted(names - {".hoodie"})
+    if found:
+        shown = ", ".join(found[:5])
+        raise TableError(
+            f"{hudi.base_path} holds something else than a Hudi table ({shown}); name an empty place with"
+            " target.base.path"
+        )
+    # A creation that was cut short leaves directories, but never an instant.
+    if (
+        ".hoodie" in names
+        and "timeline" in hudi.names(".hoodie")
+        and hudi.names(".hoodie/timeline") not in ([], ["history"])
+    ):
+        raise TableError(
+            f"{hudi.base_path}/.hoodie has a timeline but no hoodie.properties: the table is damaged; restore it"
+        )
+
+
+def _create(hudi: Hudi, settings: Settings, schema: TableSchema) -> None:
+    builder = hudi.java.common.table.HoodieTableMetaClient.newTableBuilder()
+    builder = builder.setTableType(table_type(settings)).setTableName(settings.table_name)
+    builder = builder.setTableVersion(TABLE_VERSION)
+    builder = builder.setTableCreateSchema(schema.avro(settings.table_name))
+    builder = builder.setPopulateMetaFields(populate_meta_fields(settings)).setKeyGeneratorClassProp(
+        key_generator(settings)
+    )
+    if settings.operation == "upsert":
+        builder = builder.setRecordMergeMode(getattr(hudi.java.common.config.RecordMergeMode, merge_mode(settings)))
+        if fields := ordering_fields(settings):
+            builder = builder.setOrderingFields(",".join(fields))
+    if keys := record_key_fields(settings):
+        builder = builder.setRecordKeyFields(",".join(keys))
+    if columns := partition_columns(settings):
+        builder = builder.setPartitionFields(",".join(columns))
+        builder = builder.setHiveStylePartitioningEnable(settings.hive_style).setUrlEncodePartitioning(
+            url_encode(settings)
+        )
+    builder.initTable(hudi.storage_conf, hudi.base_path)
+    # Makes the metadata table now: it takes seconds, and the first transaction need not wait for it.
+    hudi.init_table()
+
+
+def _verify(hudi: Hudi, settings: Settings, schema: TableSchema) -> T.StructType:
+    meta = hudi.meta_client()
+    has = hudi.json(meta.getTableConfig().getProps())
+    wrong = next(misfits(settings, has), None) or indexes_misfit(has, hudi.index_definitions(meta))
+    found = hudi.table_schema(meta)
+    if wrong is None and found is not None:
+        wrong = columns_misfit(found, schema, settings)
+    if wrong is not None:
+        raise TableError(f"{hudi.base_path}: {wrong}")
+    return schema.spark if found is None else columns_of_table(found)
+
+
+def misfits(settings: Settings, has: Mapping[str, str]) -> Iterator[str]:
+    """Where a table's `hoodie.properties` and the settings differ, both sides named."""
+    for what, is_, wanted, remedy in _compared(settings, has):
+        if is_ != wanted:
+            yield f"the table's {what}: {is_ or 'none'}; the settings ask for {wanted or 'none'} ({remedy})"
+    if (form := has.get("hoodie.table.base.file.format", PARQUET)).upper() != PARQUET:
+        yield f"the table's files: {form}; the sink writes {PARQUET} (no setting: name another table)"
+    if settings.operation == "upsert" and (partial := has.get("hoodie.table.partial.update.mode")):
+        yield (
+            f"the table's partial updates: {partial}; the sink's upserts replace whole rows (no setting: name another"
+            " table)"
+        )
+    generator = has.get("hoodie.table.keygenerator.type", "").upper().removesuffix("_AVRO")
+    if generator and generator not in _generators_alike(has):
+        yield (
+            f"the table's key generator: {generator}; it gives other record keys or partition paths than the sink's,"
+            " and updates by others would miss rows (no setting: name another table)"
+        )
+
+
+def _compared(settings: Settings, has: Mapping[str, str]) -> list[tuple[str, str, str, str]]:
+    """Each property's name for people, the table's value, the settings' value, and what to change."""
+    yes, no = "true", "false"
+    pairs = [
+        ("version", has.get("hoodie.table.version", "unknown"), str(TABLE_VERSION), UPGRADE),
+        ("name", has.get("hoodie.table.name", ""), settings.table_name, "target.table.name"),
+        ("type", has.get("hoodie.table.type", ""), table_type(settings), "target.table.type"),
+        (
+            "partition columns",
+            _partition_fields(has),
+            ",".join(partition_columns(settings)),
+            "partition.field.name" + (", partition.time.field" if partition_time(settings) else ""),
+        ),
+        (
+            "record key",
+            has.get("hoodie.table.recordkey.fields", ""),
+            ",".join(record_key_fields(settings)),
+            "record.key.fields",
+        ),
+        (
+            "meta columns",
+            has.get("hoodie.populate.meta.fields", yes).lower(),
+            yes if populate_meta_fields(settings) else no,
+            "hoodie.populate.meta.fields",
+        ),
+        (
+            "buckets",
+            has.get(BUCKETS, _buckets(settings)),
+            _buckets(settings),
+            "index.type, hoodie.bucket.index.num.buckets",
+        ),
+    ]
+    if settings.operation == "upsert":
+        has_fields = has.get("hoodie.table.ordering.fields", has.get("hoodie.table.precombine.field", ""))
+        pairs.append(("ordering columns", has_fields, ",".join(ordering_fields(settings)), "ordering.field.name"))
+        mode = merge_mode(settings)
+        pairs.append(("merge mode", has.get("hoodie.record.merge.mode", mode), mode, "ordering.field.name"))
+    if partition_columns(settings):
+        style = has.get("hoodie.datasource.write.hive_style_partitioning", no).lower()
+        encode = has.get("hoodie.datasource.write.partitionpath.urlencode", no).lower()
+        pairs += [
+            ("hive style partitions", style, str(settings.hive_style).lower(), "partition.hive.style"),
+            (
+                "encoded partitions",
+                encode,
+                str(url_encode(settings)).lower(),
+                "hoodie.datasource.write.partitionpath.urlencode",
+            ),
+        ]
+    return pairs
+
+
+def indexes_misfit(has: Mapping[str, str], definitions: str) -> str | None:
+    """An index of the table that a fleet's commits cannot keep; `definitions`: Hudi's file of them, or nothing."""
+    indexes = [name for name in has.get("hoodie.table.metadata.partitions", "").split(",") if name]
+    known = json.loads(definitions).get("indexDefinitions", {}) if definitions else {}
+    options = known.get(RECORD_INDEX, {}).get("indexOptions") or {}
+    if RECORD_INDEX in indexes and options.get("isPartitioned") == "true":
+        refused = f"{RECORD_INDEX}, by partition"
+    elif not (refused := ", ".join(name for name in indexes if name.startswith("expr_index_"))):
+        return None
+    return (
+        f"the table's index: {refused}; Hudi 1.2 fails to update it from what several processes wrote: drop it with"
+        " DROP INDEX of Spark SQL (a record index over all partitions is kept, and a secondary index)"
+    )
+
+
+def _generators_alike(has: Mapping[str, str]) -> set[str]:
+    """Hudi's generators whose record keys and partition paths are those of the sink with the table's own fields."""
+    keys = len([name for name in has.get("hoodie.table.recordkey.fields", "").split(",") if name])
+    columns = len([name for name in _partition_fields(has).split(",") if name])
+    if columns == 0:
+        alike = {"NON_PARTITION"}
+    elif keys == 0:
+        # Whatever the keys are: nobody can update such a table by them.
+        alike = {"SIMPLE", "COMPLEX"}
+    else:
+        alike = {"SIMPLE" if keys == columns == 1 else "COMPLEX"}
+    # CUSTOM writes a single key field without its name, also where there are several columns.
+    if ":TIMESTAMP" not in has.get("hoodie.table.partition.fields", "").upper() and (columns < 2 or keys != 1):
+        alike.add("CUSTOM")
+    return alike
+
+
+def _partition_fields(has: Mapping[str, str]) -> str:
+    """Some writers note the kind of each field behind a colon."""
+    return ",".join(
+        part.partition(":")[0].strip() for part in has.get("hoodie.table.partition.fields", "").split(",") if part
+    )
+
+
+def columns_misfit(avro: str, schema: TableSchema, settings: Settings) -> str | None:
+    """Why a table's columns, as Avro in JSON, cannot become what the schema asks for."""
+    try:
+        has = columns_of_table(avro)
+    except ConfigError as error:
+        return f"the table has columns that the sink cannot write: {error}"
+    if settings.schema_subject is not None:
+        # The columns are looked up for each transaction, which is not made with any that do not fit.
+        return None
+    try:
+        evolved(has, schema.spark, Compatibility(settings.schema_compatibility), merges_on_read(settings))
+    except Misfit as error:
+        return f"{error}\ncorrect schema.ddl or schema.file, or change the table with Spark SQL"
+    # Whoever writes columns down means them: one that is missing is as likely a name that was misspelt.
+    known = {name.lower() for name in schema.spark.names}
+    unnamed = [field for field in has.fields if field.name.lower() not in known]
+    if not unnamed:
+        return None
+    shown = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in unnamed)
+    return (
+        f"the table's columns do not fit the schema: {shown} {'is' if len(unnamed) == 1 else 'are'} in the table, not"
+        " in the schema; correct schema.ddl or schema.file, or change the table with Spark SQL"
+    )
+
+
+def columns_of_table(avro: str) -> T.StructType:
+    """Without Hudi's own. Raises ConfigError."""
+    return T.StructType([field for field in struct_of_avro(avro).fields if field.name not in META_COLUMNS])

@@ -1,0 +1,70 @@
+"""Which data files a table's partitions hold, by the cheaper of two ways.
+
+Guarantee: every committed file is named; others may be. With the metadata table a look costs four requests for each
+of its commits since it was compacted: on an object store, partitions that are known to be small are listed instead.
+Raises what py4j and pyarrow raise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from sink.hudi.gateway import Hudi
+from sink.storage.access import S3_SCHEMES, Access, scheme_of
+from sink.storage.files import kept_storage
+
+_LISTED = 16
+_PAGE = 1000
+"""Entries that an object store gives at once."""
+_FILE_NAME = re.compile(r"[^/,{}\[\]\s'=]+\.parquet")
+
+
+class DataFiles:
+    """Looks for one table, and remembers which of its partitions are small."""
+
+    def __init__(self, hudi: Hudi, access: Callable[[], Access] | None) -> None:
+        """`access` where Python reaches the table, too: each time anew, for keys may expire."""
+        self._hudi = hudi
+        self._access = access
+        self._on_object_store = scheme_of(hudi.base_path) in S3_SCHEMES
+        self._small: frozenset[str] = frozenset()
+
+    def names(self, partitions: Sequence[str]) -> list[str]:
+        """Names of the files in these partitions."""
+        if len(partitions) <= _LISTED and self._small.issuperset(partitions):
+            found = self._listed(partitions)
+        else:
+            found = self._by_metadata(partitions)
+        if self._on_object_store:
+            small = len(found) < _PAGE
+            self._small = self._small.union(partitions) if small else self._small.difference(partitions)
+        return found
+
+    def _listed(self, partitions: Sequence[str]) -> list[str]:
+        if self._access is None:
+            return [name for partition in partitions for name in _FILE_NAME.findall(self._entries(partition))]
+        # Python's client lists many at a time.
+        storage = kept_storage(self._hudi.base_path, self._access())
+        with ThreadPoolExecutor(max(1, len(partitions))) as listing:
+            names = [name for found in listing.map(storage.names, partitions) for name in found]
+        return [name for name in names if _FILE_NAME.fullmatch(name)]
+
+    def _entries(self, partition: str) -> str:
+        return str(self._hudi.storage().listDirectEntries(self._hudi.path(partition)).toString())
+
+    def _by_metadata(self, partitions: Sequence[str]) -> list[str]:
+        """With the metadata table the committed ones, else all."""
+        hudi: Any = self._hudi
+        paths = hudi.jvm.java.util.ArrayList()
+        for partition in partitions:
+            paths.add(str(hudi.path(partition).toString()))
+        metadata = hudi.java.metadata.NativeTableMetadataFactory.getInstance().create(
+            hudi.engine_context, hudi.storage(), hudi.config.getMetadataConfig(), hudi.base_path, False
+        )
+        try:
+            return _FILE_NAME.findall(str(metadata.getAllFilesInPartitions(paths).toString()))
+        finally:
+            metadata.close()

@@ -1,0 +1,398 @@
+"""Hudi's Java API as the sink calls it through py4j: each function one step of a sequence, in Hudi's own
+words.
+
+Guarantee: no decision is taken here; every call does what its name says or raises what py4j raises
+(`JAVA_ERRORS`). Written for Hudi 1.2 and table version 9: another version asks for every call here to be tried
+again. Knows nothing of transactions, checkpoints or locks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from sink.clients.inline_reads import close_inline_reads
+from sink.clients.java_errors import JAVA_ERRORS
+from sink.hudi.base_file_stats import base_file_stats
+from sink.hudi.column_stats import carrying, is_log, log_stats
+from sink.hudi.metadata_timeline import wants_service
+
+TABLE_VERSION = 9
+COMMIT = "commit"
+CLUSTERING = "clustering"
+COMPACTION = "compaction"
+DELTA_COMMIT = "deltacommit"
+METADATA = "hoodie.metadata.enable"
+BENT = ("hoodie.clean.failed.writes.policy",)
+_TASKS = (
+    "hoodie.metadata.index.column.stats.parallelism",
+    "hoodie.metadata.index.partition.stats.parallelism",
+    "hoodie.finalize.write.parallelism",
+    "hoodie.markers.delete.parallelism",
+)
+"""Hudi's default is a task for each file, up to 200, which costs more than the work."""
+
+
+class Hudi:
+    """The Java objects of one table. One thread at a time for what changes the table; reading is free."""
+
+    def __init__(self, spark: SparkSession, base_path: str, avro_schema: str, options: Mapping[str, str]) -> None:
+        self.base_path = base_path
+        self._spark = spark
+        close_inline_reads(spark, base_path)
+        self.options = options
+        self._avro = avro_schema
+        self._client: Any = None
+        self._begun = ""
+        self._own: set[str] = set()
+        self._has_made_sure = False
+        self._metafiles: set[str] = set()
+
+    def anew(self, options: Mapping[str, str], avro_schema: str | None = None) -> Hudi:
+        """The same table by other options, and other columns if they are given."""
+        return Hudi(self._spark, self.base_path, avro_schema or self._avro, options)
+
+    @property
+    def context(self) -> SparkContext:
+        return self._spark.sparkContext
+
+    @property
+    def jvm(self) -> Any:
+        return self.context._jvm
+
+    @cached_property
+    def java(self) -> Any:
+        return self.jvm.org.apache.hudi
+
+    @cached_property
+    def mapper(self) -> Any:
+        return self.java.common.util.JsonUtils.getObjectMapper()
+
+    @cached_property
+    def engine_context(self) -> Any:
+        return self.java.client.common.HoodieSparkEngineContext(self._spark.sparkContext._jsc)
+
+    @cached_property
+    def config(self) -> Any:
+        tasks = dict.fromkeys(_TASKS, str(self.context.defaultParallelism))
+        name, options = self.options["hoodie.table.name"], self.java_map({**tasks, **self.options})
+        config = self.java.DataSourceUtils.createHoodieConfig(self._avro, self.base_path, name, options)
+        # The builder bends some settings to fit others: the policy NEVER becomes LAZY where writers are many.
+        for key in (key for key in BENT if key in self.options):
+            config.setValue(key, self.options[key])
+        return config
+
+    @cached_property
+    def storage_conf(self) -> Any:
+        return self.java.hadoop.fs.HadoopFSUtils.getStorageConf(self._spark.sparkContext._jsc.hadoopConfiguration())
+
+    @property
+    def client(self) -> Any:
+        """The write client, whose heartbeats go on until `close`."""
+        if self._client is None:
+            self._client = self.java.client.SparkRDDWriteClient(self.engine_context, self.config)
+            self._has_made_sure = False
+        return self._client
+
+    @property
+    def heartbeats(self) -> Any:
+        return self.client.getHeartbeatClient()
+
+    def forget(self) -> None:
+        """Forgets which partitions have their metadata file: another writer may have dropped some. The file of the
+        table's own directory stays.
+        """
+        self._metafiles &= {""}
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def keep_metadata_table(self) -> None:
+        """Has commits enter a metadata table that somebody made, though the options ask for none: readers see only the
+        files that it names.
+        """
+        if self.has_metadata_table or not self.meta_client().getTableConfig().isMetadataTableAvailable():
+            return
+        self.close()
+        self._begun = ""
+        self.options = {**self.options, METADATA: "true"}
+        self.__dict__.pop("config", None)
+
+    @property
+    def has_metadata_table(self) -> bool:
+        return self.options[METADATA] == "true"
+
+    def meta_client(self) -> Any:
+        builder = self.java.common.table.HoodieTableMetaClient.builder()
+        return builder.setConf(self.storage_conf).setBasePath(self.base_path).build()
+
+    def storage(self) -> Any:
+        return self.java.storage.HoodieStorageUtils.getStorage(self.base_path, self.storage_conf)
+
+    def path(self, relative: str = "") -> Any:
+        return self.java.storage.StoragePath(f"{self.base_path}/{relative}" if relative else self.base_path)
+
+    def java_map(self, values: Mapping[str, str]) -> Any:
+        """In one call, for every call costs a round trip."""
+        kind = self.jvm.java.lang.Class.forName("java.util.HashMap")
+        return self.mapper.readValue(json.dumps(dict(values)), kind)
+
+    def option(self, value: Any = None) -> Any:
+        kind = self.java.common.util.Option
+        return kind.empty() if value is None else kind.of(value)
+
+    def commit_metadata(self, extra: Mapping[str, str]) -> Any:
+        metadata = self.java.common.model.HoodieCommitMetadata()
+        for key, value in extra.items():
+            metadata.addMetadata(key, value)
+        metadata.setOperationType(self.operation)
+        return metadata
+
+    @property
+    def operation(self) -> Any:
+        kinds = self.java.common.model.WriteOperationType
+        return kinds.fromValue(self.options["hoodie.datasource.write.operation"])
+
+    @property
+    def merges_on_read(self) -> bool:
+        return self.options["hoodie.datasource.write.table.type"] == "MERGE_ON_READ"
+
+    @property
+    def action(self) -> str:
+        """The action of a write on the timeline of a table of this type."""
+        return DELTA_COMMIT if self.merges_on_read else COMMIT
+
+    def instant(self, meta: Any, state: str, action: str, requested: str) -> Any:
+        states = getattr(self.jvm, "org.apache.hudi.common.table.timeline.HoodieInstant$State")
+        return meta.createNewInstant(getattr(states, state), action, requested)
+
+    def begin(self, extra: Mapping[str, str], meta: Any = None) -> str:
+        """A new instant with its heartbeat: requested and inflight, both carrying `extra`. `meta` is a meta client that
+        has just been read under the lock.
+
+        As `startCommit` does it, but for the content of the requested file: an instant that was requested by
+        a process which died before inflight tells by it whose it is.
+        """
+        client, meta = self.client, meta or self.meta_client()
+        timeline = meta.getActiveTimeline()
+        instant = str(client.createNewInstantTime(True))
+        requested = self.instant(meta, "REQUESTED", self.action, instant)
+        content = self.option(self.commit_metadata(extra))
+        with self._beating(instant):
+            timeline.createFileInMetaPath(f"{instant}.{self.action}.requested", content, False)
+            client.setOperationType(self.operation)
+            if not self._has_made_sure or wants_service(self):
+                client.initTable(self.operation, self.option(instant))
+                self._has_made_sure = True
+            # Without it a foreign change of the schema between two commits makes the next one fail.
+            client.preWrite(instant, self.operation, meta)
+            timeline.transitionRequestedToInflight(requested, content)
+        self._begun = instant
+        self._own.add(instant)
+        return instant
+
+    def take_over(self, instant: str, meta: Any = None) -> None:
+        """Lets the client complete an instant that another process began. It looks for conflicts from what it saw when
+        the instant was begun; without that it takes every commit of the table for one. `meta` as for `begin`.
+        """
+        if instant not in self._own and wants_service(self):
+            self.client.initTable(self.operation, self.option(instant))
+        if self._begun != instant:
+            self.client.setOperationType(self.operation)
+            self.client.preWrite(instant, self.operation, meta or self.meta_client())
+            self._begun = instant
+
+    def beat(self, instant: str) -> None:
+        """A heartbeat of this process for the instant, alive now."""
+        beats = self.heartbeats
+        if beats.getHeartbeat(instant) is not None and beats.isHeartbeatExpired(instant):
+            # One that missed its time, for the JVM was stopped or storage was away, never recovers by itself.
+            beats.stop(instant)
+        with self._beating(instant):
+            pass
+
+    @contextmanager
+    def _beating(self, instant: str) -> Iterator[None]:
+        """Hudi remembers a heartbeat that it failed to start, and keeps beating for an instant that was not begun: both
+        would stand in the way of the next attempt.
+        """
+        try:
+            self.heartbeats.start(instant)
+            yield
+        except (*JAVA_ERRORS, OSError):
+            self.heartbeats.stop(instant)
+            raise
+
+    def write_stats(self, stats: Sequence[str], avro: str = "") -> Any:
+        """For a commit with that schema, else this object's. A few calls in all, and a few for each log file."""
+        found = base_file_stats(self, [stat for stat in stats if not is_log(stat)], avro or self._avro)
+        if logs := [stat for stat in stats if is_log(stat)]:
+            found.addAll(log_stats(self, logs))
+        return found
+
+    def commit_stats(self, instant: str, stats: Any, extra: Mapping[str, str], avro: str = "") -> None:
+        """`avro`: what the commit says the table's schema is, by default that of this object."""
+        # The client reads it from the very configuration that it was made with.
+        self.config.setSchema(avro or self._avro)
+        self.client.setOperationType(self.operation)
+        self.client.commitStats(instant, stats, self.option(self.java_map(extra)), self.action)
+        self._own.discard(instant)
+
+    def bulk_insert_rows(self, frame: Any, instant: str) -> list[str]:
+        """Writes a Java DataFrame under the instant with Hudi's row writer; one write stat per file."""
+        meta = self.meta_client()
+        table = self.java.table.HoodieSparkTable.create(self.config, self.engine_context, meta)
+        partitioned = bool(self.options["hoodie.datasource.write.partitionpath.field"])
+        partitioner = self.java.execution.bulkinsert.BulkInsertInternalPartitionerWithRowsFactory.get(
+            self.config, partitioned
+        )
+        helper = self.java.HoodieDatasetBulkInsertHelper
+        prepared = helper.prepareForBulkInsert(frame, self.config, meta.getTableConfig(), partitioner, instant)
+        sorted_ = partitioner.arePartitionRecordsSorted()
+        written = helper.bulkInsert(prepared, instant, table, self.config, sorted_, False)
+        return self.stats_of(self._rdd(written))
+
+    def write_records(self, frame: Any, instant: str) -> list[str]:
+        """Writes a Java DataFrame under the instant, which somebody else has begun, with Hudi's index and merge; one
+        write stat per file. Without a write client: that one would look after the metadata table, and its heartbeats.
+        """
+        records = self.java.HoodieCreateRecordUtils
+        arguments = getattr(self.java, "HoodieCreateRecordUtils$createHoodieRecordRddArgs")
+        schema = self.java.common.schema.HoodieSchema.parse(self._avro)
+        # For records that are not to be combined, which the write below is told of ours, Hudi makes no ordering value.
+        ordered = {**self.options, "hoodie.combine.before.upsert": "true"}
+        options = self.jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(self.java_map(ordered))
+        named, meta, operation = json.loads(self._avro), self.meta_client(), self.operation
+        given = (frame, self.config, options, named["name"], named["namespace"], schema, schema, operation, instant)
+        found = records.createHoodieRecordRdd(arguments(*given, False, False, False, meta.getTableConfig()))
+        table = self.java.table.HoodieSparkTable.create(self.config, self.engine_context, meta)
+        table.validateUpsertSchema()
+        data = self.java.data.HoodieJavaRDD.of(found)
+        write = table.upsert if str(operation) == "UPSERT" else table.insert
+        try:
+            return self.stats_of(self._rdd(write(self.engine_context, instant, data).getWriteStatuses()))
+        finally:
+            # Hudi keeps the records and statuses of an instant until its client commits it, which is not here.
+            release = self.java.client.utils.SparkReleaseResources
+            release.releaseCachedData(self.engine_context, self.config, self.base_path, instant)
+
+    def _rdd(self, data: Any) -> Any:
+        return self.java.data.HoodieJavaRDD.getJavaRDD(data)
+
+    def stats_of(self, statuses: Any) -> list[str]:
+        """Write stats of a Java RDD of write statuses, which stay where they are: with a record index each names the
+        place of every row.
+        """
+        stats = []
+        for slim in getattr(getattr(self.java.client, "SparkRDDWriteClient$SlimWriteStats"), "from")(statuses):
+            stat = slim.getWriteStat()
+            if slim.getTotalErrorRecords():
+                raise OSError(f"Hudi's writer: {slim.getTotalErrorRecords()} errors in {stat.getFileId()}")
+            stats.append(stat)
+        return carrying(self, stats, [str(self.mapper.writeValueAsString(stat)) for stat in stats])
+
+    def save_partition_metafiles(self, instant: str, paths: Sequence[str]) -> None:
+        """Without them rows are gone for a reader without the metadata table, and when that is rebuilt."""
+        kind, storage = self.java.common.model.HoodiePartitionMetadata, self.storage()
+        base, none = self.path(), self.option()
+        for path in paths:
+            if path not in self._metafiles:
+                kind(storage, instant, base, self.path(path), none).trySave()
+                if storage.exists(self.path(f"{path}/.hoodie_partition_metadata".lstrip("/"))):
+                    self._metafiles.add(path)
+
+    def roll_back(self, instant: str) -> None:
+        """Also finishes a rollback of the instant that somebody else began."""
+        self.client.rollback(instant)
+        self.heartbeats.stop(instant)
+        self._drop_heartbeat(instant)
+
+    def _drop_heartbeat(self, instant: str) -> None:
+        """That of a dead process is a file that nobody else removes."""
+        folder = self.heartbeats.getHeartbeatFolderPath()
+        self.storage().deleteFile(self.java.storage.StoragePath(f"{folder}/{instant}"))
+
+    def schedule(self, service: str, extra: Mapping[str, str]) -> str:
+        """`Clustering` or `Compaction`: the instant of a new plan, which carries `extra`; empty if nothing is to be
+        done."""
+        found = getattr(self.client, f"schedule{service}")(self.option(self.java_map(extra)))
+        return str(found.get()) if found.isPresent() else ""
+
+    def execute(self, service: str, instant: str) -> None:
+        getattr(self.client, {"Clustering": "cluster", "Compaction": "compact"}[service])(instant, True)
+
+    def plan_metadata(self, meta: Any, action: str, instant: str) -> Mapping[str, str]:
+        """The extra metadata of a pending plan."""
+        timeline, requested = meta.getActiveTimeline(), self.instant(meta, "REQUESTED", action, instant)
+        read = timeline.readCompactionPlan if action == COMPACTION else timeline.readRequestedReplaceMetadata
+        return dict(read(requested).getExtraMetadata() or {})
+
+    def drop_compaction(self, meta: Any, instant: str, inflight: bool) -> None:
+        """Takes a pending plan off the timeline: a completion that comes after it finds no instant."""
+        timeline = meta.getActiveTimeline()
+        if inflight:
+            timeline.deletePending(self.instant(meta, "INFLIGHT", COMPACTION, instant))
+        timeline.deleteCompactionRequested(self.instant(meta, "REQUESTED", COMPACTION, instant))
+        self._drop_heartbeat(instant)
+
+    def pending_clusterings(self) -> dict[str, str]:
+        """File groups that a clustering is to replace which has not completed, and the instant of each."""
+        plans = self.java.common.util.ClusteringUtils.getAllFileGroupsInPendingClusteringPlans(self.meta_client())
+        found = {}
+        for entry in plans.entrySet():
+            found[str(entry.getKey().getFileId())] = str(entry.getValue().requestedTime())
+        return found
+
+    def roll_back_clustering(self, instant: str) -> None:
+        """Its plan too: it would be executed again."""
+        meta = self.meta_client()
+        table = self.java.table.HoodieSparkTable.create(self.config, self.engine_context, meta)
+        pending = meta.getActiveTimeline().filterPendingReplaceOrClusteringTimeline()
+        for each in pending.getInstants():
+            if str(each.requestedTime()) == instant:
+                at = str(self.client.createNewInstantTime(False))
+                table.scheduleRollback(self.engine_context, at, each, False, True, False)
+                table.rollback(self.engine_context, at, each, True, True)
+
+    def stop_beating(self) -> None:
+        """Ends this process's heartbeats and leaves their files, which may be another's by now."""
+        if self._client is not None:
+            self.heartbeats.close()
+
+    def init_table(self) -> None:
+        """Makes what the table lacks, its metadata table above all."""
+        self.client.initTable(self.operation, self.option())
+
+    def names(self, directory: str) -> list[str]:
+        """Entries of a directory of the table; none where there is none."""
+        storage, path = self.storage(), self.path(directory)
+        entries = storage.listDirectEntries(path) if storage.exists(path) else ()
+        return [str(entry.getPath().getName()) for entry in entries]
+
+    def files_below(self, directory: str) -> list[str]:
+        """Files below a directory of the table, relative to that directory."""
+        prefix = str(self.path(directory).toUri().getPath()) + "/"
+        files = self.storage().listFiles(self.path(directory))
+        return [str(file.getPath().toUri().getPath()).removeprefix(prefix) for file in files]
+
+    def table_schema(self, meta: Any) -> str | None:
+        """The newest schema of the table as Avro JSON; None while there is none."""
+        found = self.java.common.table.TableSchemaResolver(meta).getTableSchemaIfPresent(False)
+        return str(found.get().toString()) if found.isPresent() else None
+
+    def index_definitions(self, meta: Any) -> str:
+        """As JSON; empty where there are none."""
+        found = meta.getIndexMetadata()
+        return str(found.get().toJson()) if found.isPresent() else ""
+
+    def json(self, value: Any) -> Any:
+        """A Java value by way of JSON: one round trip for a whole list."""
+        return json.loads(self.mapper.writeValueAsString(value))

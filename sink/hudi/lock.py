@@ -1,0 +1,113 @@
+"""Hudi's own ZooKeeper table lock, held from Python over the worker's open session.
+
+Guarantee: while it is held, no Hudi writer that uses ZookeeperBasedLockProvider with the same base path and
+key holds it, and the other way round: both queue at the same znode. Held only as long as the session lives;
+whoever acts under it checks last that the session is still in force. Voided by writers with another lock
+provider, path or key. Raises Unavailable (not acquired within the wait, with who holds it).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
+from kazoo.client import KazooClient
+from kazoo.exceptions import CancelledError, KazooException, LockTimeout, SessionExpiredError
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.recipe.lock import Lock
+
+from coordination.errors import Unavailable
+from sink.config import Settings
+
+LOG = structlog.get_logger("sink.hudi")
+BASE_PATH = "hoodie.write.lock.zookeeper.base_path"
+LOCK_KEY = "hoodie.write.lock.zookeeper.lock_key"
+DEFAULT_BASE_PATH = "/hudi"
+WAIT_SECONDS = 30.0
+_RELEASE_PAUSE_SECONDS = 0.5
+
+
+class TableLock(Lock):  # type: ignore[misc]  # kazoo has no types
+    """Names its znodes so that Curator's InterProcessMutex, which Hudi uses, sorts them into one queue with
+    its own.
+    """
+
+    _NODE_NAME = "-lock-"
+
+    def __init__(self, client: KazooClient, path: str, holder: str) -> None:
+        super().__init__(client, path, holder, extra_lock_patterns=("-lock-",))
+
+
+class TableLocks:
+    """Gives the lock of one table as a context manager; a new one each time, for kazoo's own do not survive a
+    session.
+    """
+
+    def __init__(self, client: KazooClient, settings: Settings, wait: float = WAIT_SECONDS) -> None:
+        self._client = client
+        self._wait = wait
+        self._holder = f"sink {settings.name}, worker {settings.worker_id}"
+        self.path = lock_path(settings)
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        lock = TableLock(self._client, self.path, self._holder)
+        self._acquire(lock)
+        try:
+            yield
+        finally:
+            self._release(lock)
+
+    def _acquire(self, lock: TableLock) -> None:
+        if not self._client.connected:
+            raise Unavailable(f"table lock {self.path}: no connection to ZooKeeper")
+        try:
+            if lock.acquire(timeout=self._wait):
+                return
+        except LockTimeout:
+            raise Unavailable(
+                f"table lock {self.path}: not free within {self._wait:g} s, held by {self._held_by(lock)};"
+                " another writer of the table may be stuck"
+            ) from None
+        except (KazooException, KazooTimeoutError, CancelledError) as error:
+            self._release(lock)
+            raise Unavailable(f"table lock {self.path}: {type(error).__name__} while waiting for it") from error
+        raise Unavailable(f"table lock {self.path}: the wait for it was cancelled")
+
+    def _held_by(self, lock: TableLock) -> str:
+        try:
+            contenders = lock.contenders()
+        except (KazooException, KazooTimeoutError):
+            return "somebody unknown (ZooKeeper did not answer)"
+        return contenders[0] or "a writer without a name" if contenders else "nobody any more"
+
+    def _release(self, lock: TableLock) -> None:
+        """Never raises: what was done under the lock has its own outcome. A znode that cannot be removed now
+        must be removed later, for it would lock the table as long as the session lives.
+        """
+        if not self._released(lock):
+            LOG.warning("lock.release_delayed", path=self.path)
+            threading.Thread(target=self._release_later, args=(lock,), name="lock-release", daemon=True).start()
+
+    def _release_later(self, lock: TableLock) -> None:
+        while not self._released(lock):
+            time.sleep(_RELEASE_PAUSE_SECONDS)
+
+    def _released(self, lock: TableLock) -> bool:
+        """True when the znode is gone, or will go with its session."""
+        try:
+            lock.release()
+        except SessionExpiredError:
+            return True
+        except (KazooException, KazooTimeoutError):
+            return bool(self._client.client_state in ("CLOSED", "EXPIRED_SESSION"))
+        return True
+
+
+def lock_path(settings: Settings) -> str:
+    """`<base path>/<key>` as Hudi's ZookeeperBasedLockProvider makes it; by default `/hudi/<table name>`."""
+    base = settings.hudi.get(BASE_PATH, DEFAULT_BASE_PATH)
+    return f"{base.rstrip('/')}/{settings.hudi.get(LOCK_KEY, settings.table_name)}"

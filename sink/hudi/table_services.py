@@ -1,0 +1,180 @@
+"""Table services by Hudi's own means, off the commit path, on one worker at a time.
+
+Compaction of a merge-on-read table, clustering, cleaning, archiving, in this order; each by itself, so that one that
+fails keeps none from running. Guarantee: Hudi takes the table lock itself, through ZooKeeper, as any other writer
+would. A pending instant of a transaction is never rolled back here, however old its heartbeat is, for it may be
+PREPARED. A plan that an earlier run of this sink left behind is taken off the timeline before anything new is planned,
+so that whoever made it, should it wake, finds no instant to complete; plans of others are left alone. Before archiving,
+files are removed that a late task left under an instant that was rolled back: what is older than the active timeline
+counts as committed to a reader without the metadata table. Never raises for what goes wrong in a service: it says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+from coordination.errors import SinkError
+from coordination.zookeeper.table_service_lock import Service
+from sink.clients.java_errors import JAVA_ERRORS, message
+from sink.config import Settings
+from sink.hudi.gateway import CLUSTERING, COMPACTION, Hudi
+from sink.hudi.options import commit_options, service_options
+from sink.hudi.timeline import SINK_KEY, Snapshot, Timeline
+from sink.hudi.uploads import abort_uploads
+from sink.telemetry.failpoints import Failpoints
+from sink.write.quarantine import ASIDE
+
+TEMP = ".hoodie/.temp"
+TIMELINE = ".hoodie/timeline"
+MERGE_ON_READ = "MERGE_ON_READ"
+_MARKER = ".marker."
+_REASON = 300
+_ACTIONS = {"Clustering": CLUSTERING, "Compaction": COMPACTION}
+
+
+class TableServices:
+    """One run on the table of `hudi`, with clients of its own. `locks` gives the table lock, for what Hudi has no call
+    for.
+    """
+
+    def __init__(self, hudi: Hudi, settings: Settings, locks: Callable[[], AbstractContextManager[None]]) -> None:
+        self._settings = settings
+        self._locks = locks
+        self._hudi = hudi.anew(service_options(settings))
+        self._locked = hudi.anew(commit_options(settings))
+        """For what is done under the table lock held here."""
+        self._timeline = Timeline(self._hudi, settings.name)
+        self._failpoints = Failpoints.from_environment()
+
+    def run(self) -> tuple[Service, ...]:
+        try:
+            self._hudi.keep_metadata_table()
+            self._locked.keep_metadata_table()
+            return tuple(self._performed(name, service) for name, service in self._wanted())
+        finally:
+            self._hudi.close()
+            self._locked.close()
+
+    def _wanted(self) -> Iterator[tuple[str, Callable[[], str]]]:
+        if self._settings.services_compaction and self._is_merge_on_read():
+            yield "compaction", lambda: self._rewrite("Compaction")
+        if self._settings.services_clustering:
+            yield "clustering", lambda: self._rewrite("Clustering")
+        yield "cleaning", self._clean
+        yield "archiving", self._archive
+
+    def _performed(self, name: str, service: Callable[[], str]) -> Service:
+        began = time.monotonic()
+        instant, reason = "", ""
+        try:
+            instant = service()
+        except (SinkError, *JAVA_ERRORS, OSError) as error:
+            reason = message(error, _REASON)
+        return Service(name, round(time.monotonic() - began, 3), instant, reason)
+
+    def _is_merge_on_read(self) -> bool:
+        return str(self._hudi.meta_client().getTableType().toString()) == MERGE_ON_READ
+
+    def _rewrite(self, service: str) -> str:
+        """Plans and carries out. A plan that fails is not left behind: updates by others would be refused for it."""
+        self._drop_leftovers(service)
+        instant = self._hudi.schedule(service, {SINK_KEY: self._settings.name})
+        if not instant:
+            return ""
+        self._failpoints.at(f"{service}.scheduled")
+        try:
+            self._execute(service, instant)
+        except (*JAVA_ERRORS, OSError):
+            self._drop_leftovers(service)
+            raise
+        return instant
+
+    def _execute(self, service: str, instant: str) -> None:
+        """With the table's columns as they are now: no file of the plan, which is made, has others. Where Hudi rewrites
+        record by record it takes them from its client, and what that lacks would be gone.
+        """
+        hudi = self._hudi.anew(self._hudi.options, self._hudi.table_schema(self._hudi.meta_client()))
+        try:
+            hudi.execute(service, instant)
+        finally:
+            hudi.close()
+
+    def _drop_leftovers(self, service: str) -> None:
+        """Nobody else of this sink carries one out now: what is pending was left by somebody who died, or failed."""
+        action = _ACTIONS[service]
+        now, meta = self._timeline.snapshot(), self._hudi.meta_client()
+        for each in now.instants:
+            if each.action != action or each.done:
+                continue
+            if self._hudi.plan_metadata(meta, action, each.requested).get(SINK_KEY) != self._settings.name:
+                continue
+            self._drop(action, each.requested)
+
+    def _drop(self, action: str, instant: str) -> None:
+        """Whoever made the plan may complete it at any moment until the table lock is ours."""
+        with self._locks():
+            found = [each for each in self._timeline.snapshot().instants if each.requested == instant]
+            pending = [each for each in found if each.action == action and not each.done]
+            if not pending or any(each.done for each in found):
+                return
+            if action == CLUSTERING:
+                self._locked.roll_back(instant)
+            else:
+                # Hudi would only put its plan back. First the files: without the plan nobody could tell whose they are.
+                _remove_marked(self._locked, instant)
+                self._locked.drop_compaction(self._locked.meta_client(), instant, pending[0].state == "INFLIGHT")
+
+    def _clean(self) -> str:
+        done = self._hudi.client.clean()
+        return "" if done is None else str(done.getStartCleanTime())
+
+    def _archive(self) -> str:
+        sweep(self._hudi, self._timeline)
+        self._hudi.client.archive()
+        # What is left of those who were killed, like the files that are swept.
+        abort_uploads(self._hudi)
+        return ""
+
+
+def sweep(hudi: Hudi, timeline: Timeline) -> None:
+    """Removes files of instants whose rollback is complete: those the rollback removed and a late task made
+    again, and those that a late task has marked since. And bad records that were set aside for what is over.
+    """
+    # Before the timeline: what is set aside belongs to an instant that was begun before.
+    aside = hudi.names(ASIDE)
+    storage = hudi.storage()
+    for name in _revived(hudi, timeline.snapshot()):
+        storage.deleteFile(hudi.path(f"{TIMELINE}/{name}"))
+    now = timeline.snapshot()
+    for path in timeline.removed_files(now):
+        if storage.exists(hudi.path(path)):
+            storage.deleteFile(hudi.path(path))
+    for instant in hudi.names(TEMP):
+        if now.is_gone(instant):
+            _remove_marked(hudi, instant)
+    for instant in aside:
+        if not any(not each.done for each in now.of(instant)):
+            storage.deleteDirectory(hudi.path(f"{ASIDE}/{instant}"))
+
+
+def _revived(hudi: Hudi, now: Snapshot) -> list[str]:
+    """Inflight files that a late writer has made again of instants that were rolled back, without the requested ones
+    that came before them: Hudi's writer notes there what it is going to write.
+    """
+    pending = {each.requested for each in now.instants if each.requested in now.rolled_back and not each.done}
+    names = hudi.names(TIMELINE) if pending else []
+    begun = {name.partition(".")[0] for name in names if name.endswith(".requested")}
+    return [name for name in names if name.endswith(".inflight") and name.partition(".")[0] in pending - begun]
+
+
+def _remove_marked(hudi: Hudi, instant: str) -> None:
+    """Data files of the instant that have a marker, then the markers."""
+    directory, storage = f"{TEMP}/{instant}", hudi.storage()
+    if not storage.exists(hudi.path(directory)):
+        return
+    for marker in hudi.files_below(directory):
+        if _MARKER in marker:
+            storage.deleteFile(hudi.path(marker.rpartition(_MARKER)[0]))
+    storage.deleteDirectory(hudi.path(directory))

@@ -1,0 +1,47 @@
+"""Uploads in parts that nobody will end: on S3 a writer that is killed in the middle of a large file leaves one behind,
+which no listing of files shows and which is paid for.
+
+Guarantee: what is aborted was begun below the table's base path more than a day ago, by the store's clock or this
+host's: no file takes so long. Nothing else in the bucket is touched. Raises what Java raises.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import structlog
+
+from sink.clients.java_errors import JAVA_ERRORS, message
+from sink.hudi.gateway import Hudi
+from sink.storage.access import S3_SCHEMES, bucket_of, scheme_of
+
+LOG = structlog.get_logger("sink.worker")
+DAY = 24 * 3600.0
+
+
+def abort_uploads(hudi: Hudi, older_than: float = DAY) -> int:
+    """How many it aborted. None where the key may not ask for them: the bucket's lifecycle rule has to do it then."""
+    base = hudi.base_path
+    if scheme_of(base) not in S3_SCHEMES:
+        return 0
+    prefix = f"{base.partition('://')[2].partition('/')[2].strip('/')}/"
+    helper = _s3a(hudi).getWriteOperationHelper()
+    try:
+        found = list(helper.listMultipartUploads(prefix))
+        old = [upload for upload in found if time.time() - upload.getInitiated().getTime() / 1000 >= older_than]
+        for upload in old:
+            helper.abortMultipartUpload(upload)
+    except JAVA_ERRORS as error:
+        if "AccessDenied" not in message(error):
+            raise
+        LOG.debug("uploads.unseen", bucket=bucket_of(base), reason="the key may not list or abort uploads")
+        return 0
+    if old:
+        LOG.info("uploads.aborted", count=len(old), below=base)
+    return len(old)
+
+
+def _s3a(hudi: Hudi) -> Any:
+    conf = hudi.storage_conf.unwrap()
+    return hudi.jvm.org.apache.hadoop.fs.Path(hudi.base_path).getFileSystem(conf)

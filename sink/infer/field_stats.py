@@ -1,0 +1,180 @@
+"""What was found at each place of the JSON documents of a sample: kinds, forms and the first value that is out of the
+ordinary. `sink.infer.json_samples` makes types of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from enum import Enum
+from typing import Any
+
+from sink.decode import spark_times
+from sink.decode.json_text import Fractional, JsonObject, Whole
+from sink.schema.avro import AVRO_NAME
+
+MAP_KEYS = 20
+DEEPEST = 16
+"""So many objects and arrays may be within each other."""
+DECIMAL_DIGITS = 38
+_LONG = 1 << 63
+_DOUBLE_DIGITS = 400
+"""No double has more digits before its point."""
+_MICROS = 6
+_ISO_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_ISO_TIME = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.(?P<fraction>[0-9]+))?)?"
+    r"(?P<zone>Z|[+-][0-9]{2}:?[0-9]{2})?"
+)
+
+
+class Kind(Enum):
+    """What may be found at a place; the value is how a remark calls it."""
+
+    NULL = "null"
+    BOOLEAN = "a boolean"
+    WHOLE = "an integer"
+    FRACTION = "a fraction"
+    TEXT = "a text"
+    OBJECT = "an object"
+    ARRAY = "an array"
+    DEEP = "something too deep"
+
+
+class Form(Enum):
+    """What a text may be."""
+
+    DATE = "dates"
+    TIME = "timestamps"
+    OTHER = "other texts"
+
+
+class Place:
+    """All that was found at one place of the documents."""
+
+    def __init__(self) -> None:
+        self.first: dict[Kind, int] = {}
+        """Of each kind, the first value that has it."""
+        self.forms: set[Form] = set()
+        self.wide: int | None = None
+        """The first value with an integer beyond 64 bits; below in the same way."""
+        self.wider: int | None = None
+        """One beyond 38 digits."""
+        self.inexact: int | None = None
+        """An integer that no double is."""
+        self.lossy: int | None = None
+        """A fraction with more digits than a double keeps."""
+        self.nanos: int | None = None
+        """A timestamp with more digits than microseconds have."""
+        self.unzoned: int | None = None
+        """A timestamp without a zone."""
+        self.objects = 0
+        self.members: dict[str, Place] = {}
+        self.holders: Counter[str] = Counter()
+        """In how many objects each member is."""
+        self.element: Place | None = None
+
+    def add(self, found: Any, index: int, depth: int = 0) -> None:
+        kind = _kind_of(found, depth)
+        self.first.setdefault(kind, index)
+        if kind is Kind.WHOLE:
+            self._add_whole(found, index)
+        elif kind is Kind.FRACTION:
+            if self.lossy is None and _loses(found):
+                self.lossy = index
+        elif kind is Kind.TEXT:
+            self._add_text(found, index)
+        elif kind is Kind.OBJECT:
+            self.objects += 1
+            for name, inner in found:
+                member = self.members.get(name)
+                if member is None:
+                    member = self.members[name] = Place()
+                member.add(inner, index, depth + 1)
+            self.holders.update({name for name, _ in found})
+        elif kind is Kind.ARRAY:
+            self.element = self.element or Place()
+            for inner in found:
+                self.element.add(inner, index, depth + 1)
+
+    def _add_whole(self, found: Whole, index: int) -> None:
+        digits = len(found.lstrip("-"))
+        number = int(found) if digits <= _DOUBLE_DIGITS else None
+        if number is None or not -_LONG <= number < _LONG:
+            self.wide = index if self.wide is None else self.wide
+            if digits > DECIMAL_DIGITS:
+                self.wider = index if self.wider is None else self.wider
+        if self.inexact is None and not _is_double(number):
+            self.inexact = index
+
+    def _add_text(self, text: str, index: int) -> None:
+        if Form.OTHER in self.forms:
+            return
+        if _ISO_DATE.fullmatch(text) and _takes(spark_times.days, text):
+            self.forms.add(Form.DATE)
+        elif (match := _ISO_TIME.fullmatch(text)) and _takes(spark_times.micros, text):
+            self.forms.add(Form.TIME)
+            if self.nanos is None and len(match["fraction"] or "") > _MICROS:
+                self.nanos = index
+            if self.unzoned is None and match["zone"] is None:
+                self.unzoned = index
+        else:
+            self.forms.add(Form.OTHER)
+
+    def absorb(self, other: Place) -> None:
+        """As if all that the other has had been found here."""
+        for kind, index in other.first.items():
+            self.first.setdefault(kind, index)
+        self.forms |= other.forms
+        for name in ("wide", "wider", "inexact", "lossy", "nanos", "unzoned"):
+            if getattr(self, name) is None:
+                setattr(self, name, getattr(other, name))
+        self.objects += other.objects
+        self.holders.update(other.holders)
+        for name, member in other.members.items():
+            self.members.setdefault(name, Place()).absorb(member)
+        if other.element is not None:
+            self.element = self.element or Place()
+            self.element.absorb(other.element)
+
+    def has_keys_like_data(self) -> bool:
+        if not any(AVRO_NAME.fullmatch(name) for name in self.members):
+            return True
+        return len(self.members) >= MAP_KEYS and 2 * max(self.holders.values()) <= self.objects
+
+
+def _kind_of(found: Any, depth: int) -> Kind:
+    if found is None:
+        return Kind.NULL
+    if isinstance(found, list):
+        if depth > DEEPEST:
+            return Kind.DEEP
+        return Kind.OBJECT if isinstance(found, JsonObject) else Kind.ARRAY
+    return {bool: Kind.BOOLEAN, Whole: Kind.WHOLE, Fractional: Kind.FRACTION, str: Kind.TEXT}[type(found)]
+
+
+def _takes(parse: Callable[[str], int], text: str) -> bool:
+    try:
+        parse(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_double(number: int | None) -> bool:
+    try:
+        return number is not None and int(float(number)) == number
+    except OverflowError:
+        return False
+
+
+def _loses(text: str) -> bool:
+    """Whether the nearest double is shown with other digits, or is infinite."""
+    try:
+        written = Decimal(text)
+    except InvalidOperation:
+        # Its exponent is beyond any.
+        return True
+    return written.is_finite() and Decimal(repr(float(text))) != written

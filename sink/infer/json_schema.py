@@ -1,0 +1,207 @@
+"""Columns of a JSON Schema: for each property the type that takes all its values, as `sink.decode` reads JSON.
+
+Guarantee: all columns are nullable. What a schema says of values beyond their types (`format`, bounds, patterns) makes
+no column narrower, for producers need not hold to it. What may be of several types, or of none that is said, is a text:
+its JSON, which the remarks tell, and what only some values have. Raises ConfigError for what is no object.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urljoin
+
+from jsonschema import Draft7Validator, SchemaError
+from jsonschema.validators import validator_for
+from pyspark.sql import types as T
+from referencing import Registry, Resource, Specification
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT7, Schema, specification_with
+
+from coordination.errors import ConfigError
+from sink.decode.registry import RegisteredSchema
+from sink.schema.warnings import Remark
+
+_SCALARS: Mapping[str, T.DataType] = {
+    "boolean": T.BooleanType(),
+    "integer": T.LongType(),
+    "number": T.DoubleType(),
+    "string": T.StringType(),
+}
+_CONNECT: Mapping[tuple[str, str], T.DataType] = {
+    **{("integer", name): T.IntegerType() for name in ("int8", "int16", "int32")},
+    ("number", "float32"): T.FloatType(),
+}
+"""By the types that Kafka Connect's converter notes beside those of JSON."""
+_DECIMAL = "org.apache.kafka.connect.data.Decimal"
+_OF_VALUES: Mapping[type, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
+_BRANCHES = ("oneOf", "anyOf", "allOf")
+_NULLS = ({"type": "null"}, {"enum": [None]}, {"const": None})
+
+
+def columns_of_json_schema(schema: RegisteredSchema, remarks: list[Remark]) -> T.StructType:
+    """Its properties, but for what the remarks tell."""
+    try:
+        found = _columns(schema, remarks)
+    except SchemaError as error:
+        raise ConfigError(f"it is no JSON Schema: {error.message}") from None
+    except (ValueError, RecursionError) as error:
+        # No JSON, or an `$id` that is no address.
+        raise ConfigError(f"it is no JSON Schema: {error}") from None
+    if not isinstance(found, T.StructType):
+        raise ConfigError(f"it says {found.simpleString()}, and only the properties of an object can be columns")
+    return found
+
+
+def _columns(schema: RegisteredSchema, remarks: list[Remark]) -> T.DataType:
+    root = _parsed(schema)
+    registry: Registry[Schema] = Registry().with_resources(_named(schema, root))
+    specification = specification_with(_dialect(root.contents), default=DRAFT7)
+    return _Walk(registry.resolver_with_root(root), specification, (), remarks).type_of(root.contents, "")
+
+
+def _dialect(contents: Any) -> str:
+    said = contents.get("$schema") if isinstance(contents, dict) else None
+    return said if isinstance(said, str) else ""
+
+
+def _parsed(schema: RegisteredSchema) -> Resource[Schema]:
+    contents = json.loads(schema.text)
+    validator = validator_for(contents, Draft7Validator) if _dialect(contents) else Draft7Validator
+    validator.check_schema(contents)
+    return Resource.from_contents(contents, default_specification=DRAFT7)
+
+
+def _named(schema: RegisteredSchema, parsed: Resource[Schema]) -> Iterator[tuple[str, Resource[Schema]]]:
+    """All that it refers to, and these to others, by the names under which they are looked up."""
+    for name, reference in schema.references:
+        found = _parsed(reference)
+        yield name, found
+        yield urljoin(parsed.id() or "", name), found
+        yield from _named(reference, found)
+
+
+class _Walk:
+    """Through a schema, from one within it to the next."""
+
+    def __init__(
+        self, resolver: Any, specification: Specification[Schema], above: tuple[int, ...], remarks: list[Remark]
+    ) -> None:
+        self._resolver = resolver
+        self._specification = specification
+        self._above = above
+        """The schemas on the way here."""
+        self._remarks = remarks
+
+    def type_of(self, schema: Any, path: str) -> T.DataType:
+        """Raises ConfigError where it tells no type, or more than one."""
+        walk, found = self._at(schema)
+        return walk._type_of(found, path)
+
+    def column_of(self, schema: Any, path: str) -> T.DataType:
+        try:
+            return self.type_of(schema, path)
+        except ConfigError as error:
+            self._remarks.append(f"{path} is STRING, the JSON of its values: {error}")
+            return T.StringType()
+
+    def _at(self, schema: Any) -> tuple[_Walk, Mapping[str, Any]]:
+        """The schema that is meant, and the walk at that place."""
+        if not isinstance(schema, dict):
+            raise ConfigError("no type is said of it")
+        if "$ref" not in schema:
+            resolver = self._resolver.in_subresource(self._specification.create_resource(schema))
+            return self._to(resolver, schema), schema
+        reference = schema["$ref"]
+        try:
+            found = self._resolver.lookup(reference)
+        except (Unresolvable, TypeError, ValueError):
+            # The last two are of a way through what is no schema.
+            raise ConfigError(f"it refers to {reference}, which is not there") from None
+        if id(found.contents) in self._above:
+            raise ConfigError("it contains itself")
+        return self._to(found.resolver, schema)._at(found.contents)
+
+    def _to(self, resolver: Any, schema: Mapping[str, Any]) -> _Walk:
+        return _Walk(resolver, self._specification, (*self._above, id(schema)), self._remarks)
+
+    def _type_of(self, schema: Mapping[str, Any], path: str) -> T.DataType:
+        name = _type_name(schema)
+        if name == "object" or (name is None and len(schema.get("allOf", ())) > 1):
+            return self._object(schema, path)
+        if name is None:
+            return self.type_of(_only_branch(schema), path)
+        if name == "array":
+            return T.ArrayType(self.column_of(schema.get("items"), f"{path}[]"))
+        if name not in _SCALARS:
+            raise ConfigError(f"{name!r} is no type of JSON Schema")
+        if name == "number" and schema.get("title") == _DECIMAL:
+            return _decimal(schema.get("connect.parameters"))
+        return _CONNECT.get((name, str(schema.get("connect.type"))), _SCALARS[name])
+
+    def _object(self, schema: Mapping[str, Any], path: str) -> T.DataType:
+        properties = {name: (each, walk) for name, each, walk in self._properties(schema)}
+        if not properties:
+            values = schema.get("additionalProperties")
+            if isinstance(values, dict) and values:
+                return T.MapType(T.StringType(), self.column_of(values, f"{path}{{}}"))
+            if not any(key in schema for key in _BRANCHES):
+                raise ConfigError("an object without properties")
+            return self.type_of(_only_branch(schema), path)
+        choices = (each for key in ("oneOf", "anyOf") for each in schema.get(key, ()) if isinstance(each, dict))
+        if any("properties" in each for each in choices):
+            self._remarks.append(f"left out: {path or 'columns'}: what is in some of its values only (oneOf, anyOf)")
+        within = f"{path}." if path else ""
+        columns = [(name, walk.column_of(each, within + name)) for name, (each, walk) in properties.items()]
+        return T.StructType([T.StructField(name, kind) for name, kind in columns])
+
+    def _properties(self, schema: Mapping[str, Any]) -> Iterator[tuple[str, Any, _Walk]]:
+        """Of all schemas that an object has to fit at once; the last one of a name holds."""
+        for branch in schema.get("allOf", ()):
+            walk, found = self._at(branch)
+            yield from walk._properties(found)
+        for name, each in schema.get("properties", {}).items():
+            yield name, each, self
+
+
+def _type_name(schema: Mapping[str, Any]) -> str | None:
+    """The one that is not null; None where the schema leaves that to others in it."""
+    said = schema.get("type")
+    names = [said] if isinstance(said, str) else said or []
+    values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    names = [name for name in names or map(_type_of_value, values) if name != "null"]
+    if not all(isinstance(name, str) for name in names):
+        raise ConfigError("it is one of several schemas")
+    if {*names} == {"integer", "number"}:
+        return "number"
+    if len({*names}) > 1:
+        raise ConfigError(f"it is of several types: {', '.join(dict.fromkeys(names))}")
+    return names[0] if names else "object" if "properties" in schema else None
+
+
+def _type_of_value(value: Any) -> str:
+    return "null" if value is None else _OF_VALUES.get(type(value), type(value).__name__)
+
+
+def _only_branch(schema: Mapping[str, Any]) -> Any:
+    """Of schemas one of which holds: the one that is not null."""
+    branches = [each for key in _BRANCHES for each in schema.get(key, ()) if not _is_null(each)]
+    if len(branches) != 1:
+        raise ConfigError("it is one of several schemas" if branches else "no type is said of it")
+    return branches[0]
+
+
+def _is_null(schema: Any) -> bool:
+    return isinstance(schema, dict) and any(null.items() <= schema.items() for null in _NULLS)
+
+
+def _decimal(parameters: Any) -> T.DataType:
+    """As Connect writes them where decimals are numbers."""
+    try:
+        scale, precision = int(parameters["scale"]), int(parameters.get("connect.decimal.precision", 38))
+    except (AttributeError, LookupError, TypeError, ValueError):
+        raise ConfigError(f"its connect.parameters have no scale: {parameters}") from None
+    if not 0 <= scale <= precision <= 38:
+        raise ConfigError(f"no column holds a decimal of precision {precision} and scale {scale}")
+    return T.DecimalType(precision, scale)

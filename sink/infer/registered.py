@@ -1,0 +1,122 @@
+"""Columns of a registry's schema: for each field the type that takes all its values, as `sink.decode` reads them.
+
+Guarantee: a reader can be made of the schema and these columns. What no column can hold is left out, with a remark.
+Raises ConfigError for what is no record, or one of another kind than the settings say.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastavro.schema import parse_schema
+from pyspark.sql import types as T
+
+from coordination.errors import ConfigError
+from sink.decode.avro_columns import AvroReader
+from sink.decode.formats import referred
+from sink.decode.proto_files import descriptor_set
+from sink.decode.records import SchemaMismatch
+from sink.decode.registry import RegisteredSchema
+from sink.infer.protobuf import columns_of_message
+from sink.schema.avro import struct_of_avro
+from sink.schema.warnings import LeftOut, Remark
+
+_PRIMITIVE = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A schema of the registry, and of Protobuf the message in it."""
+
+    schema: RegisteredSchema
+    place: tuple[int, ...] = (0,)
+
+
+def columns_of_registered(named: Registered, kind: str, remarks: list[Remark]) -> tuple[str, T.StructType]:
+    schema = named.schema
+    where = f"schema id {schema.id}"
+    if schema.kind != kind:
+        raise ConfigError(f"{where} is one of {schema.kind}, and value.format says {kind}; correct value.format")
+    try:
+        if kind == "AVRO":
+            return where, columns_of_avro(schema.text, referred(schema), remarks)
+        if kind == "JSON":
+            # With a validator, which every worker of other formats does without.
+            from sink.infer.json_schema import columns_of_json_schema
+
+            return where, columns_of_json_schema(schema, remarks)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    name, columns, said = columns_of_message(descriptor_set(schema), named.place)
+    remarks += said
+    return f"{name} of {where}", columns
+
+
+def nullable(struct: T.StructType) -> T.StructType:
+    return T.StructType([T.StructField(each.name, _nullable(each.dataType)) for each in struct.fields])
+
+
+def _nullable(kind: T.DataType) -> T.DataType:
+    if isinstance(kind, T.StructType):
+        return nullable(kind)
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(_nullable(kind.elementType))
+    return T.MapType(kind.keyType, _nullable(kind.valueType)) if isinstance(kind, T.MapType) else kind
+
+
+def columns_of_avro(text: str, references: Sequence[str], remarks: list[Remark]) -> T.StructType:
+    """Fields that can be columns; the remarks tell what is left out. Raises ConfigError for what is no record."""
+    try:
+        AvroReader(text, T.StructType([]), references)
+    except SchemaMismatch as error:
+        raise ConfigError(f"{error}; its values cannot be columns") from None
+    named: dict[str, Any] = {}
+    for each in references:
+        parse_schema(json.loads(each), named)
+    # Types that are named and used again are written out where they are used, as `struct_of_avro` needs them.
+    whole: Any = parse_schema(json.loads(text), named, expand=True)
+    fields = _fitting(whole, "", remarks)
+    return _struct_of(fields) if fields else T.StructType([])
+
+
+def _struct_of(fields: list[dict[str, Any]]) -> T.StructType:
+    return struct_of_avro(json.dumps({"type": "record", "name": "record", "fields": fields}))
+
+
+def _fitting(record: Mapping[str, Any], path: str, remarks: list[Remark]) -> list[dict[str, Any]]:
+    """The fields of a record that can be columns, without what cannot be one in them."""
+    kept = []
+    for each in record["fields"]:
+        name, inner = each["name"], f"{path}{each['name']}"
+        try:
+            found = {"name": name, "type": _without_misfits(each["type"], inner, remarks)}
+            _struct_of([found])
+        except ConfigError as error:
+            if each["type"] in ("null", ["null"]):
+                remarks.append(f"left out: {inner}: it is always null")
+                continue
+            remarks.append(LeftOut(inner, str(error).removeprefix("schema: ").removeprefix(f"{name}: ")))
+        else:
+            kept.append(found)
+    return kept
+
+
+def _without_misfits(kind: Any, path: str, remarks: list[Remark]) -> Any:
+    if isinstance(kind, list):
+        return [_without_misfits(branch, path, remarks) for branch in kind] if len(kind) <= 2 else kind
+    if isinstance(kind, str) and kind not in _PRIMITIVE:
+        raise ConfigError(f"{kind} contains itself, which no column can")
+    if not isinstance(kind, dict):
+        return kind
+    if kind["type"] == "array":
+        return {**kind, "items": _without_misfits(kind["items"], f"{path}[]", remarks)}
+    if kind["type"] == "map":
+        return {**kind, "values": _without_misfits(kind["values"], f"{path}{{}}", remarks)}
+    if kind["type"] == "record":
+        return {**kind, "fields": _fitting(kind, f"{path}.", remarks)}
+    if isinstance(kind["type"], (dict, list)):
+        return {**kind, "type": _without_misfits(kind["type"], path, remarks)}
+    return kind

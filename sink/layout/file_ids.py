@@ -1,0 +1,45 @@
+"""File ids: the same write task gives the same file groups in every attempt, and no other task gives them.
+
+The id is made of everything that tells two file groups apart, and of nothing that differs between attempts. Raises
+nothing on purpose.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable
+
+from coordination.state.model import WriteTask
+
+_NAMESPACE = uuid.UUID("6f0e6a3c-6f0d-5d0b-9c55-0a3a1e0b7c11")
+
+
+def file_id(table: str, sink: str, task: WriteTask, path: str, roll: int) -> str:
+    """The id of the task's `roll`-th file in the table partition `path`: a UUIDv5 over all of its slices."""
+    return f"{uuid.uuid5(_NAMESPACE, json.dumps([table, sink, *_identity(task), path, roll]))}-0"
+
+
+def unplanned(table: str, sink: str, tasks: Iterable[WriteTask], stats: Iterable[str]) -> tuple[str, ...]:
+    """The file ids in these Hudi write stats that derive from none of the tasks, in order.
+
+    In each table partition a task's rolls count from 0 without a hole: a roll that is missing leaves those behind it.
+    """
+    paths: dict[str, set[str]] = {}
+    for stat in map(json.loads, stats):
+        paths.setdefault(stat["partitionPath"], set()).add(stat["fileId"])
+    tasks = tuple(tasks)
+    for path, ids in paths.items():
+        for task in tasks:
+            roll = 0
+            while (written := file_id(table, sink, task, path, roll)) in ids:
+                ids.discard(written)
+                roll += 1
+    return tuple(sorted(left for ids in paths.values() for left in ids))
+
+
+def _identity(task: WriteTask) -> list[object]:
+    if task.legacy:
+        piece = task.slices[0]
+        return [piece.topic_id, piece.generation, piece.topic, piece.partition, piece.start]
+    return [[[s.topic_id, s.generation, s.topic, s.partition, s.start, s.end] for s in task.slices]]

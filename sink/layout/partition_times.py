@@ -1,0 +1,260 @@
+"""Partitions by time: a column of text that says in which hour, day or month a row belongs.
+
+Guarantee: the text is what Hudi's TimestampBasedKeyGenerator writes for the same millisecond, pattern and zone (a test
+compares with it), but for null: that stays null, where Hudi writes 1970. A time is rounded down, before 1970 too; a
+date is the same day in every zone. Needs no JVM. Voided by hosts whose time zone databases differ. Raises
+BadPartition, and ValueError for a pattern or a zone that cannot be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as T
+
+from sink.decode.spark_times import DAYS_OF_400_YEARS
+from sink.layout.partition_paths import BadPartition
+
+TIME_TYPES: tuple[type[T.DataType], ...] = (T.TimestampType, T.DateType, T.LongType)
+PRESETS = {
+    "hourly": ("hour", "yyyy-MM-dd-HH"),
+    "daily": ("day", "yyyy-MM-dd"),
+    "monthly": ("month", "yyyy-MM"),
+    "yearly": ("year", "yyyy"),
+}
+"""What a preset calls its column, and its pattern: texts sort as the times do, and none needs escaping."""
+PATTERN_COLUMN = "partition_time"
+UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000}
+"""Of a BIGINT: so many to the second."""
+
+_TOKEN = re.compile(r"'(?P<quoted>(?:[^']|'')*)'|(?P<letters>([A-Za-z])\3*)|(?P<sign>[^A-Za-z'])")
+_FIELDS = {"yyyy": ("year", 4), "YYYY": ("year", 4), "MM": ("month", 2), "dd": ("day", 2), "HH": ("hour", 2)}
+_FIELDS |= {"mm": ("minute", 2)}
+_SECONDS = {"minute": 60, "hour": 3_600, "day": 86_400, "month": 86_400, "year": 86_400}
+_DAY = 86_400
+_FIRST_DAY = -98_616
+"""1 January 1700: no zone knew anything but its local mean time."""
+_LAST_DAY = 47_482
+"""1 January 2100: from here on every zone follows a rule, which repeats itself with the calendar."""
+_BLOCK_DAYS = 512
+_LAST_SECOND = 1 << 55
+"""A billion years, which leaves room to calculate."""
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Of `(field, digits)` and of literal texts, in their order."""
+
+    parts: tuple[tuple[str, int] | str, ...]
+
+    @property
+    def finest(self) -> str:
+        """The smallest unit of time that tells two texts apart."""
+        fields = {part[0] for part in self.parts if not isinstance(part, str)}
+        return next((unit for unit in _SECONDS if unit in fields), "year")
+
+    def texts(self, units: Numbers) -> pa.Array:
+        """Of local times, counted in `_SECONDS[finest]` since 1970."""
+        fields = _fields(units * _SECONDS[self.finest])
+        usual = (fields["year"] >= 0) & (fields["year"] <= 9_999)
+        if not usual.all():
+            every = zip(*(fields[name].tolist() for name in fields), strict=True)
+            return pa.array([self._text(dict(zip(fields, each, strict=True))) for each in every], pa.string())
+        columns: list[npt.NDArray[np.uint8]] = []
+        for part in self.parts:
+            if isinstance(part, str):
+                columns += [np.full(len(units), byte, np.uint8) for byte in part.encode()]
+            else:
+                name, digits = part
+                powers = (10**at for at in reversed(range(digits)))
+                columns += [(fields[name] // power % 10 + ord("0")).astype(np.uint8) for power in powers]
+        offsets = np.arange(len(units) + 1, dtype=np.int32) * len(columns)
+        data = pa.py_buffer(np.column_stack(columns).tobytes())
+        return pa.StringArray.from_buffers(len(units), pa.py_buffer(offsets), data)
+
+    def _text(self, fields: dict[str, int]) -> str:
+        return "".join(part if isinstance(part, str) else _number(fields[part[0]], part[1]) for part in self.parts)
+
+
+def _number(value: int, digits: int) -> str:
+    return f"{'-' if value < 0 else ''}{abs(value):0{digits}d}"
+
+
+@lru_cache
+def pattern_of(text: str) -> Pattern:
+    """Of a preset's name or a pattern as Java's formatters read it; ValueError with the second half of a sentence."""
+    text = PRESETS[text][1] if text in PRESETS else text
+    parts: list[tuple[str, int] | str] = []
+    position = 0
+    while position < len(text):
+        token = _TOKEN.match(text, position)
+        if token is None:
+            raise ValueError("has a quote that is not closed; a literal text is written 'like this'")
+        position = token.end()
+        if token["letters"] is None:
+            parts.append("'" if token[0] == "''" else (token["sign"] or token["quoted"].replace("''", "'")))
+        elif token["letters"] in _FIELDS:
+            parts.append(_FIELDS[token["letters"]])
+        else:
+            raise ValueError(
+                f"has {token['letters']!r}, which is none of {', '.join(_FIELDS)}; put literal text in quotes, or use"
+                f" {', '.join(PRESETS)}"
+            )
+    if all(isinstance(part, str) for part in parts):
+        raise ValueError(f"names no part of a time; use some of {', '.join(_FIELDS)}, or {', '.join(PRESETS)}")
+    if any(part in ("", ".", "..") for part in text.split("/")):
+        raise ValueError("has a part between slashes that is no directory of its own")
+    return Pattern(tuple(parts))
+
+
+_OF_THE_HOST = frozenset({"localtime", "posixrules", "Factory"})
+"""They stand among the zones, and are what each host makes of them."""
+
+
+def zone_of(name: str) -> ZoneInfo:
+    """ValueError with the second half of a sentence."""
+    try:
+        if name in _OF_THE_HOST:
+            raise ValueError(name)
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise ValueError(f"is no time zone: {name!r}; write one like UTC or Europe/Berlin") from None
+
+
+@dataclass(frozen=True)
+class PartitionTime:
+    """Which column's time partitions the table, and how the generated column is called."""
+
+    field: str
+    format: str = "daily"
+    zone: str = "UTC"
+    column: str = ""
+    unit: str = "ms"
+
+    @property
+    def name(self) -> str:
+        """Of the generated column."""
+        return self.column or (PRESETS[self.format][0] if self.format in PRESETS else PATTERN_COLUMN)
+
+    @property
+    def pattern(self) -> Pattern:
+        return pattern_of(self.format)
+
+    def add(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows with the generated column as their last one."""
+        texts = self.texts(rows.column(self.field))
+        fields = [*rows.schema, pa.field(self.name, texts.type)]
+        return pa.RecordBatch.from_arrays([*rows.columns, texts], schema=pa.schema(fields))
+
+    def texts(self, times: pa.Array) -> pa.Array:
+        """Timestamps, dates, or epoch times in `unit`; null stays null."""
+        valid = times.drop_null()
+        if not len(valid):
+            return pa.nulls(len(times), pa.string())
+        finest = self.pattern.finest
+        if pa.types.is_date32(valid.type):
+            seconds = valid.cast(pa.int32()).to_numpy().astype(np.int64) * _DAY
+        else:
+            counts = valid.cast(pa.int64()).to_numpy()
+            scale = UNITS[valid.type.unit if pa.types.is_timestamp(valid.type) else self.unit]
+            seconds = counts if scale == 1 else counts // scale
+            self._refuse_the_impossible(times, seconds, scale)
+            if self.zone != "UTC":
+                seconds = seconds + _zone(self.zone).offsets(seconds)
+        # Few of them are distinct, as a rule, and text is made of those alone.
+        encoded = pc.dictionary_encode(pa.array(seconds // _SECONDS[finest]))
+        texts = self.pattern.texts(encoded.dictionary.to_numpy()).take(encoded.indices)
+        if len(valid) == len(times):
+            return texts
+        places = np.full(len(times), -1, np.int64)
+        places[times.is_valid().to_numpy(zero_copy_only=False)] = np.arange(len(valid))
+        return texts.take(pa.array(places, mask=places < 0))
+
+    def _refuse_the_impossible(self, times: pa.Array, seconds: Numbers, scale: int) -> None:
+        if scale == 1 and (seconds.min() < -_LAST_SECOND or seconds.max() > _LAST_SECOND):
+            said = "{} is {}, which is no time in seconds since 1970".format
+            found = {row: each for row, each in enumerate(times.to_pylist()) if each and abs(each) > _LAST_SECOND}
+            raise BadPartition({row: said(self.field, each) for row, each in found.items()})
+
+
+def _fields(seconds: Numbers) -> dict[str, Numbers]:
+    """Of local times, in the proleptic Gregorian calendar; years begin in March here, so that a leap day ends them."""
+    days, within = np.divmod(seconds, _DAY)
+    cycle, day = np.divmod(days + 719_468, DAYS_OF_400_YEARS)
+    year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
+    day -= 365 * year + year // 4 - year // 100
+    month = (5 * day + 2) // 153
+    return {
+        "year": year + 400 * cycle + (month >= 10),
+        "month": (month + 2) % 12 + 1,
+        "day": day - (153 * month + 2) // 5 + 1,
+        "hour": within // 3_600,
+        "minute": within // 60 % 60,
+    }
+
+
+class _Zone:
+    """What to add to UTC, by the second; learnt for the years that are asked for, and kept."""
+
+    def __init__(self, zone: ZoneInfo) -> None:
+        self._zone = zone
+        self._starts = self._offsets = np.empty(0, np.int64)
+        self._known = range(0)
+
+    def offsets(self, seconds: Numbers) -> Numbers:
+        """One for each, or one for all."""
+        first, last = int(seconds.min()), int(seconds.max())
+        if first < _FIRST_DAY * _DAY or last >= _LAST_DAY * _DAY:
+            past = np.maximum(seconds - _LAST_DAY * _DAY, 0) % (DAYS_OF_400_YEARS * _DAY)
+            seconds = np.clip(seconds, _FIRST_DAY * _DAY, _LAST_DAY * _DAY) + past
+            first, last = int(seconds.min()), int(seconds.max())
+        self._learn(first // (_BLOCK_DAYS * _DAY), last // (_BLOCK_DAYS * _DAY))
+        low, high = np.searchsorted(self._starts, (first, last), "right")
+        if low == high:
+            return self._offsets[low - 1 : low]
+        found: Numbers = self._offsets[np.searchsorted(self._starts, seconds, "right") - 1]
+        return found
+
+    def _learn(self, first: int, last: int) -> None:
+        if self._known and self._known[0] <= first and last <= self._known[-1]:
+            return
+        if self._known:
+            first, last = min(first, self._known[0]), max(last, self._known[-1])
+        changes = list(self._changes(first * _BLOCK_DAYS, (last + 1) * _BLOCK_DAYS))
+        self._starts, self._offsets = (np.array(column, np.int64) for column in zip(*changes, strict=True))
+        self._known = range(first, last + 1)
+
+    def _changes(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """`(second, offset from then on)`, the first at the beginning. No zone changes twice within a day."""
+        before = self._offset(first * _DAY)
+        yield first * _DAY, before
+        for day in range(first, last):
+            after = self._offset((day + 1) * _DAY)
+            if after != before:
+                low, high = day * _DAY, (day + 1) * _DAY
+                while high - low > 1:
+                    middle = (low + high) // 2
+                    low, high = (middle, high) if self._offset(middle) == before else (low, middle)
+                yield high, after
+                before = after
+
+    def _offset(self, second: int) -> int:
+        found = datetime.fromtimestamp(second, timezone.utc).astimezone(self._zone).utcoffset()
+        assert found is not None
+        return round(found.total_seconds())
+
+
+@lru_cache
+def _zone(name: str) -> _Zone:
+    return _Zone(zone_of(name))

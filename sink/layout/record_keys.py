@@ -1,0 +1,72 @@
+"""Record keys of rows, as Hudi's key generators make them.
+
+Guarantee: what the key generator of the table (Simple, NonPartitioned or Complex, by the number of
+fields) gives for the same values; a test compares with Hudi's own writer. So Spark SQL's UPDATE, DELETE and
+MERGE find the rows later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as T
+
+from sink.layout.joined_texts import joined
+
+KEY_TYPES: tuple[type[T.DataType], ...] = (
+    T.StringType,
+    T.ByteType,
+    T.ShortType,
+    T.IntegerType,
+    T.LongType,
+    T.BooleanType,
+    T.DateType,
+    T.DecimalType,
+)
+DEFAULT_KEY = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
+EMPTY = "__empty__"
+
+
+@dataclass(frozen=True)
+class RecordKeys:
+    """`fields` are the user's, or none for coordinates. `named` keys read `field:value,field:value`."""
+
+    fields: tuple[str, ...]
+    named: bool
+
+    def column(self, rows: pa.RecordBatch, topic: str, partitions: pa.Array | pa.Scalar, offsets: pa.Array) -> pa.Array:
+        """`partitions` and `offsets` as text, the first one for all rows where they are of one partition."""
+        if not self.fields:
+            before, between = pa.scalar(f"_kafka_topic:{topic},_kafka_partition:"), pa.scalar(",_kafka_offset:")
+            return joined(before, partitions, between, offsets)
+        texts = [pc.cast(rows.column(name), pa.string()) for name in self.fields]
+        if not self.named:
+            return texts[0]
+        parts = []
+        for name, text in zip(self.fields, texts, strict=True):
+            text = pc.if_else(pc.equal(text, ""), EMPTY, text)
+            parts.append(pc.binary_join_element_wise(pa.scalar(f"{name}:"), text, pa.scalar("")))
+        return pc.binary_join_element_wise(*parts, pa.scalar(","))
+
+    def bad(self, rows: pa.RecordBatch) -> dict[int, str]:
+        """The rows that have no key, and why."""
+        found: dict[int, str] = {}
+
+        def note(which: pa.Array, reason: str) -> None:
+            for row in pc.indices_nonzero(which).to_pylist():
+                found.setdefault(row, reason)
+
+        for name in self.fields:
+            column = rows.column(name)
+            if column.null_count:
+                note(column.is_null(), f"record key column {name!r} is null")
+            if not self.named and pa.types.is_string(column.type):
+                note(pc.equal(column, ""), f"record key column {name!r} is empty")
+        if self.named and self.fields and all(pa.types.is_string(rows.column(name).type) for name in self.fields):
+            blank = pc.equal(rows.column(self.fields[0]), "")
+            for name in self.fields[1:]:
+                blank = pc.and_(blank, pc.equal(rows.column(name), ""))
+            note(blank, f"record key columns {', '.join(self.fields)} are all empty")
+        return found

@@ -1,0 +1,144 @@
+"""Keeps the catalogue up with the table's commits, on the worker that runs the table services, off the commit path.
+
+Guarantee: what happens here neither fails nor delays a commit, nor the table services, and a catalogue that hangs holds
+up nothing but itself. Each transaction is registered within `catalog.interval.ms` of its commit and the time that Hudi
+takes; a failure is logged, recorded for `sink status`, and tried again with back-off, whether or not there are commits.
+Two workers may register at once, when one has lost the lock and does not know yet: both say what the table says.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+
+from coordination.errors import Unavailable
+from coordination.zookeeper.catalog_progress import CatalogState
+from sink.clients.java_errors import said
+from sink.config import Settings
+from sink.telemetry.metrics import Metrics
+
+LOG = structlog.get_logger("sink.worker")
+LOOK_SECONDS = 2.0
+FIRST_RETRY_SECONDS = 5.0
+LAST_RETRY_SECONDS = 300.0
+
+
+class Record(Protocol):
+    def last(self) -> CatalogState | None: ...
+
+    def record(self, state: CatalogState) -> None: ...
+
+
+def retry_seconds(failures: int) -> float:
+    """From one attempt to the next, after so many failures in a row."""
+    return min(FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 10), LAST_RETRY_SECONDS)
+
+
+def seconds_to_next(state: CatalogState, committed: int, interval: float) -> float | None:
+    """From the last attempt to the next one; None while there is nothing to register. `committed`: the sink's newest
+    transaction.
+    """
+    if state.failures:
+        return retry_seconds(state.failures)
+    # Fewer than before: ZooKeeper was emptied, or the sink begun anew.
+    return interval if committed and committed != state.committed else None
+
+
+class CatalogSync:
+    """One incarnation's. `register` registers the table and gives the newest instant that is known there then;
+    `committed` is the sink's newest transaction. Works between `follow` and `pause`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        record: Record,
+        register: Callable[[], str],
+        committed: Callable[[], int],
+        metrics: Metrics,
+    ) -> None:
+        self._record = record
+        self._register = register
+        self._committed = committed
+        self._metrics = metrics
+        self._worker = settings.worker_id
+        self._interval = settings.catalog_interval_ms / 1000
+        self._state = CatalogState(settings.catalog_name)
+        self._tried = -math.inf
+        self._following = threading.Event()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="catalog", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def follow(self) -> None:
+        """This worker holds the lock of the table services."""
+        self._following.set()
+
+    def pause(self) -> None:
+        """Nothing new is begun; what is under way goes on."""
+        self._following.clear()
+
+    def end(self) -> None:
+        """Nobody waits for what is under way."""
+        self._ended.set()
+        # The thread waits for it.
+        self._following.set()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            self._following.wait()
+            try:
+                self._read_record()
+                while self._following.is_set() and not self._ended.is_set():
+                    self._look()
+                    self._ended.wait(LOOK_SECONDS)
+            except Unavailable as error:
+                LOG.debug("catalog.interrupted", reason=str(error))
+                self._ended.wait(LOOK_SECONDS)
+
+    def _read_record(self) -> None:
+        """Another worker may have registered meanwhile, or have tried. What was registered elsewhere counts for
+        nothing.
+        """
+        last = self._record.last()
+        if last is not None and last.catalog == self._state.catalog:
+            self._state = last
+
+    def _look(self) -> None:
+        committed = self._committed()
+        wait = seconds_to_next(self._state, committed, self._interval)
+        if wait is not None and time.monotonic() - self._tried >= wait:
+            self._sync(committed)
+
+    def _sync(self, committed: int) -> None:
+        began = time.monotonic()
+        try:
+            instant = self._register()
+        except Exception as error:  # noqa: BLE001 (nothing rests on it, and there is nobody else to say it)
+            if self._ended.is_set():
+                return  # Spark may be stopped already
+            reason = said(error)
+            self._state = self._state.after_failure(self._worker, time.time(), reason)
+            LOG.warning(
+                "catalog.failed",
+                catalog=self._state.catalog,
+                failures=self._state.failures,
+                again_in=retry_seconds(self._state.failures),
+                reason=reason,
+            )
+        else:
+            if self._state.failures:
+                LOG.info("catalog.recovered", catalog=self._state.catalog, failures=self._state.failures)
+            self._state = self._state.after_success(self._worker, time.time(), committed, instant)
+            seconds = round(time.monotonic() - began, 3)
+            LOG.debug("catalog.synced", catalog=self._state.catalog, instant=instant, seconds=seconds)
+        self._tried = time.monotonic()
+        self._metrics.registered(self._state.failures, self._tried - began)
+        self._record.record(self._state)

@@ -1,0 +1,130 @@
+"""Rehearses what a coordinator does to the table, in a table that is thrown away, before it matters.
+
+A JVM's first commits take longer than its later ones, and after a takeover everybody waits for one. Guarantee:
+nothing of it leaves this host, and nothing is left on it. Takes some eight CPU seconds. Voided where tasks run on other
+hosts, who would not see a table on this one's disk: it is never due there; and by SIGKILL, which leaves a directory
+`sink-rehearsal-*`. Raises what `Table` raises, and OSError.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import uuid
+from contextlib import nullcontext
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import structlog
+from pyspark.sql import SparkSession
+
+from coordination.errors import Unavailable
+from coordination.state.model import Checkpoint
+from sink.clients.java_errors import said
+from sink.config import Settings
+from sink.hudi import Table, TableOutcome
+from sink.hudi.options import partition_columns, populate_meta_fields
+from sink.schema import META_COLUMNS, TableSchema
+from sink.telemetry.redaction import Properties
+from sink.write.base_file import base_file_stat
+
+COMMITS = 4
+"""A completion took 1.7, 1.0, 0.8, 0.8, 0.5 and 0.5 CPU seconds of the JVM, one after the other."""
+LOG = structlog.get_logger("sink.worker")
+_EXERCISED = ("hoodie.metadata.", "hoodie.bucket.")
+"""What else a user has set may tell others of commits (callbacks, metrics)."""
+
+
+class Rehearsal:
+    """A process's one rehearsal, in a thread of its own: whatever becomes of it, nobody waits for it."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, schema: TableSchema) -> None:
+        self._arguments = spark, settings, schema
+        self._thread = threading.Thread(target=self._run, name="rehearsal", daemon=True)
+        self.is_due = settings.rehearsal and settings.spark_master.startswith("local")
+        """False when it was begun, or there is no use for it."""
+
+    def begin(self) -> None:
+        self.is_due = False
+        self._thread.start()
+
+    def forgo(self) -> None:
+        self.is_due = False
+
+    def wait(self, seconds: float) -> None:
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+
+    def _run(self) -> None:
+        try:
+            rehearse(*self._arguments)
+            LOG.info("worker.rehearsed")
+        except Exception as error:
+            # Whatever it is: nothing rests on it, and there is nobody else to say it.
+            LOG.warning("worker.cold", reason=said(error), exc_info=True)
+
+
+def rehearse(spark: SparkSession, settings: Settings, schema: TableSchema) -> None:
+    """Create the table, then begin and complete `COMMITS` transactions, and roll one back."""
+    with tempfile.TemporaryDirectory(prefix="sink-rehearsal-") as directory:
+        base = Path(directory, "table")
+        elsewhere = _elsewhere(settings, base)
+        Table(spark, elsewhere, schema, nullcontext).ensure()
+        for number in range(1, COMMITS + 1):
+            _commit(Table(spark, elsewhere, schema, nullcontext), base, settings, schema, number)
+
+
+def _commit(table: Table, base: Path, settings: Settings, schema: TableSchema, number: int) -> None:
+    """One commit as after a takeover: by a table that has made none. The last one is followed by a rollback."""
+    try:
+        instant = table.begin(number, 1)
+        stats = [_one_file(base, instant, settings, schema)] if _appends(settings) else ()
+        done = table.complete(instant, stats, _checkpoint(settings, number), lambda _: None)
+        if done is not TableOutcome.COMPLETED:
+            raise Unavailable(f"the rehearsal's commit ended {done.name}")
+        if number == COMMITS:
+            table.roll_back(table.begin(number + 1, 1))
+    finally:
+        # Or they go on, and make the directory anew.
+        table.stop_heartbeats()
+
+
+def _appends(settings: Settings) -> bool:
+    """Files of other tables are written by Hudi, and named after its index."""
+    return settings.operation == "append"
+
+
+def _one_file(base: Path, instant: str, settings: Settings, schema: TableSchema) -> str:
+    """Its write stat. A row of nothing: without a file a commit does not come to the statistics of columns and
+    partitions, which take most of its time.
+    """
+    path = "rehearsal" if partition_columns(settings) else ""
+    name = f"{uuid.uuid4()}-0_0-0-0_{instant}.parquet"
+    meta = [pa.field(column, pa.string()) for column in META_COLUMNS] if populate_meta_fields(settings) else []
+    fields = [field.with_nullable(True) for field in (*meta, *schema.arrow)]
+    footers: list[pq.FileMetaData] = []
+    (base / path).mkdir(exist_ok=True)
+    with pq.ParquetWriter(base / path / name, pa.schema(fields), metadata_collector=footers) as file:
+        file.write_table(pa.Table.from_arrays([pa.nulls(1, field.type) for field in fields], schema=pa.schema(fields)))
+    size = (base / path / name).stat().st_size
+    return base_file_stat(name.partition("_")[0], path, name, 1, size, footers[0])
+
+
+def _elsewhere(settings: Settings, base: Path) -> Settings:
+    hudi = {name: value for name, value in settings.hudi.items() if name.startswith(_EXERCISED)}
+    return settings.model_copy(update={"base_path": base.as_uri(), "hudi": Properties(hudi)})
+
+
+def _checkpoint(settings: Settings, number: int) -> Checkpoint:
+    return Checkpoint(
+        sink=settings.name,
+        keeper="",
+        cluster="",
+        epoch=1,
+        number=number,
+        base=number - 1,
+        config=settings.config_digest,
+        topics={},
+        ends={},
+    )

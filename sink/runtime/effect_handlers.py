@@ -1,0 +1,271 @@
+"""Performs what the machines ask for, on ZooKeeper, the table and the log, and names what came of it.
+
+An exception becomes the outcome that it proves, and `Unknown` where it proves nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+
+from coordination.errors import (
+    BadRecord,
+    Conflict,
+    Corrupt,
+    DataLoss,
+    NotLeader,
+    OutcomeUnknown,
+    SinkError,
+    TableError,
+    Unavailable,
+)
+from coordination.planning.continuity import discontinuity
+from coordination.state import messages
+from coordination.state.messages import Done, Failed, FileCheck, Operation, Outcome, Refused, Request, Unknown
+from coordination.state.model import (
+    NO_TRANSACTION,
+    Failure,
+    FailureKind,
+    InstantState,
+    PartitionState,
+    TableView,
+    TopicPartition,
+    WriteStatus,
+)
+from coordination.state.tree import EPOCH, Check, header_path
+from coordination.zookeeper.keeper import Keeper
+from sink.bad_records.table import ErrorsTable, SetAsideGone
+from sink.clients.java_errors import JAVA_ERRORS, said
+from sink.clients.kafka import LogReader
+from sink.hudi import Table, TableOutcome
+from sink.layout.column_ranges import within_bounds
+from sink.telemetry.failpoints import Failpoints
+from sink.telemetry.metrics import Metrics
+from sink.write.column_resolution import Columns
+from sink.write.engine import Engine
+from sink.write.memory import from_memory
+
+
+class CoordinatorPerformer:
+    """A coordinator's requests on ZooKeeper, the table and the log."""
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        table: Table,
+        errors: ErrorsTable,
+        log: LogReader,
+        columns: Columns,
+        lock_path: str,
+        metrics: Metrics,
+    ) -> None:
+        self._keeper = keeper
+        self._table = table
+        self._errors = errors
+        self._log = log
+        self._columns = columns
+        self._lock_path = lock_path
+        self._metrics = metrics
+        self._states: Mapping[TopicPartition, PartitionState] = {}
+        self._failpoints = Failpoints.from_environment()
+
+    def perform(self, request: Request) -> Outcome:
+        operation = request.operation
+        try:
+            match operation:
+                case messages.Write():
+                    return _write(self._keeper, operation)
+                case messages.Complete():
+                    return self._complete(operation)
+                case messages.Begin() | messages.RollBack():
+                    return self._change_table(operation)
+                case _:
+                    return Done(self._read(operation))
+        except (Corrupt, TableError) as error:
+            return Failed(str(error), invalid=True)
+        except (SinkError, *JAVA_ERRORS, OSError) as error:
+            # Only reads come here: whatever went wrong, nothing was changed.
+            return Failed(said(error))
+
+    def cancel(self, request_id: int) -> None:
+        raise AssertionError(f"a coordinator cancels nothing, and was asked to cancel {request_id}")
+
+    def _read(self, operation: Operation) -> object:
+        match operation:
+            case messages.ReadKeeper():
+                view = self._keeper.read()
+                self._states = view.states
+                return view
+            case messages.ReadTable(instants):
+                return self._table.view(instants)
+            case messages.ReadLog(topics):
+                # The columns after the log's ends: a record was written after its schema was registered.
+                seen = self._columns.of(self._log.view(topics))
+                self._metrics.lag(self._states, seen)
+                return seen
+            case messages.FindExistingFiles(stats=stats, tasks=tasks):
+                return FileCheck(self._table.held(stats), self._table.unplanned(stats, tasks))
+        raise AssertionError(f"not a coordinator's request: {operation}")
+
+    def _change_table(self, operation: messages.Begin | messages.RollBack) -> Outcome:
+        try:
+            if isinstance(operation, messages.Begin):
+                return Done(self._table.begin(operation.number, operation.epoch))
+            self._table.roll_back(operation.instant)
+            return Done()
+        except (TableError, Unavailable, Conflict) as error:
+            return Failed(str(error), invalid=isinstance(error, TableError))
+        except (SinkError, *JAVA_ERRORS, OSError) as error:
+            return Unknown(said(error))
+
+    def _complete(self, operation: messages.Complete) -> Outcome:
+        """The checks run inside the table lock, right before the commit.
+
+        Bad records are published before: whoever dies in between leaves them to be published again, by their keys.
+        """
+
+        def guard(view: TableView) -> None:
+            newest = view.checkpoint.number if view.checkpoint else NO_TRANSACTION
+            if newest != operation.checkpoint.base:
+                raise Disproved(
+                    f"the table's checkpoint is transaction {newest}, this one extends {operation.checkpoint.base}"
+                )
+            if (broken := discontinuity(operation.checkpoint, view.checkpoint)) is not None:
+                raise Disproved(f"transaction {operation.number} does not go on where the table is: {broken}")
+            # Last, for it is the one that time can undo.
+            self._fence(operation)
+            self._failpoints.at("Complete.guarded")
+
+        try:
+            if (unpublished := self._publish(operation)) is not None:
+                return unpublished
+            outcome = self._table.complete(
+                operation.instant, operation.stats, operation.checkpoint, guard, operation.columns
+            )
+        except Disproved as error:
+            return Refused(str(error))
+        except NotLeader as error:
+            return Refused(str(error), fenced=True)
+        except (Conflict, Unavailable, TableError) as error:
+            return Failed(str(error), invalid=isinstance(error, TableError))
+        except (SinkError, *JAVA_ERRORS, OSError) as error:
+            return Unknown(said(error))
+        return _COMPLETE_OUTCOMES[outcome](outcome.value)
+
+    def _publish(self, operation: messages.Complete) -> Outcome | None:
+        """None when the errors table has the bad records, tolerated now or only when they were found. Whatever fails:
+        the table was not touched.
+        """
+        if not operation.errors and operation.attempt == 1:
+            return None
+        try:
+            self._errors.publish(operation, lambda: self._fence(operation))
+        except SetAsideGone as error:
+            # They are removed when the instant is completed, or rolled back: then there is nothing to publish.
+            state = self._table.view((operation.instant,)).instants[operation.instant]
+            if state is InstantState.PENDING:
+                return Failed(str(error), invalid=True)
+            completed = state is InstantState.COMPLETED
+            return Done() if completed else Failed(f"instant {operation.instant} is {state.value}")
+        except TableError as error:
+            return Failed(str(error), invalid=True)
+        self._failpoints.at("Complete.published")
+        return None
+
+    def _fence(self, operation: messages.Complete) -> None:
+        """A linearizable reading of lock, epoch and header; raises when any of them is another by now."""
+        self._keeper.write(
+            (
+                Check(self._lock_path, 0),
+                Check(EPOCH, operation.epoch_version),
+                Check(header_path(operation.number), operation.header_version),
+            )
+        )
+
+
+_COMPLETE_OUTCOMES: Mapping[TableOutcome, Callable[[str], Outcome]] = {
+    TableOutcome.COMPLETED: lambda _: Done(),
+    TableOutcome.ALREADY_COMPLETE: lambda _: Done(),
+    TableOutcome.ROLLED_BACK: Refused,
+    TableOutcome.CONFLICT: Refused,
+    # Not settled yet: the next look at the timeline finds it rolled back, or gone.
+    TableOutcome.ROLLING_BACK: Failed,
+    TableOutcome.ABSENT: Failed,
+}
+
+
+class Disproved(SinkError):
+    """Proof, under the table lock, that a prepared instant can no longer complete as it is."""
+
+
+class ParticipantPerformer:
+    """A participant's requests: writing slices with an engine, and reporting over ZooKeeper."""
+
+    def __init__(self, keeper: Keeper, engine: Engine, incarnation: str, metrics: Metrics) -> None:
+        self._keeper = keeper
+        self._engine = engine
+        self._incarnation = incarnation
+        self._metrics = metrics
+        self._writing: tuple[int, str] | None = None
+
+    def perform(self, request: Request) -> Outcome:
+        operation = request.operation
+        if isinstance(operation, messages.Write):
+            return _write(self._keeper, operation)
+        assert isinstance(operation, messages.WriteTasks)
+        self._writing = (request.id, operation.instant)
+        try:
+            return self._write_tasks(operation)
+        finally:
+            self._writing = None
+
+    def cancel(self, request_id: int | None = None) -> None:
+        """Ends the write of that request, or whatever is being written."""
+        writing = self._writing
+        if writing is not None and request_id in (None, writing[0]):
+            self._engine.cancel(writing[1])
+
+    def _write_tasks(self, operation: messages.WriteTasks) -> Outcome:
+        started = time.monotonic()
+        try:
+            written = self._engine.write(
+                operation.instant, operation.tasks, operation.columns, attempt=operation.attempt
+            )
+        except BadRecord as error:
+            return _failed(FailureKind.BAD_RECORD, error)
+        except DataLoss as error:
+            return _failed(FailureKind.DATA_LOSS, error)
+        except (SinkError, *JAVA_ERRORS, OSError, MemoryError) as error:
+            if from_memory(error):
+                return Failed(said(error), Failure(FailureKind.OUT_OF_MEMORY, said(error)))
+            return Failed(said(error))
+        self._metrics.wrote(sum(json.loads(stat)["fileSizeInBytes"] for stat in written.stats))
+        seconds = round(time.monotonic() - started, 3)
+        return Done(
+            WriteStatus(
+                operation.number,
+                self._incarnation,
+                written.results,
+                within_bounds(written.stats),
+                seconds=seconds,
+                size=written.size,
+                errors=written.errors,
+            )
+        )
+
+
+def _write(keeper: Keeper, operation: messages.Write) -> Outcome:
+    try:
+        keeper.write(operation.ops)
+        return Done()
+    except NotLeader as error:
+        return Refused(str(error), fenced=True)
+    except Conflict as error:
+        return Refused(str(error))
+    except OutcomeUnknown as error:
+        return Unknown(str(error))
+
+
+def _failed(kind: FailureKind, error: BadRecord | DataLoss) -> Failed:
+    return Failed(str(error), failure=Failure(kind, str(error), error.topic, error.partition, error.offset))

@@ -1,0 +1,359 @@
+"""One life of a worker in the fleet: from joining under a fresh incarnation to the end of its session.
+
+Holds a participant for as long as it lives, stands for election again and again, and runs a coordinator for
+each term that it wins. The end of the ZooKeeper session ends everything here; what was under way may still
+have its effect, and is fenced by epoch, header version and member znode.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+
+import structlog
+from kazoo.client import KazooClient
+from kazoo.protocol.states import KazooState
+
+from coordination.errors import ConfigError, Corrupt, NewerVersion, Unavailable
+from coordination.machines.coordinator import Coordinator
+from coordination.machines.participant import Participant
+from coordination.machines.term import CoordinatorConfig
+from coordination.planning.offsets import DataLossPolicy, OffsetReset
+from coordination.planning.slicing import Limits
+from coordination.planning.tolerance import NO_ERRORS, ErrorLimits
+from coordination.planning.write_tasks import USUAL_SIZES, TaskSizes
+from coordination.state import versions
+from coordination.state.messages import Drain, KeeperChanged, ShareSeen, StoreSeen
+from coordination.state.model import Member, WorkerState
+from coordination.zookeeper.catalog_progress import CatalogRecord
+from coordination.zookeeper.election import Candidacy
+from coordination.zookeeper.keeper import Keeper
+from coordination.zookeeper.table_service_lock import ServicesOffice
+from sink.bad_records.table import ErrorsTable
+from sink.clients.kafka import LogReader
+from sink.config import Settings
+from sink.config.values import flag
+from sink.hudi import Table
+from sink.runtime.actor import Actor
+from sink.runtime.catalog_sync import CatalogSync
+from sink.runtime.effect_handlers import CoordinatorPerformer, ParticipantPerformer
+from sink.runtime.notes import Observer
+from sink.runtime.storage_watch import WatchedPerformer
+from sink.runtime.table_service_runner import Services
+from sink.write.column_resolution import Columns
+from sink.write.engine import Engine
+
+LOG = structlog.get_logger("sink.worker")
+RETRY_SECONDS = 0.5
+LOOK_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """The parts of a worker that outlive an incarnation. Each executor has one thread: no two lives overlap in it."""
+
+    settings: Settings
+    client: KazooClient
+    keeper: Keeper
+    root: str
+    table: Table
+    errors: ErrorsTable
+    engine: Engine
+    log: LogReader
+    coordinating: Executor
+    participating: Executor
+    observer: Observer
+
+
+class Incarnation:
+    def __init__(self, resources: Resources, member: Member) -> None:
+        self._with = resources
+        self._member = member
+        self._ended = threading.Event()
+        self._changed = threading.Event()
+        self._draining = threading.Event()
+        self._drained = threading.Event()
+        self._coordinator: Actor | None = None
+        self._candidacy: Candidacy | None = None
+        self._next_look = math.inf
+        self._writer = ParticipantPerformer(
+            resources.keeper, resources.engine, member.incarnation, resources.observer.metrics
+        )
+        self._participant = Actor(
+            "participant",
+            Participant(member.incarnation),
+            WatchedPerformer(self._writer, resources.observer.storage),
+            resources.participating,
+            resources.observer.note,
+            self._participant_resigned,
+        )
+        office = ServicesOffice(resources.client, resources.root, member.incarnation)
+        self._services = Services(
+            resources.settings,
+            office,
+            lambda: resources.table.services(),
+            lambda: self.leads,
+            resources.observer.metrics,
+            _catalog_sync(resources, office),
+        )
+        self._reader = threading.Thread(target=self._guarded, args=(self._read_shares,), name="reader", daemon=True)
+        self._candidate = threading.Thread(target=self._guarded, args=(self._stand,), name="candidate", daemon=True)
+
+    @property
+    def ended(self) -> bool:
+        return self._ended.is_set()
+
+    @property
+    def leads(self) -> bool:
+        return self._coordinator is not None
+
+    def follows(self) -> bool:
+        """Whether a live worker leads this one. Looks at ZooKeeper, but not often."""
+        now = time.monotonic()
+        if self.leads or now < self._next_look:
+            return False
+        self._next_look = now + LOOK_SECONDS
+        try:
+            view = self._with.keeper.read()
+        except (Unavailable, Corrupt):
+            return False  # who has to know it says so; asked again
+        leader = view.coordinator
+        return leader != self._member.incarnation and any(each.incarnation == leader for each in view.members)
+
+    def beat(self) -> float:
+        """The oldest sign of life of its actors, in monotonic seconds."""
+        actors = [actor for actor in (self._participant, self._coordinator) if actor is not None and actor.alive]
+        return min((actor.beat for actor in actors), default=time.monotonic())
+
+    def asked(self) -> float:
+        """When its coordinator made the request that is being performed, in monotonic seconds; now, without one."""
+        coordinator = self._coordinator
+        return time.monotonic() if coordinator is None else coordinator.asked
+
+    def start(self) -> None:
+        """Join the fleet. Raises Unavailable, Corrupt, or ConfigError when the fleet runs another configuration."""
+        self._with.keeper.bootstrap(self._with.settings.config_digest)
+        self._check_fleet()
+        try:
+            self._with.keeper.join(self._member)
+            # Again: of two that join at once, the later sees the other now, whose own look may have come too early.
+            self._check_fleet()
+        except (ConfigError, Corrupt, Unavailable):
+            # Also when it is unknown whether it has joined: a member that does not write would be waited for.
+            self._leave()
+            raise
+        self._next_look = time.monotonic() + LOOK_SECONDS
+        LOG.info("worker.joined", incarnation=self._member.incarnation)
+        self._participant.start()
+        self._reader.start()
+        self._candidate.start()
+        self._services.start()
+        self._changed.set()
+
+    def session_changed(self, state: str) -> None:
+        if state == KazooState.LOST and not self.ended:
+            LOG.warning("session.lost", incarnation=self._member.incarnation)
+            self.end()
+
+    def tree_changed(self) -> None:
+        self._changed.set()
+        if (coordinator := self._coordinator) is not None:
+            coordinator.post(KeeperChanged(time.monotonic()))
+
+    def drain(self, seconds: float) -> bool:
+        """Finish what is open and leave; False when the time was not enough and it was abandoned."""
+        try:
+            self._with.keeper.join(replace(self._member, state=WorkerState.DRAINING))
+        except Unavailable as error:
+            LOG.warning("drain.unannounced", reason=str(error))
+        self._draining.set()
+        self._services.end()
+        deadline = time.monotonic() + seconds
+        coordinator, candidacy = self._coordinator, self._candidacy
+        if coordinator is not None:
+            coordinator.post(Drain(time.monotonic()))
+        elif candidacy is not None:
+            candidacy.withdraw()
+        self._candidate.join(max(0.0, deadline - time.monotonic()))
+        self._participant.post(Drain(time.monotonic()))
+        drained = self._drained.wait(max(0.0, deadline - time.monotonic())) and not self._candidate.is_alive()
+        self.end()
+        return drained
+
+    def end(self) -> None:
+        self._ended.set()
+        self._changed.set()
+        self._services.end()
+        if (candidacy := self._candidacy) is not None:
+            candidacy.withdraw()
+
+    def close(self, timeout: float) -> None:
+        """After `end`: stop the actors and give back what the session still holds."""
+        self.end()
+        self._participant.stop()
+        # Its answer would find nobody, and the next life's first write would wait for it.
+        self._writer.cancel()
+        self._candidate.join(timeout)
+        self._reader.join(timeout)
+        self._participant.join(timeout)
+        self._services.join(timeout)
+        self._leave()
+
+    def _leave(self) -> None:
+        try:
+            if self._with.client.connected:
+                self._with.keeper.leave(self._member.incarnation)
+        except Unavailable as error:
+            LOG.warning("worker.left_unannounced", reason=str(error))
+
+    def _check_fleet(self) -> None:
+        """Refuse to run beside workers of another version, or with another configuration under the same sink name."""
+        try:
+            members = self._with.keeper.read().members
+        except NewerVersion as error:
+            raise ConfigError(f"sink {self._with.settings.name!r}: {error}") from error
+        if (refusal := versions.refusal(members)) is not None:
+            raise ConfigError(f"sink {self._with.settings.name!r}: {refusal}")
+        others = sorted(member.worker for member in members if member.config != self._member.config)
+        if others:
+            raise ConfigError(
+                f"sink {self._with.settings.name!r}: {', '.join(others)} already run under this name with another"
+                " configuration; use the same settings on every worker, stop the others first, or choose another"
+                " sink.name"
+            )
+
+    def _participant_resigned(self, reason: str) -> None:
+        LOG.info("participant.resigned", reason=reason)
+        self._drained.set()
+        self.end()
+
+    def _read_shares(self) -> None:
+        while not self._ended.is_set():
+            self._changed.wait()
+            self._changed.clear()
+            if self._ended.is_set():
+                return
+            try:
+                share = self._with.keeper.share(self._member.incarnation)
+            except (Unavailable, Corrupt) as error:
+                LOG.warning("keeper.unread", reason=str(error))
+                self._ended.wait(RETRY_SECONDS)
+                self._changed.set()
+                continue
+            self._with.observer.metrics.halted(share.halted)
+            self._participant.post(ShareSeen(time.monotonic(), share))
+
+    def _stand(self) -> None:
+        while not self._ended.is_set() and not self._draining.is_set():
+            candidacy = self._candidacy = Candidacy(self._with.client, self._with.root, self._member.incarnation)
+            if self._ended.is_set() or self._draining.is_set():
+                return  # whoever said so may have seen the candidacy before this one
+            try:
+                # Somebody may have removed the tree, or a part of it, since this incarnation joined.
+                self._with.keeper.bootstrap(self._with.settings.config_digest)
+                lock_path = candidacy.campaign()
+            except Unavailable as error:
+                LOG.warning("election.interrupted", reason=str(error))
+                self._ended.wait(RETRY_SECONDS)
+                continue
+            if lock_path is not None:
+                if not self._ended.is_set():
+                    self._coordinate(lock_path)
+                self._give_up(candidacy)
+
+    def _give_up(self, candidacy: Candidacy) -> None:
+        """Tries for as long as the session may live: a contender that is left behind would block every election."""
+        while self._with.client.state != KazooState.LOST:
+            try:
+                if self._with.client.connected:
+                    candidacy.resign()
+                    return
+            except Unavailable as error:
+                LOG.warning("election.not_resigned", reason=str(error))
+            time.sleep(RETRY_SECONDS)
+
+    def _guarded(self, run: Callable[[], None]) -> None:
+        """A thread that dies of a defect takes its incarnation with it, which is then replaced."""
+        try:
+            run()
+        except Exception as error:
+            LOG.exception("incarnation.failed", thread=threading.current_thread().name, reason=repr(error))
+            self.end()
+
+    def _coordinate(self, lock_path: str) -> None:
+        resigned = threading.Event()
+
+        def resign(reason: str) -> None:
+            LOG.info("coordinator.resigned", reason=reason)
+            resigned.set()
+
+        columns = Columns(self._with.settings, self._with.table)
+        performer = CoordinatorPerformer(
+            self._with.keeper,
+            self._with.table,
+            self._with.errors,
+            self._with.log,
+            columns,
+            lock_path,
+            self._with.observer.metrics,
+        )
+        machine = Coordinator(coordinator_config(self._with.settings, self._member.incarnation, lock_path))
+        watched = WatchedPerformer(performer, self._with.observer.storage)
+        actor = Actor("coordinator", machine, watched, self._with.coordinating, self._with.observer.note, resign)
+        actor.start()
+        self._coordinator = actor
+        self._with.observer.metrics.coordinating(True)
+        if self._draining.is_set():
+            actor.post(Drain(time.monotonic()))
+        while not resigned.wait(RETRY_SECONDS) and not self._ended.is_set():
+            actor.post(StoreSeen(time.monotonic(), self._with.observer.storage.is_faulty))
+            if not actor.alive:
+                LOG.error("coordinator.died")
+                break
+        self._coordinator = None
+        self._with.observer.metrics.coordinating(False)
+        actor.stop()
+        self._with.table.stop_heartbeats()
+
+
+def _catalog_sync(resources: Resources, office: ServicesOffice) -> CatalogSync | None:
+    if not resources.settings.catalogued:
+        return None
+    return CatalogSync(
+        resources.settings,
+        CatalogRecord(resources.client, resources.root),
+        lambda: resources.table.register(),
+        office.committed,
+        resources.observer.metrics,
+    )
+
+
+def new_member(settings: Settings, host: str, pid: int, version: str, cores: int = 1) -> Member:
+    incarnation = f"{settings.worker_id}:{uuid.uuid4().hex[:12]}"
+    return Member(incarnation, host, pid, version, config=settings.config_digest, cores=cores)
+
+
+def coordinator_config(settings: Settings, incarnation: str, lock_path: str) -> CoordinatorConfig:
+    return CoordinatorConfig(
+        sink=settings.name,
+        incarnation=incarnation,
+        lock_path=lock_path,
+        config_digest=settings.config_digest,
+        topics=settings.topics,
+        limits=Limits(settings.flush_size, settings.slice_records),
+        interval=settings.interval_ms / 1000,
+        timeout=settings.writestatus_timeout_ms / 1000,
+        in_flight=settings.in_flight,
+        reset=OffsetReset(settings.offset_reset),
+        on_data_loss=DataLossPolicy(settings.on_data_loss),
+        single_writer=settings.operation != "append",
+        flush_bytes=settings.flush_bytes,
+        allow_empty=flag(settings.hudi.get("hoodie.allow.empty.commit", "false")),
+        errors=ErrorLimits(settings.errors_max, settings.errors_ratio) if settings.tolerant else NO_ERRORS,
+        task_sizes=TaskSizes(settings.task_bytes, min(USUAL_SIZES.least, settings.task_bytes)),
+    )

@@ -1,0 +1,61 @@
+"""Watches the JVM next to this Python process, and ends both when it is silent for too long.
+
+Python and its JVM can stop separately. A coordinator whose JVM hangs would keep its session and its lock for
+ever; so a JVM that gives no sign of life for the session time-out counts as dead, like a worker would.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import psutil
+import structlog
+from pyspark.sql import SparkSession
+
+from sink.clients.java_errors import JAVA_ERRORS
+
+LOG = structlog.get_logger("sink.worker")
+EXIT_JVM_SILENT = 70
+PING_SECONDS = 1.0
+
+
+class Guardian:
+    """`answered` is when the JVM last gave a sign of life, in monotonic seconds."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._context = spark.sparkContext._jsc
+        self.answered = time.monotonic()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._ping, name="guardian", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _ping(self) -> None:
+        while not self._stopped.wait(PING_SECONDS):
+            try:
+                stopped = self._context.sc().isStopped()
+            except (*JAVA_ERRORS, OSError, EOFError) as error:
+                # A JVM that is gone never answers again: it will be missed.
+                LOG.error("jvm.gone", reason=str(error))
+                return
+            if stopped:
+                # Nor does a context that a cluster has taken away: only a new process gets another one.
+                LOG.error("jvm.gone", reason="the Spark context was stopped; see the log of Spark")
+                return
+            self.answered = time.monotonic()
+
+
+def kill_process_tree(status: int) -> None:
+    """End every child, then this process, at once: nothing here may still have an effect."""
+    for child in psutil.Process().children(recursive=True):
+        try:
+            child.kill()
+        except psutil.NoSuchProcess:
+            continue
+    os._exit(status)

@@ -1,0 +1,46 @@
+"""Turns what the machines note into log lines and metrics. Nothing here can fail or delay a commit.
+
+That a request failed for the table's store is a line at level debug: `sink.runtime.storage_watch` says it once for
+all of them.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from coordination.state.messages import Note
+from sink.config import Settings
+from sink.runtime.storage_watch import StorageWatch
+from sink.telemetry.metrics import Metrics
+
+LOG = structlog.get_logger("sink.worker")
+LOUD = frozenset({"coordinator.elected", "sink.halted", "log.gap_skipped", "batch.divided", "keeper.advanced"})
+WORRYING = frozenset({"transaction.aborted", "request.not_done", "status.not_reported", "sink.halted"})
+REPEATED = frozenset({"request.not_done", "status.not_reported"})
+"""At each try, for as long as what is wrong goes on."""
+
+
+class Observer:
+    """`note` is what the actors call."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.metrics = Metrics(settings.name)
+        self.metrics.serve(settings.metrics_port)
+        self.storage = StorageWatch(settings)
+        self.storage.start()
+
+    def note(self, note: Note) -> None:
+        self.metrics.note(note)
+        fields = dict(note.fields)
+        level = "warning" if note.event in WORRYING else "info" if _is_loud(note.event, fields) else "debug"
+        if note.event in REPEATED and self.storage.fault(str(fields.get("reason"))):
+            level = "debug"
+        getattr(LOG, level)(note.event, **fields)
+
+    def close(self) -> None:
+        self.storage.close()
+        self.metrics.close()
+
+
+def _is_loud(event: str, fields: dict[str, object]) -> bool:
+    return event in LOUD or (event == "transaction.ended" and fields["outcome"] == "COMMITTED")

@@ -1,0 +1,217 @@
+"""Tells once that the table's store is away, refuses or is slow, and once that it is back: a line each.
+
+Guarantee: a fault that lasts `TELL_SECONDS` is one warning, whichever request meets it, also where that request still
+hangs; its end is one line. What hangs is told apart from what has much to do by a small question to the store, asked
+in a thread of its own. Voided by faults that `sink.storage.faults` does not know, and by stores that cannot be asked
+(other than S3 and HDFS): there, a request has to fail first. Raises nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from coordination.errors import SinkError
+from coordination.state.messages import (
+    Begin,
+    Complete,
+    Done,
+    Failed,
+    FindExistingFiles,
+    Outcome,
+    ReadTable,
+    Request,
+    RollBack,
+    Unknown,
+    WriteTasks,
+)
+from coordination.state.model import Failure, FailureKind
+from sink.config import Settings
+from sink.storage.access import S3_SCHEMES, scheme_of
+from sink.storage.faults import Fault, fault_in, fault_of_store, server_of
+from sink.storage.files import ask_store
+from sink.storage.hdfs import HDFS_SCHEMES
+
+LOG = structlog.get_logger("sink.worker")
+TELL_SECONDS = 10.0
+LONG_SECONDS = 3.0
+"""A request that takes longer gives reason to ask the store something small."""
+SLOW_SECONDS = 1.0
+"""A store that takes longer over something small is slow."""
+ASK_SECONDS = 2.0
+QUIET_SECONDS = 30.0
+"""So long after the last failure an answered question proves that the store is back: longer than the pause between two
+tries of a request."""
+LOOK_SECONDS = 0.5
+_ON_THE_TABLE = (Begin, Complete, FindExistingFiles, ReadTable, RollBack, WriteTasks)
+
+
+class Performer(Protocol):
+    def perform(self, request: Request) -> Outcome: ...
+
+    def cancel(self, request_id: int) -> None: ...
+
+
+class WatchedPerformer:
+    """A performer whose requests on the table are watched. A write that failed for the store says so in its outcome."""
+
+    def __init__(self, performer: Performer, watch: StorageWatch) -> None:
+        self._performer = performer
+        self._watch = watch
+
+    def perform(self, request: Request) -> Outcome:
+        operation = request.operation
+        if not isinstance(operation, _ON_THE_TABLE):
+            return self._performer.perform(request)
+        with self._watch.request():
+            outcome = self._performer.perform(request)
+        self._watch.saw(type(operation).__name__, outcome)
+        if isinstance(operation, WriteTasks) and isinstance(outcome, Failed) and outcome.failure is None:
+            fault = self._watch.fault(outcome.reason)
+            if fault is not None:
+                return Failed(outcome.reason, Failure(FailureKind.STORAGE, fault.sentence))
+        return outcome
+
+    def cancel(self, request_id: int) -> None:
+        self._performer.cancel(request_id)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wrong:
+    sentence: str
+    is_slow: bool = False
+
+
+class StorageWatch:
+    """One worker's. `request` surrounds what may ask the store; `saw` is told what became of it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        ask: Callable[[], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._place, self._access = settings.base_path, settings.storage_as_set
+        self._ask = ask or (lambda: ask_store(settings.base_path, settings.storage))
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._under_way: dict[object, float] = {}
+        self._failing: dict[str, _Wrong] = {}
+        """By kind of request."""
+        self._failed_at = 0.0
+        self._asked_at = -ASK_SECONDS
+        self._asking = False
+        self._answer: _Wrong | None = None
+        """What is wrong by the last question."""
+        self._since: float | None = None
+        self._told = False
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="storage-watch", daemon=True)
+
+    def start(self) -> None:
+        if scheme_of(self._place) in S3_SCHEMES | HDFS_SCHEMES:
+            self._thread.start()
+
+    def close(self) -> None:
+        self._ended.set()
+
+    @property
+    def is_faulty(self) -> bool:
+        """Whether something is wrong with the store now, told or not."""
+        return self._since is not None
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether the store has a question of the watch that it has not answered."""
+        return self._asking
+
+    def fault(self, reason: str) -> Fault | None:
+        """The store's fault that a request failed for; None where something else was wrong."""
+        return fault_of_store(reason, self._place, self._access)
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        token = object()
+        with self._lock:
+            self._under_way[token] = self._clock()
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._under_way[token]
+
+    def saw(self, kind: str, outcome: Outcome) -> None:
+        """A kind of request that has failed is well again when one of its kind is done."""
+        fault = self.fault(outcome.reason) if isinstance(outcome, Failed | Unknown) else None
+        with self._lock:
+            if fault is not None:
+                self._failing[kind] = _Wrong(fault.sentence)
+                self._failed_at = self._clock()
+            elif isinstance(outcome, Done):
+                self._failing.pop(kind, None)
+
+    def look(self) -> None:
+        """Its thread does it again and again."""
+        now = self._clock()
+        with self._lock:
+            oldest = min(self._under_way.values(), default=now)
+            wrong = self._wrong(now)
+            self._tell(wrong, min(oldest, now), now)
+            suspicious = wrong is not None or now - oldest > LONG_SECONDS
+            if not suspicious or self._asking or now - self._asked_at < ASK_SECONDS:
+                return
+            self._asked_at, self._asking = now, True
+        threading.Thread(target=self._question, name="storage-question", daemon=True).start()
+
+    def _wrong(self, now: float) -> _Wrong | None:
+        if self._failing:
+            return next(iter(self._failing.values()))
+        if self._asking and now - self._asked_at > SLOW_SECONDS:
+            return self._answer or self._slow(now - self._asked_at)
+        return self._answer
+
+    def _tell(self, wrong: _Wrong | None, began: float, now: float) -> None:
+        if wrong is None:
+            if self._told and self._since is not None:
+                LOG.info("store.available", place=self._place, seconds=round(now - self._since, 1))
+            self._since, self._told = None, False
+            return
+        if self._since is None:
+            self._since = min(began, self._failed_at) if self._failing else began
+        if not self._told and now - self._since >= TELL_SECONDS:
+            self._told = True
+            fields = {"place": self._place, "seconds": round(now - self._since, 1), "reason": wrong.sentence}
+            if wrong.is_slow:
+                LOG.warning("store.slow", **fields)
+            else:
+                LOG.warning("store.unavailable", **fields)
+
+    def _question(self) -> None:
+        began = self._clock()
+        wrong: _Wrong | None = None
+        try:
+            self._ask()
+        except (SinkError, OSError) as error:
+            fault = fault_in(str(error), self._place, self._access)
+            wrong = _Wrong(fault.sentence if fault else str(error)[:300])
+        now = self._clock()
+        if wrong is None and now - began > SLOW_SECONDS:
+            wrong = self._slow(now - began)
+        with self._lock:
+            self._asking, self._answer = False, wrong
+            if wrong is None and not self._under_way and now - self._failed_at > QUIET_SECONDS:
+                self._failing.clear()
+
+    def _slow(self, seconds: float) -> _Wrong:
+        server = server_of(self._place, self._access)
+        return _Wrong(f"{server} takes {seconds:.1f} s and more over a small question", is_slow=True)
+
+    def _run(self) -> None:
+        while not self._ended.wait(LOOK_SECONDS):
+            self.look()

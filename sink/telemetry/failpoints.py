@@ -1,0 +1,118 @@
+"""Named places where a test can make a worker die, stop or wait; nothing at all unless the environment asks.
+
+`SINK_FAILPOINTS` is a comma-separated list of `<point>=<action>`, `SINK_FAILPOINTS_DIR` a directory in which each
+point leaves a file when it fires; a point fires once for all processes that share the directory. A process that runs
+is asked by a file there, `<point>.armed`, that holds its id and an action. Points are
+`<request>.before` and `<request>.after`, for instance `Complete.before`, or `Write:PREPARED.after`;
+`Errors.written`, when the errors table has the files of bad records and not yet their commit, `Complete.published`,
+when it has that too, and `Complete.guarded`, inside the table lock, behind the checks and right before the commit; of
+table services `Clustering.scheduled` and `Compaction.scheduled`, behind the plan; of a replay of bad records
+`Replay.written` and `Replay.committed`, before they are marked. Actions: `kill` (SIGKILL this process), `stop`
+(SIGSTOP it), `stop-jvm` (SIGSTOP its JVM), `wait` (until `<point>.go` appears).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import psutil
+
+from coordination.errors import ConfigError
+from coordination.state.messages import Operation
+
+VARIABLE = "SINK_FAILPOINTS"
+DIRECTORY = "SINK_FAILPOINTS_DIR"
+ARMED = ".armed"
+_POLL_SECONDS = 0.02
+
+
+class Failpoints:
+    """The points that this process was asked to fire at."""
+
+    def __init__(self, actions: Mapping[str, str], directory: Path | None) -> None:
+        self._actions = actions
+        self._directory = directory
+        """None: nobody will ever ask."""
+
+    @classmethod
+    def from_environment(cls) -> Failpoints:
+        """Raises `ConfigError` for an action that does not exist."""
+        actions = dict(pair.split("=", 1) for pair in os.environ.get(VARIABLE, "").split(",") if "=" in pair)
+        unknown = sorted(set(actions.values()) - set(_ACTIONS))
+        if unknown:
+            raise ConfigError(f"{VARIABLE}: no action {', '.join(unknown)}; there are {', '.join(_ACTIONS)}")
+        directory = os.environ.get(DIRECTORY, "." if actions else "")
+        return cls(actions, Path(directory) if directory else None)
+
+    def reach(self, operation: Operation, side: str) -> None:
+        """`side` is `before` or `after` the operation's effect."""
+        if self._directory is not None:
+            purpose = getattr(operation, "purpose", "")
+            self.at(f"{type(operation).__name__}{':' if purpose else ''}{purpose}.{side}")
+
+    def at(self, point: str) -> None:
+        if self._directory is None:
+            return
+        action = self._actions.get(point) or _armed(self._directory / f"{point}{ARMED}")
+        if action is not None and _claimed(self._directory / point):
+            _ACTIONS[action](self._directory / f"{point}.go")
+
+
+def arm(directory: Path, point: str, action: str, process: int) -> None:
+    """Asks a process that runs; also for a point that has fired before."""
+    part = directory / f"{point}.part"
+    part.write_text(f"{process} {action}")
+    for left in (point, f"{point}.go"):
+        (directory / left).unlink(missing_ok=True)
+    part.rename(directory / f"{point}{ARMED}")
+
+
+def _armed(file: Path) -> str | None:
+    try:
+        process, action = file.read_text().split()
+    except FileNotFoundError:
+        return None
+    return action if int(process) == os.getpid() else None
+
+
+def _claimed(file: Path) -> bool:
+    try:
+        file.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _kill(_: Path) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _stop(_: Path) -> None:
+    """All threads stop, but this one first: sent to the process, the signal could let this one run on for a while."""
+    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+
+
+def _stop_jvm(_: Path) -> None:
+    for child in psutil.Process().children(recursive=True):
+        if "java" in child.name():
+            child.suspend()
+            while child.status() != psutil.STATUS_STOPPED:
+                time.sleep(_POLL_SECONDS)
+
+
+def _wait(go: Path) -> None:
+    while not go.exists():
+        time.sleep(_POLL_SECONDS)
+
+
+_ACTIONS: Mapping[str, Callable[[Path], None]] = {
+    "kill": _kill,
+    "stop": _stop,
+    "stop-jvm": _stop_jvm,
+    "wait": _wait,
+}

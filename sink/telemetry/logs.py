@@ -1,0 +1,146 @@
+"""Structured logs: one event, one line, on standard error; quiet by default, no secrets.
+
+`configure` routes structlog and the standard library (kazoo, py4j, confluent-kafka at WARNING and above)
+through the same renderer. `bound` adds who and what (worker, sink, epoch, transaction) to every event in its
+scope, per thread. Redaction works on every value, the message and the traceback included; voided by writing
+to standard error directly. Raises nothing: an event that cannot be rendered is logged as its `repr`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+import structlog
+from structlog.typing import Processor
+
+from sink.config.model import Settings
+from sink.telemetry.redaction import Redactor
+
+CONTEXT = ("worker", "sink", "epoch", "transaction")
+THIRD_PARTY_LEVEL = logging.WARNING
+
+
+def configure(
+    level: str = "info",
+    form: str = "json",
+    redactor: Redactor | None = None,
+    stream: TextIO | None = None,
+) -> None:
+    """Set up logging for this process; calling it again replaces the set-up."""
+    redact = _redaction(redactor or Redactor())
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+        structlog.processors.format_exc_info,
+        structlog.stdlib.add_logger_name,
+        redact,
+        _in_order,
+        *([_one_line] if form == "console" else []),
+    ]
+    handler = _Handler(stream or sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _renderer(form)],
+        )
+    )
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(THIRD_PARTY_LEVEL)
+    logging.captureWarnings(True)
+    # It warns at every attempt to connect; that ZooKeeper is away is said once in a while by sink/clients/zookeeper.py.
+    logging.getLogger("kazoo").setLevel(logging.ERROR)
+    for own in ("sink", "coordination"):
+        logging.getLogger(own).setLevel(level.upper())
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=_logger_factory,
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+
+
+def configure_from(settings: Settings, stream: TextIO | None = None) -> None:
+    """`configure` as the settings say, with their secrets hidden wherever they turn up."""
+    configure(settings.log_level, settings.log_format, Redactor(settings.secrets), stream)
+    structlog.contextvars.bind_contextvars(worker=settings.worker_id, sink=settings.name)
+
+
+def logger(name: str = "sink") -> structlog.stdlib.BoundLogger:
+    """A logger below `sink`; events are short lower-case phrases, values are keywords."""
+    return structlog.stdlib.get_logger(name if name.split(".")[0] == "sink" else f"sink.{name}")
+
+
+@contextmanager
+def bound(**values: Any) -> Iterator[None]:
+    """Every event inside carries `values` (worker, sink, epoch, transaction, ...); None takes a value
+    away.
+    """
+    kept = {key: value for key, value in values.items() if value is not None}
+    with structlog.contextvars.bound_contextvars(**kept):
+        structlog.contextvars.unbind_contextvars(*(key for key in values if key not in kept))
+        yield
+
+
+def _logger_factory(*args: Any) -> logging.Logger:
+    return logging.getLogger(args[0] if args else "sink")
+
+
+def _renderer(form: str) -> Processor:
+    if form == "json":
+        return structlog.processors.JSONRenderer(default=repr)
+    return structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0, sort_keys=False)
+
+
+def _redaction(redactor: Redactor) -> Processor:
+    def redact(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        for key, value in list(event.items()):
+            if not key.startswith("_"):
+                del event[key]
+                event[redactor.text(key)] = redactor.value("" if key == "event" else key, value)
+        return event
+
+    return redact
+
+
+def _in_order(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    if "exception" in event:
+        event["traceback"] = event.pop("exception")
+    first = [key for key in ("timestamp", "level", "event", "logger", *CONTEXT) if key in event]
+    return {key: event[key] for key in [*first, *(key for key in event if key not in first)]}
+
+
+def _one_line(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """JSON escapes control characters by itself; on a console they would tear the line or forge another."""
+    for key, value in event.items():
+        if isinstance(value, str):
+            event[key] = _BREAKS.sub(" | ", value).strip()
+    return event
+
+
+_BREAKS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029]+")
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    """Names an event that cannot be rendered instead of printing its arguments, which may hold a secret."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        kind = sys.exc_info()[0]
+        if kind is not None and not issubclass(kind, OSError):
+            reason = f"event at {record.pathname}:{record.lineno} could not be logged: {kind.__name__}"
+            self.stream.write(json.dumps({"level": "error", "event": reason}) + self.terminator)

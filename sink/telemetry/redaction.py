@@ -1,0 +1,125 @@
+"""What must not be shown: decides which settings hold secrets, and hides them in anything that is printed.
+
+Hides too much rather than too little: any key that sounds like a credential, credentials inside a URL or a
+`password=...` inside a longer text, and every literal secret that was registered with a `Redactor`. It cannot
+know a secret under an innocent name that never passed through the settings. Raises nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+HIDDEN = "******"
+SHORTEST_LITERAL = 4
+"""A shorter secret is hidden where its key is known, not searched for: it would blank out ordinary words."""
+
+_WORDS = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
+_CONTAINED = (
+    "password",
+    "passwd",
+    "passphrase",
+    "secret",
+    "token",
+    "credential",
+    "jaas",
+    "apikey",
+    "accesskey",
+)
+_WHOLE = frozenset({"key", "keys", "auth", "userinfo", "sas", "pwd"})
+_HARMLESS = re.compile(
+    r"(^|\.)(record[._-]?keys?|recordkey|lock[._]key|key[._]?(de)?serializer|key\.(converter|format)|keygenerator)\b",
+    re.IGNORECASE,
+)
+_URL_USERINFO = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#@\"']+@")
+_ASSIGNED = re.compile(
+    r"(?P<name>[\w.-]*(?:password|passwd|passphrase|secret|token|api[_-]?key|access[_-]?key|signature)[\w.-]*)"
+    r"(?P<gap>[\"']?\s*[=:]\s*)(?P<value>\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[^\s,;&\"']+)",
+    re.IGNORECASE,
+)
+_PEM = re.compile(r"-----BEGIN [^-]*PRIVATE KEY-----.*?(-----END [^-]*PRIVATE KEY-----|\Z)", re.DOTALL)
+
+
+def looks_secret(key: str) -> bool:
+    """Whether the value of a setting of this name must not be shown."""
+    lowered = key.lower()
+    if any(word in lowered for word in _CONTAINED):
+        return True
+    if _HARMLESS.search(lowered):
+        return False
+    return any(word.lower() in _WHOLE for word in _WORDS.findall(key))
+
+
+def redact_text(text: str) -> str:
+    """`text` without URL credentials, assigned passwords and private keys."""
+    text = _PEM.sub(HIDDEN, text)
+    text = _URL_USERINFO.sub(rf"\g<scheme>{HIDDEN}@", text)
+    return _ASSIGNED.sub(rf"\g<name>\g<gap>{HIDDEN}", text)
+
+
+def shown(key: str, value: str) -> str:
+    """The value of setting `key` as it may be printed."""
+    return HIDDEN if looks_secret(key) else redact_text(value)
+
+
+class Redactor:
+    """Hides registered literals besides what `redact_text` finds; applies to nested log values too."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        kept = sorted({s for s in secrets if len(s) >= SHORTEST_LITERAL}, key=len, reverse=True)
+        self._literals = re.compile("|".join(map(re.escape, kept))) if kept else None
+
+    def text(self, text: str) -> str:
+        if self._literals is not None:
+            text = self._literals.sub(HIDDEN, text)
+        return redact_text(text)
+
+    def value(self, key: str, value: Any) -> Any:
+        """`value` as it may be logged under `key`; anything but plain data is turned into text first."""
+        if isinstance(value, (bool, int, float)) or value is None:
+            return HIDDEN if looks_secret(key) and value is not None and not isinstance(value, bool) else value
+        if isinstance(value, Mapping):
+            return {self.text(str(k)): self.value(str(k), v) for k, v in value.items()}
+        if looks_secret(key):
+            return HIDDEN
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return [self.value(key, item) for item in value]
+        if isinstance(value, bytes):
+            value = value.decode(errors="replace")
+        return self.text(value if isinstance(value, str) else str(value))
+
+
+class Properties(Mapping[str, str]):
+    """An immutable mapping of pass-through settings that never shows its secrets when printed."""
+
+    __slots__ = ("_items", "_sealed")
+
+    def __init__(self, items: Mapping[str, str] | None = None, sealed: Iterable[str] = ()) -> None:
+        self._items = dict(items or {})
+        self._sealed = frozenset(sealed)
+
+    def __getitem__(self, key: str) -> str:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __repr__(self) -> str:
+        return repr(self.shown())
+
+    def is_secret(self, key: str) -> bool:
+        """Whether `key` sounds secret or its value came from a secret reference."""
+        return key in self._sealed or looks_secret(key)
+
+    def shown(self) -> dict[str, str]:
+        return {k: HIDDEN if self.is_secret(k) else redact_text(v) for k, v in sorted(self._items.items())}
+
+    def secrets(self) -> tuple[str, ...]:
+        return tuple(v for k, v in self._items.items() if self.is_secret(k))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Properties, (self._items, tuple(self._sealed))

@@ -1,0 +1,61 @@
+"""Which columns the next transaction writes: the table's, with what is new in the records of the log.
+
+Guarantee: no record of the log that was looked at before is of a newer schema than the registry's that is looked up
+after it, so that nothing that the newest schema has is left out. Voided by producers that register a schema under
+another subject. Raises what the registry raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pyspark.sql import types as T
+
+from coordination.errors import ConfigError, TableError
+from coordination.state.model import LogView, PartitionLog, TopicPartition
+from sink.config import Settings
+from sink.decode.registry import UnknownSchema
+from sink.hudi import Table
+from sink.hudi.changes import merges_on_read
+from sink.hudi.preflight import require_usable
+from sink.schema import TableSchema
+from sink.schema.evolution import Compatibility, evolved
+from sink.write.shape import table_schema
+
+REMEDY = (
+    "change the table with Spark SQL, register a schema that fits, or choose another schema.compatibility; then clear"
+    " the halt with `sink reset`"
+)
+
+
+class Columns:
+    def __init__(self, settings: Settings, table: Table) -> None:
+        self._settings = settings
+        self._table = table
+        self._compatibility = Compatibility(settings.schema_compatibility)
+        self._seen: Mapping[TopicPartition, PartitionLog] = {}
+        self._schema: TableSchema | None = None
+
+    def of(self, seen: LogView) -> LogView:
+        """The view with the columns for what it has, or with why there are none."""
+        try:
+            schema = self._schema_for(seen)
+            change = schema.change.names if schema.change else ()
+            own = {*schema.added.names, *schema.generated, *change}
+            table = T.StructType([field for field in self._table.columns.fields if field.name not in own])
+            on_read = merges_on_read(self._settings)
+            columns = evolved(table, schema.values, self._compatibility, on_read, schema.left_out)
+            if columns != table:
+                # Record keys and partition paths are texts: a key that became a DOUBLE would be another.
+                require_usable(self._settings, replace(schema, values=columns))
+        except (ConfigError, TableError, UnknownSchema) as error:
+            return replace(seen, misfit=f"{self._settings.base_path}: {error}\n{REMEDY}")
+        return replace(seen, columns=str(columns.json()))
+
+    def _schema_for(self, seen: LogView) -> TableSchema:
+        if self._schema is None or (self._settings.schema_subject and seen.partitions != self._seen):
+            # What was there before is in the columns already; without anything new the registry need not answer.
+            self._schema = table_schema(self._settings)
+            self._seen = seen.partitions
+        return self._schema

@@ -1,0 +1,90 @@
+"""Bad records of a write, set aside under the instant until the coordinator publishes them in the errors table.
+
+Guarantee: what `set_aside` returned for holds each of the bad records once, whole: coordinates, key, value, headers and
+why it is bad, in a directory of its own for each attempt. They are read from Kafka once more, so that a write without
+bad records carries nothing for them. Voided by a log that changes in between, which is found out by count. Raises
+BadRecord (more than are tolerated), DataLoss, SinkError and what Spark raises.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from coordination.errors import BadRecord, SinkError
+from coordination.state.model import SetAside, Slice
+from sink.config import Settings
+from sink.write.bad_offsets import BadOffset, too_many
+from sink.write.inputs import Inputs
+from sink.write.source import data_loss
+from sink.write.task_errors import task_error
+from sink.write.task_report import TaskReport
+
+ASIDE = ".hoodie/.sink_errors"
+"""In the table's directory, by instant; table services remove what belongs to no pending one. Not among the instant's
+markers: with a file there that is none, a rollback by Hudi finds no marker at all, and leaves all files."""
+_FOUND = (
+    "topic string, partition int, offset long, topic_id string, generation int, kind string, reason string,"
+    " instant string"
+)
+COLUMNS = {
+    "topic": "_kafka_topic",
+    "partition": "_kafka_partition",
+    "offset": "_kafka_offset",
+    "timestamp": "_kafka_timestamp",
+    "key": "_kafka_key",
+    "headers": "_kafka_headers",
+    "value": "value",
+    "kind": "kind",
+    "reason": "reason",
+    "topic_id": "topic_id",
+    "generation": "generation",
+    "instant": "instant",
+}
+"""What the errors table calls what is known of a bad record."""
+
+
+def tolerated(settings: Settings) -> int:
+    """Most bad records of a task: alone it may not have more than a whole transaction."""
+    return settings.errors_max if settings.tolerant else 0
+
+
+def set_aside(inputs: Inputs, settings: Settings, instant: str, reports: Sequence[TaskReport]) -> tuple[SetAside, ...]:
+    """Keeps the bad records that the tasks report; none for no bad record."""
+    bad = {piece: found for report in reports for piece, found in report.bad.items()}
+    if not bad:
+        return ()
+    first = min(bad, key=lambda piece: (piece.topic, piece.partition, bad[piece][0].offset))
+    count = sum(map(len, bad.values()))
+    worst = bad[first][0]
+    if count > tolerated(settings):
+        raise BadRecord(first.topic, first.partition, worst.offset, too_many(worst.reason, tolerated(settings)))
+    path = f"{ASIDE}/{instant}/{uuid.uuid4().hex}"
+    slices = [replace(piece, start=found[0].offset, end=found[-1].offset + 1) for piece, found in bad.items()]
+    try:
+        records = inputs.of_records(slices)
+        _write(records, f"{settings.base_path}/{path}", instant, bad)
+        kept = records.sparkSession.read.parquet(f"{settings.base_path}/{path}").count()
+    except (Py4JJavaError, PySparkException) as error:
+        raise task_error(error) or data_loss(error, slices) or error from error
+    if kept != count:
+        raise SinkError(f"{count} bad records were found, {kept} of them when they were read again: the log changed")
+    return (SetAside(path, count, first.topic, first.partition, worst.offset, worst.reason),)
+
+
+def _write(records: DataFrame, place: str, instant: str, bad: Mapping[Slice, Sequence[BadOffset]]) -> None:
+    rows = [
+        (piece.topic, piece.partition, each.offset, piece.topic_id, piece.generation, each.kind, each.reason, instant)
+        for piece, found in bad.items()
+        for each in found
+    ]
+    found = records.sparkSession.createDataFrame(rows, _FOUND)
+    joined = records.join(F.broadcast(found), ["topic", "partition", "offset"])
+    renamed = joined.select(*(F.col(name).alias(column) for name, column in COLUMNS.items()))
+    renamed.write.parquet(place)
