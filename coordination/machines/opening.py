@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coordination.machines import writes
+from coordination.machines import housekeeping, writes
 from coordination.machines.term import Term
 from coordination.planning import assignment, batches, planner
 from coordination.state.messages import Operation, ReadLog
@@ -21,7 +21,7 @@ def plan_ahead(term: Term) -> Operation | None:
     done until it has ended, and what is planned by then is written meanwhile."""
     open_ones = term.open()
     if open_ones and all(t.header.phase is Phase.STARTED for t in open_ones):
-        return plan(term)
+        return housekeeping.compare(term) or plan(term)
     return None
 
 

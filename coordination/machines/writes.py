@@ -103,14 +103,15 @@ def end(view: KeeperView, transaction: Transaction, wall: float, divide_after: i
         elif transactions.failed_by_storage(transaction):
             tries = min(tries, header.attempt - 1)
         if tries != ledger.attempts.get(header.batch, 0):
-            ledger = _pruned(replace(ledger, attempts={**ledger.attempts, header.batch: tries}), view.states)
+            ledger = replace(ledger, attempts={**ledger.attempts, header.batch: tries})
+    ledger = _pruned(ledger, view.states)
     changed = transactions.settled(view.states, header)
     last = [Delete(tree.header_path(header.number), transaction.version)]
     return ordered(view, "settle", tree.batched(tree.shard_ops(view, changed), last), ledger)
 
 
 def _pruned(ledger: Ledger, states: States) -> Ledger:
-    """Without the attempts at batches that are no longer on record."""
+    """Without the attempts at batches that are not on record, as a division that was cut short leaves them."""
     recorded = {planned.batch for state in states.values() for planned in state.open}
     return replace(ledger, attempts={batch: n for batch, n in ledger.attempts.items() if batch in recorded})
 
