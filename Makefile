@@ -57,9 +57,10 @@ docs: $(VENV)/demo.stamp ## write the generated parts of docs/ again
 	$(BIN)/python -m sink.devtools.settings_reference > docs/configuration.md.new && mv docs/configuration.md.new docs/configuration.md
 	$(BIN)/python -m sink.devtools.protocol_reference docs/how-it-works.md
 
-lint: $(VENV)/dev.stamp ## ruff and mypy
+lint: $(VENV)/dev.stamp ## ruff, mypy and the contract of the rooms (.importlinter)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache --no-logo
 
 jars: $(VENV)/demo.stamp ## download everything that a first run would download
 	$(BIN)/python -m sink.clients.artifacts

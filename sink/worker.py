@@ -19,7 +19,8 @@ from coordination.errors import SinkError
 from sink.clients.spark import StartingSession
 from sink.config import Settings, load
 from sink.runtime.jvm_watchdog import kill_process_tree
-from sink.telemetry.logs import configure_from
+from sink.telemetry.logs import configure, identify
+from sink.telemetry.redaction import Redactor
 
 LOG = structlog.get_logger("sink.worker")
 END_SECONDS = 75.0
@@ -32,7 +33,8 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         settings = load(arguments.config)
-        configure_from(settings)
+        configure(settings.log_level, settings.log_format, Redactor(settings.secrets))
+        identify(settings.worker_id, settings.name)
         _run(settings, _stop_on_signals())
     except SinkError as error:
         print(f"sink: {error}", file=sys.stderr)

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 from coordination.machines import advance, housekeeping, opening
-from coordination.machines.term import CoordinatorConfig, Term
+from coordination.machines.term import Term
+from coordination.planning.config import CoordinatorConfig
 from coordination.state.messages import (
     Answered,
     Begin,

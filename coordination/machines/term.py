@@ -12,10 +12,7 @@ from typing import Any
 
 from coordination.machines import recovery, transactions, writes
 from coordination.machines.pacing import Appetite, Backoff, Crew, retry_after
-from coordination.planning.offsets import DataLossPolicy, OffsetReset
-from coordination.planning.slicing import Limits
-from coordination.planning.tolerance import NO_ERRORS, ErrorLimits
-from coordination.planning.write_tasks import USUAL_SIZES, TaskSizes
+from coordination.planning.config import CoordinatorConfig
 from coordination.state import tree
 from coordination.state.messages import Effect, Note, Operation, Resign, Write
 from coordination.state.model import (
@@ -31,42 +28,6 @@ from coordination.state.phases import enter
 from coordination.state.tree import Check, Halt, KeeperView, Transaction
 
 OUT_OF_STEP = "what is recorded is not what the table says"
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinatorConfig:
-    """Durations in seconds.
-
-    `lock_path` is this term's contender znode, relative to the sink's root. A batch that has failed
-    `divide_after` times is divided. `republish_after` is how many commits by others may follow our checkpoint
-    before it is published again, ahead of archiving. `flush_bytes` bounds a transaction by what its records are
-    estimated to weigh, and by that weight `task_sizes` bounds its write tasks; with `allow_empty` one is made at every
-    interval, with or without records. A transaction with more bad records than `errors` allows halts the sink.
-    """
-
-    sink: str
-    incarnation: str
-    lock_path: str
-    config_digest: str
-    topics: tuple[str, ...]
-    limits: Limits
-    interval: float
-    timeout: float
-    in_flight: int = 1
-    reset: OffsetReset = OffsetReset.EARLIEST
-    on_data_loss: DataLossPolicy = DataLossPolicy.FAIL
-    single_writer: bool = False
-    divide_after: int = 3
-    republish_after: int = 20
-    flush_bytes: int | None = None
-    allow_empty: bool = False
-    errors: ErrorLimits = NO_ERRORS
-    task_sizes: TaskSizes = USUAL_SIZES
-
-    @property
-    def poll(self) -> float:
-        """How often the log is looked at between transactions."""
-        return min(1.0, self.interval / 4)
 
 
 @dataclass(slots=True)

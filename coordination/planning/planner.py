@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from coordination.machines.term import CoordinatorConfig
 from coordination.planning import batches, write_tasks
+from coordination.planning.config import CoordinatorConfig
 from coordination.planning.slicing import Limits, is_full, plan_ranges
 from coordination.state.model import (
     NO_TRANSACTION,

@@ -19,7 +19,8 @@ from pyspark.sql import types as T
 
 from coordination.errors import TableError
 from sink.config import Settings
-from sink.hudi.gateway import COMMIT, TABLE_VERSION, Hudi
+from sink.hudi.gateway import TABLE_VERSION, Hudi
+from sink.hudi.java_objects import COMMIT
 from sink.hudi.lock import BASE_PATH
 from sink.hudi.options import IN_PROCESS_LOCK
 from sink.schema import HEADERS_TYPE

@@ -26,7 +26,7 @@ from sink.bad_records.keyed_table import DELETED, KEY, Fence, KeyedTable, lock_s
 from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.config import Settings
 from sink.hudi.lock import TableLocks
-from sink.write.quarantine import ASIDE
+from sink.layout.quarantine import QUARANTINE
 
 NOT_REPLAYED = {"replayed_at": "timestamp", "replayed_instant": "string"}
 """Set once `sink errors replay` has put the record into the table."""
@@ -105,7 +105,7 @@ class ErrorsTable:
     def _gone(self, operation: Complete) -> SetAsideGone:
         return SetAsideGone(
             f"{self._settings.base_path}: transaction {operation.number} has bad records, which are no longer below"
-            f" {ASIDE}/{operation.instant}, though its instant is pending: somebody deleted them; stop all"
+            f" {QUARANTINE}/{operation.instant}, though its instant is pending: somebody deleted them; stop all"
             " workers, roll the instant back with Hudi's tools, clear the halt with `sink reset --yes`, and start them"
             " again"
         )

@@ -11,21 +11,25 @@ from __future__ import annotations
 import logging
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import Event
 from typing import Any
 
 import structlog
 from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
 from kazoo.security import CREATOR_ALL_ACL
 
-from coordination.errors import ConfigError
+from coordination.errors import ConfigError, Unavailable
 from sink.config import Settings
 
 LOG = structlog.get_logger("sink.worker")
 SAY_SECONDS = 10.0
 POLL_SECONDS = 0.1
+CONNECT_SECONDS = 10.0
+"""How long a command waits for an answer."""
 
 
 class Complaints(logging.Handler):
@@ -134,3 +138,23 @@ class Session:
         if state == KazooState.SUSPENDED:
             self._apart_since = time.monotonic()
         self._on_state(state)
+
+
+@contextmanager
+def connected(settings: Settings, seconds: float = CONNECT_SECONDS) -> Iterator[KazooClient]:
+    """A started client that only looks. Raises Unavailable when ZooKeeper does not answer in time."""
+    complaints = Complaints()
+    client = new_client(settings, complaints, max_delay=1.0)
+    try:
+        client.start(timeout=seconds)
+    except KazooTimeoutError as error:
+        client.close()
+        raise Unavailable(
+            f"ZooKeeper at {settings.zookeeper} did not answer within {seconds:g} s ({complaints.last}); start it or"
+            " correct zookeeper.*"
+        ) from error
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()

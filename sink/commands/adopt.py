@@ -19,11 +19,13 @@ from coordination.state.model import LogView, TopicPartition
 from coordination.state.tree import KeeperView
 from coordination.zookeeper.keeper import Keeper
 from sink.clients.kafka import Log
-from sink.commands.common import ConfigOption, console, quiet, sink_root, zookeeper
+from sink.clients.zookeeper import connected
+from sink.commands.common import ConfigOption
 from sink.commands.reset import UNCHANGED
 from sink.config import Settings, load
 from sink.operations.reset import Reset, TableTruth, drafts, refuse_if_alive
 from sink.operations.reset_writer import workers, write
+from sink.telemetry.terminal import console, quiet
 
 
 def adopt(
@@ -38,8 +40,8 @@ def adopt(
     --yes.
     """
     settings = load(config)
-    quiet(settings)
-    with zookeeper(settings) as client:
+    quiet(settings.secrets)
+    with connected(settings) as client:
         _adopt(settings, client, topic, yes)
 
 
@@ -48,7 +50,7 @@ def _adopt(settings: Settings, client: KazooClient, topic: str | None, yes: bool
     from sink.operations import adoption
     from sink.operations.timeline_snapshot import read_truth
 
-    out, root = console(), sink_root(settings)
+    out, root = console(), settings.root_znode
     refuse_if_alive(workers(client, root))
     adoption.refuse_if_older(settings.base_path, settings.storage)
     table = read_truth(settings.base_path, settings.name, settings.storage)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import typer
 
-from sink.commands.common import ConfigOption, JsonOption, console, quiet
+from sink.commands.common import ConfigOption, JsonOption
 from sink.config import load
+from sink.telemetry.terminal import console, quiet
 
 
 def audit(
@@ -22,7 +23,7 @@ def audit(
     from sink.audit import audit as audited
 
     settings = load(config)
-    quiet(settings)
+    quiet(settings.secrets)
     topics = TopicAccess(settings.bootstrap, settings.kafka_native, settings.topics) if log else None
     report = audited(settings.base_path, settings.name, topics, settings.errors_base_path, settings.storage)
     if as_json:

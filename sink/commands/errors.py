@@ -23,9 +23,11 @@ from rich.table import Table
 from rich.text import Text
 
 from coordination.errors import ConfigError, TableError
-from sink.commands.common import ConfigOption, JsonOption, console, quiet, sink_root, zookeeper
+from sink.clients.zookeeper import connected
+from sink.commands.common import ConfigOption, JsonOption
 from sink.commands.reset import UNCHANGED
 from sink.config import load
+from sink.telemetry.terminal import console, quiet
 
 if TYPE_CHECKING:
     from sink.bad_records.replay import Tried
@@ -106,7 +108,7 @@ def errors(
     from sink.hudi.files import Content, look
 
     settings = load(config)
-    quiet(settings)
+    quiet(settings.secrets)
     selection = chosen.selection(replayed)
     if look(settings.errors_base_path, settings.storage).content is Content.NOTHING:
         raise TableError(f"{settings.errors_base_path}: there is no errors table; no bad record has been found yet")
@@ -142,17 +144,17 @@ def replay(
     from sink.operations.reset_writer import workers
 
     settings = load(config)
-    quiet(settings)
+    quiet(settings.secrets)
     selection = chosen.selection()
     out = console()
-    with zookeeper(settings) as client:
-        refuse_if_alive(workers(client, sink_root(settings)) if yes else ())
+    with connected(settings) as client:
+        refuse_if_alive(workers(client, settings.root_znode) if yes else ())
         log = Path(settings.log_dir) / "replay-spark.log" if settings.log_dir else None
         spark = start_session(settings, f"sink-{settings.name}-replay", log)
         try:
             # Bad records may be as large as any, and nobody knows beforehand.
             spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 64)
-            work = Replay(spark, settings, client, sink_root(settings))
+            work = Replay(spark, settings, client, settings.root_znode)
             tried = work.run(selection, sql) if yes else work.look(selection, sql)
             _told(out, tried, yes, settings.operation == "upsert")
         finally:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coordination.errors import ConfigError
-from sink.commands.common import ConfigOption, quiet
+from sink.commands.common import ConfigOption
 from sink.config import load
+from sink.telemetry.terminal import quiet
 
 if TYPE_CHECKING:
     from sink.operations.inference import Inference
@@ -42,7 +43,7 @@ def infer(
     from sink.operations.inference import infer as inferred
 
     settings = load(config, columns=False)
-    quiet(settings)
+    quiet(settings.secrets)
     if output is not None:
         _check(output, force)
     found = inferred(settings, Request(tuple(topic or ()), records, from_beginning))

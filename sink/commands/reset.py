@@ -21,10 +21,12 @@ from coordination.state.model import LogView, TopicPartition
 from coordination.state.tree import KeeperView, Op
 from coordination.zookeeper.keeper import Keeper
 from sink.clients.kafka import Log
-from sink.commands.common import ConfigOption, console, quiet, sink_root, zookeeper
+from sink.clients.zookeeper import connected
+from sink.commands.common import ConfigOption
 from sink.config import Settings, load
 from sink.operations.reset import Position, Request, Reset, TableTruth, drafts, refuse_if_alive, work_out
 from sink.operations.reset_writer import forget, recorded, workers, write
+from sink.telemetry.terminal import console, quiet
 
 _OFFSET = re.compile(r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>\d{1,9})=(?P<offset>\d{1,18})\Z", re.ASCII)
 UNCHANGED = "Nothing was changed; run it again with --yes to do it."
@@ -49,8 +51,8 @@ def reset(
     if topic and to is None:
         raise ConfigError("--topic goes with --to; give --to as well, or name partitions with --offset")
     settings = load(config)
-    quiet(settings)
-    with zookeeper(settings) as client:
+    quiet(settings.secrets)
+    with connected(settings) as client:
         if forgets:
             _forget(settings, client, yes)
         else:
@@ -72,7 +74,7 @@ def _offsets(given: Sequence[str]) -> dict[TopicPartition, int]:
 
 def _reset(settings: Settings, client: KazooClient, request: Request, yes: bool) -> None:
     out = console()
-    view = Keeper(client, sink_root(settings), lambda: None).read()
+    view = Keeper(client, settings.root_znode, lambda: None).read()
     table, log = _truth(settings, request), _log(settings, request)
     planned = work_out(view, request, table, log)
     _show(out, planned)
@@ -87,7 +89,7 @@ def _reset(settings: Settings, client: KazooClient, request: Request, yes: bool)
         return drafts(now, work_out(now, request, table, log))
 
     floor = table.checkpoint.epoch if table.checkpoint else 0
-    epoch = write(client, sink_root(settings), settings.config_digest, floor, drafted)
+    epoch = write(client, settings.root_znode, settings.config_digest, floor, drafted)
     out.print(f"Done, as epoch {epoch}. Start the workers again.")
 
 
@@ -111,7 +113,7 @@ def _log(settings: Settings, request: Request) -> LogView | None:
 
 def _forget(settings: Settings, client: KazooClient, yes: bool) -> None:
     out = console()
-    root = sink_root(settings)
+    root = settings.root_znode
     refuse_if_alive(workers(client, root))
     if not recorded(client, root):
         out.print(f"ZooKeeper has nothing of sink {settings.name}: there is nothing to forget.")

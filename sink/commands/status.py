@@ -20,9 +20,11 @@ from coordination.errors import Unavailable
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.table_service_lock import ServicesRun
 from sink.clients.kafka import Log
-from sink.commands.common import ConfigOption, JsonOption, console, quiet, sink_root, zookeeper
+from sink.clients.zookeeper import connected
+from sink.commands.common import ConfigOption, JsonOption
 from sink.config import Settings, load
 from sink.operations.status import CatalogStatus, EndedStatus, PartitionStatus, Status, collect
+from sink.telemetry.terminal import console, quiet
 
 WATCH_SECONDS = 1.0
 SHOWN_PARTITIONS = 40
@@ -37,10 +39,10 @@ def status(
 ) -> None:
     """Show members, coordinator, partitions with their lag, open and last transactions."""
     settings = load(config)
-    quiet(settings)
+    quiet(settings.secrets)
     log = Log(settings.kafka_native) if lag else None
-    with zookeeper(settings) as client:
-        keeper = Keeper(client, sink_root(settings), lambda: None)
+    with connected(settings) as client:
+        keeper = Keeper(client, settings.root_znode, lambda: None)
         client.add_listener(keeper.session_changed)
         if watch:
             _watch(settings, keeper, log, as_json)

@@ -11,8 +11,9 @@ import typer
 from rich.text import Text
 
 from coordination.errors import ConfigError
-from sink.commands.common import ConfigOption, JsonOption, console, quiet
+from sink.commands.common import ConfigOption, JsonOption
 from sink.config import load
+from sink.telemetry.terminal import console, quiet
 
 FORMAT = 1
 
@@ -30,7 +31,7 @@ def validate(config: ConfigOption, as_json: JsonOption = False) -> None:
         lines = str(error).splitlines()
         findings = [Finding("settings", line.strip(), wrong=True) for line in (lines[1:] or lines)]
     else:
-        quiet(settings)
+        quiet(settings.secrets)
         findings = [Finding("settings", f"{config} is well formed"), *validated(settings)]
     wrong = [finding for finding in findings if finding.wrong]
     if as_json:
@@ -46,11 +47,7 @@ def validate(config: ConfigOption, as_json: JsonOption = False) -> None:
             mark = ("note   ", "yellow") if finding.note else ("ok     ", "green")
             mark = ("wrong  ", "bold red") if finding.wrong else mark
             out.print(Text.assemble(mark, (f"{finding.part:<10}", "bold"), finding.sentence), soft_wrap=True)
-        count = (
-            f"{len(wrong)} of {len(findings)} checks failed"
-            if wrong
-            else f"all {len(findings)} checks passed"
-        )
+        count = f"{len(wrong)} of {len(findings)} checks failed" if wrong else f"all {len(findings)} checks passed"
         out.print(Text(count, style="bold red" if wrong else "bold green"))
     if wrong:
         raise typer.Exit(1)

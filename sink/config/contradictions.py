@@ -13,7 +13,7 @@ from sink.config.values import CATALOG_NAME
 from sink.storage.access import HADOOP
 
 if TYPE_CHECKING:
-    from sink.config.model import Settings
+    from sink.config.every_field import SettingsFields
 
 KEPT = {"min": "20", "max": "30"}
 """Commits that Hudi keeps in the active timeline, unless it is told otherwise."""
@@ -22,13 +22,13 @@ METASTORE = "spark.hadoop.hive.metastore.uris"
 ENVELOPED = ("json", "json-confluent", "avro-confluent")
 
 
-def contradictions(settings: Settings) -> Iterator[str]:
+def contradictions(settings: SettingsFields) -> Iterator[str]:
     of_rows = (_format, _partition_time, _errors, _upserts, _order_of_changes)
     for about in (*of_rows, _zookeeper, _archiving, _storage, _encryption, _catalog):
         yield from about(settings)
 
 
-def _format(settings: Settings) -> Iterator[str]:
+def _format(settings: SettingsFields) -> Iterator[str]:
     name = settings.value_format
     wire = name.endswith("-confluent") or settings.delete_key_format.endswith("-confluent")
     if wire != bool(settings.registry_urls):
@@ -51,7 +51,7 @@ def _format(settings: Settings) -> Iterator[str]:
         yield "value.message goes with value.format=protobuf, and with it alone; set both or none"
 
 
-def _zookeeper(settings: Settings) -> Iterator[str]:
+def _zookeeper(settings: SettingsFields) -> Iterator[str]:
     certificate = settings.zookeeper_certificate is not None
     named = settings.zookeeper_username is not None
     if certificate != (settings.zookeeper_key is not None):
@@ -64,14 +64,14 @@ def _zookeeper(settings: Settings) -> Iterator[str]:
         yield "zookeeper.acl=creator needs a creator: set zookeeper.digest.username, or a certificate"
 
 
-def _partition_time(settings: Settings) -> Iterator[str]:
+def _partition_time(settings: SettingsFields) -> Iterator[str]:
     rest = sorted(name for name in settings.model_fields_set if name.startswith("partition_time_"))
     if settings.partition_time_field is None and rest:
         name = type(settings).model_fields[rest[0]].alias
         yield f"{name} is for tables that are partitioned by time: set partition.time.field too"
 
 
-def _archiving(settings: Settings) -> Iterator[str]:
+def _archiving(settings: SettingsFields) -> Iterator[str]:
     """Hudi looks at these wherever it opens the table, to commit, too."""
     least, most = (settings.hudi.get(f"hoodie.keep.{end}.commits", usual) for end, usual in KEPT.items())
     if not (least.isdecimal() and most.isdecimal() and int(least) < int(most)):
@@ -81,7 +81,7 @@ def _archiving(settings: Settings) -> Iterator[str]:
         )
 
 
-def _errors(settings: Settings) -> Iterator[str]:
+def _errors(settings: SettingsFields) -> Iterator[str]:
     rest = sorted(settings.model_fields_set & {"errors_max", "errors_ratio", "errors_base_path", "errors_topic"})
     if settings.errors_tolerance == "none" and rest:
         name = type(settings).model_fields[rest[0]].alias
@@ -94,7 +94,7 @@ def _errors(settings: Settings) -> Iterator[str]:
         yield "errors.deadletter.topic is one of kafka.topic.names; bad records would come round again"
 
 
-def _upserts(settings: Settings) -> Iterator[str]:
+def _upserts(settings: SettingsFields) -> Iterator[str]:
     operation = settings.operation
     of_upserts = {
         "ordering.field.name": bool(settings.ordering_fields),
@@ -122,7 +122,7 @@ def _upserts(settings: Settings) -> Iterator[str]:
         )
 
 
-def _order_of_changes(settings: Settings) -> Iterator[str]:
+def _order_of_changes(settings: SettingsFields) -> Iterator[str]:
     enveloped = settings.value_envelope == "debezium"
     if settings.debezium_ordering != "log" and not enveloped:
         yield "debezium.ordering is for value.envelope=debezium: set that too"
@@ -135,7 +135,7 @@ def _order_of_changes(settings: Settings) -> Iterator[str]:
         )
 
 
-def _storage(settings: Settings) -> Iterator[str]:
+def _storage(settings: SettingsFields) -> Iterator[str]:
     own = settings.s3_by_hadoops_names
     for name in sorted(own):
         if f"{HADOOP}{name}" in settings.spark:
@@ -145,7 +145,7 @@ def _storage(settings: Settings) -> Iterator[str]:
             yield f"storage.s3.{name} is of no use without storage.s3.{other}; set both or neither"
 
 
-def _encryption(settings: Settings) -> Iterator[str]:
+def _encryption(settings: SettingsFields) -> Iterator[str]:
     """pyarrow sends no such header: its files would be encrypted with another key, or refused."""
     for name in ("encryption.algorithm", "server-side-encryption-algorithm"):
         algorithm = settings.spark.get(f"{HADOOP}{name}", "")
@@ -156,7 +156,7 @@ def _encryption(settings: Settings) -> Iterator[str]:
             )
 
 
-def _catalog(settings: Settings) -> Iterator[str]:
+def _catalog(settings: SettingsFields) -> Iterator[str]:
     given = sorted(name for name in settings.model_fields_set if name.startswith("catalog_"))
     if given and not settings.catalogued:
         name = type(settings).model_fields[given[0]].alias

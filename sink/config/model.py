@@ -13,53 +13,21 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BeforeValidator, field_serializer, model_validator
+from pydantic import field_serializer, model_validator
 
 from sink.config import kafka as config_kafka
 from sink.config.contradictions import contradictions
-from sink.config.fields import setting
-from sink.config.groups.catalog import CatalogSettings
-from sink.config.groups.endpoints import EndpointSettings
-from sink.config.groups.records import RecordSettings
-from sink.config.groups.rows import RowSettings
-from sink.config.groups.storage import StorageSettings
-from sink.config.groups.transactions import TransactionSettings
-from sink.config.groups.worker import WorkerSettings
+from sink.config.every_field import SettingsFields
 from sink.storage.access import S3_SCHEMES, Access, access_of, scheme_of
-from sink.storage.connectors import CONNECTORS
 from sink.storage.hdfs import HDFS_SCHEMES, hdfs_access
 from sink.storage.identity import OF_THIS_PROCESS
 from sink.telemetry.redaction import Properties, redact_text
 
 
-def _pass_through(value: Any) -> Properties:
-    return value if isinstance(value, Properties) else Properties(value)
-
-
-PassThrough = Annotated[Properties, BeforeValidator(_pass_through)]
-
-
-# Fields are collected from right to left: that is their order in the reference, and in which they are checked.
-class Settings(
-    WorkerSettings,
-    CatalogSettings,
-    TransactionSettings,
-    RowSettings,
-    RecordSettings,
-    StorageSettings,
-    EndpointSettings,
-):
+class Settings(SettingsFields):
     """Everything a worker needs to know. Immutable; printing it shows no secrets."""
-
-    kafka: PassThrough = setting(
-        "kafka.*",
-        "Any other setting of the Kafka consumer, under Kafka's own name.",
-        default_factory=Properties,
-    )
-    spark: PassThrough = setting("spark.*", "Any other setting of Spark.", default_factory=Properties)
-    hudi: PassThrough = setting("hoodie.*", "Any other setting of Hudi.", default_factory=Properties, fleet=True)
 
     @model_validator(mode="after")
     def _together(self) -> Settings:
@@ -83,19 +51,13 @@ class Settings(
         return self.errors_tolerance == "all"
 
     @property
-    def in_flight(self) -> int:
-        """Transactions that may be open at once. On an object store a commit waits for its answers, not for a core."""
-        waits = self.only_commits and scheme_of(self.base_path) in CONNECTORS
-        return self.in_flight_max or (2 if waits else 1)
-
-    @property
-    def only_commits(self) -> bool:
-        """Whether the JVM of a worker sees no record: Python's tasks write the files."""
-        return self.operation == "append" and self.engine == "arrow"
-
-    @property
     def errors_table_name(self) -> str:
         return f"{self.table_name}_errors"
+
+    @property
+    def root_znode(self) -> str:
+        """Where this sink's znodes are."""
+        return f"{self.zookeeper_root.rstrip('/')}/{self.name}"
 
     @property
     def catalog_name(self) -> str:

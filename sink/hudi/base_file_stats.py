@@ -20,7 +20,7 @@ from sink.hudi.java_functions import JavaFunctions
 from sink.layout.column_ranges import KEY, ColumnRange, decode_ranges
 
 if TYPE_CHECKING:
-    from sink.hudi.gateway import Hudi
+    from sink.hudi.java_objects import HudiObjects
 
 _MODEL = "org.apache.hudi.avro.model"
 _STAT = "org.apache.hudi.common.model.HoodieWriteStat"
@@ -30,7 +30,7 @@ _VERSION = "V2"
 """Version of the index of column statistics: an older one wraps values otherwise."""
 
 
-def base_file_stats(hudi: Hudi, texts: Sequence[str], avro: str) -> Any:
+def base_file_stats(hudi: HudiObjects, texts: Sequence[str], avro: str) -> Any:
     """Java's write stats in a list, for a commit with that schema. A few calls, however many files."""
     parsed = [json.loads(text) for text in texts]
     carried = [stat.pop(KEY, None) for stat in parsed]
@@ -51,7 +51,7 @@ def base_file_stats(hudi: Hudi, texts: Sequence[str], avro: str) -> Any:
     return stats
 
 
-def _indexed_columns(hudi: Hudi, avro: str) -> Collection[str]:
+def _indexed_columns(hudi: HudiObjects, avro: str) -> Collection[str]:
     """Columns of which Hudi wants statistics; none where it wants none, or other ones than are carried."""
     meta = hudi.meta_client()
     indexes = set(meta.getTableConfig().getMetadataPartitions())
@@ -76,7 +76,7 @@ def _wanted(document: Mapping[str, Any], columns: Collection[str]) -> list[Colum
     return [each for each in file.ranges if each.column in names]
 
 
-def _give(hudi: Hudi, stats: Any, ranges: Mapping[str, Sequence[ColumnRange]]) -> None:
+def _give(hudi: HudiObjects, stats: Any, ranges: Mapping[str, Sequence[ColumnRange]]) -> None:
     """Each stat gets the ranges of its file."""
     functions = JavaFunctions(hudi.context)
     text, table = functions.kind("java.lang.String"), functions.kind("java.util.Map")
@@ -90,7 +90,7 @@ def _give(hudi: Hudi, stats: Any, ranges: Mapping[str, Sequence[ColumnRange]]) -
     stats.forEach(functions.consumer(functions.with_derived(set_ranges, found)))
 
 
-def _by_file(hudi: Hudi, functions: JavaFunctions, ranges: Mapping[str, Sequence[ColumnRange]]) -> Any:
+def _by_file(hudi: HudiObjects, functions: JavaFunctions, ranges: Mapping[str, Sequence[ColumnRange]]) -> Any:
     """Hudi's range objects in a map by file name and column."""
     stats = functions.kind(f"{_MODEL}.HoodieMetadataColumnStats")
     range_kind = functions.kind("org.apache.hudi.stats.HoodieColumnRangeMetadata")
@@ -102,7 +102,7 @@ def _by_file(hudi: Hudi, functions: JavaFunctions, ranges: Mapping[str, Sequence
     return _column_stats(hudi, stats, ranges).stream().map(from_stats).collect(collectors.groupingBy(file, by_column))
 
 
-def _column_stats(hudi: Hudi, kind: Any, ranges: Mapping[str, Sequence[ColumnRange]]) -> Any:
+def _column_stats(hudi: HudiObjects, kind: Any, ranges: Mapping[str, Sequence[ColumnRange]]) -> Any:
     """All in one Avro document, which Hudi's own classes read."""
     avro = hudi.jvm.org.apache.avro
     schema = avro.Schema.createArray(hudi.java.avro.model.HoodieMetadataColumnStats.getClassSchema())

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 import pyspark
 
 from sink.config import Settings
-from sink.hudi.gateway import METADATA, Hudi
+from sink.hudi.gateway import Hudi
+from sink.hudi.java_objects import METADATA
 from sink.hudi.options import commit_options, partition_columns
 
 ANSWER_SECONDS = 60

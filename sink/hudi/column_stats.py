@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sink.hudi.gateway import Hudi
+    from sink.hudi.java_objects import HudiObjects
 
 MOST = 2_000
 """Of a transaction, a column of a file each: more of them take longer to carry than files so small take to read."""
@@ -24,7 +24,7 @@ def is_log(stat: str) -> bool:
     return '"logVersion"' in stat
 
 
-def carrying(hudi: Hudi, stats: Sequence[Any], texts: Sequence[str]) -> list[str]:
+def carrying(hudi: HudiObjects, stats: Sequence[Any], texts: Sequence[str]) -> list[str]:
     """The stats' texts, those of log files with their column statistics."""
     counted = {}
     for number, (stat, text) in enumerate(zip(stats, texts, strict=True)):
@@ -38,7 +38,7 @@ def carrying(hudi: Hudi, stats: Sequence[Any], texts: Sequence[str]) -> list[str
     ]
 
 
-def log_stats(hudi: Hudi, texts: Sequence[str]) -> Any:
+def log_stats(hudi: HudiObjects, texts: Sequence[str]) -> Any:
     """Java's write stats of log files, in a list, with what they carry."""
     parsed = [json.loads(text) for text in texts]
     carried = [stat.pop(_KEY, ()) for stat in parsed]
@@ -49,7 +49,7 @@ def log_stats(hudi: Hudi, texts: Sequence[str]) -> Any:
     return stats
 
 
-def java_stats(hudi: Hudi, texts: Sequence[str], name: str) -> Any:
+def java_stats(hudi: HudiObjects, texts: Sequence[str], name: str) -> Any:
     """Java objects of that class in a list, in one call."""
     factory, classes = hudi.mapper.getTypeFactory(), hudi.jvm.java.lang.Class
     loader = hudi.jvm.Thread.currentThread().getContextClassLoader()
@@ -62,13 +62,13 @@ def _with(text: str, columns: list[str]) -> str:
     return json.dumps({**json.loads(text), _KEY: columns})
 
 
-def _encoded(hudi: Hudi, ranges: Any) -> list[str]:
+def _encoded(hudi: HudiObjects, ranges: Any) -> list[str]:
     records = hudi.java.metadata.HoodieMetadataPayload.createColumnStatsRecords("", ranges, False).toArray()
     columns = (record.getData().getColumnStatMetadata().get() for record in records)
     return [base64.b64encode(column.toByteBuffer().array()).decode() for column in columns]
 
 
-def _decoded(hudi: Hudi, columns: Sequence[str]) -> Any:
+def _decoded(hudi: HudiObjects, columns: Sequence[str]) -> Any:
     """By column."""
     found, stats = hudi.jvm.java.util.HashMap(), hudi.java.avro.model.HoodieMetadataColumnStats
     for column in columns:

@@ -17,7 +17,7 @@ from py4j.protocol import Py4JJavaError
 from sink.clients.java_errors import causes
 
 if TYPE_CHECKING:
-    from sink.hudi.gateway import Hudi
+    from sink.hudi.java_objects import HudiObjects
 
 _TIMELINE = ".hoodie/metadata/.hoodie/timeline"
 _COMPACT = "hoodie.metadata.compact.max.delta.commits"
@@ -26,7 +26,7 @@ _PENDING = re.compile(r"(\d+)(?:\.\w+)?\.(?:requested|inflight)")
 _COMPLETED = re.compile(r"(\d+)_\d+\.(\w+)")
 
 
-def wants_service(hudi: Hudi) -> bool:
+def wants_service(hudi: HudiObjects) -> bool:
     """With one request. A table that shall have none wants nothing; one that is gone wants to be made."""
     if not hudi.has_metadata_table:
         return False

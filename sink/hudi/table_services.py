@@ -23,8 +23,8 @@ from sink.hudi.gateway import CLUSTERING, COMPACTION, Hudi
 from sink.hudi.options import commit_options, service_options
 from sink.hudi.timeline import SINK_KEY, Snapshot, Timeline
 from sink.hudi.uploads import abort_uploads
+from sink.layout.quarantine import QUARANTINE
 from sink.telemetry.failpoints import Failpoints
-from sink.write.quarantine import ASIDE
 
 TEMP = ".hoodie/.temp"
 TIMELINE = ".hoodie/timeline"
@@ -143,7 +143,7 @@ def sweep(hudi: Hudi, timeline: Timeline) -> None:
     again, and those that a late task has marked since. And bad records that were set aside for what is over.
     """
     # Before the timeline: what is set aside belongs to an instant that was begun before.
-    aside = hudi.names(ASIDE)
+    aside = hudi.names(QUARANTINE)
     storage = hudi.storage()
     for name in _revived(hudi, timeline.snapshot()):
         storage.deleteFile(hudi.path(f"{TIMELINE}/{name}"))
@@ -156,7 +156,7 @@ def sweep(hudi: Hudi, timeline: Timeline) -> None:
             _remove_marked(hudi, instant)
     for instant in aside:
         if not any(not each.done for each in now.of(instant)):
-            storage.deleteDirectory(hudi.path(f"{ASIDE}/{instant}"))
+            storage.deleteDirectory(hudi.path(f"{QUARANTINE}/{instant}"))
 
 
 def _revived(hudi: Hudi, now: Snapshot) -> list[str]:

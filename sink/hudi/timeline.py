@@ -20,7 +20,8 @@ from coordination.errors import Corrupt, SinkError, Unavailable
 from coordination.state.codec import decode_checkpoint
 from coordination.state.model import Checkpoint, InstantState, TableView
 from sink.clients.java_errors import JAVA_ERRORS, causes, message
-from sink.hudi.gateway import COMMIT, DELTA_COMMIT, Hudi
+from sink.hudi.gateway import Hudi
+from sink.hudi.java_objects import COMMIT, DELTA_COMMIT
 
 CHECKPOINT_KEY = "sink.checkpoint."
 SINK_KEY = "sink.name"

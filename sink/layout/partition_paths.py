@@ -10,7 +10,6 @@ list, or take for another. Raises BadPartition.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
@@ -22,6 +21,7 @@ import pyarrow.compute as pc
 from pyspark.sql import types as T
 
 from sink.decode.spark_times import DAYS_OF_400_YEARS
+from sink.layout.bad_partition import BadPartition
 
 if TYPE_CHECKING:
     from sink.layout.partition_times import PartitionTime
@@ -41,15 +41,6 @@ _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LONGEST_NAME = 255
 _REMEDY = "hoodie.datasource.write.partitionpath.urlencode=true, set before the table is made, escapes it"
-
-
-class BadPartition(Exception):
-    """Values that cannot be a directory: why, by row; the first one's reason is the error's text."""
-
-    def __init__(self, reasons: Mapping[int, str]) -> None:
-        self.row = min(reasons)
-        self.reasons = reasons
-        super().__init__(reasons[self.row])
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from pyspark.sql import types as T
 
 from sink.decode.spark_times import DAYS_OF_400_YEARS
-from sink.layout.partition_paths import BadPartition
+from sink.layout.bad_partition import BadPartition
 
 TIME_TYPES: tuple[type[T.DataType], ...] = (T.TimestampType, T.DateType, T.LongType)
 PRESETS = {

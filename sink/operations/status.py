@@ -171,7 +171,7 @@ def build(
     lags = [p.lag for p in partitions]
     return Status(
         sink=settings.name,
-        zookeeper=f"{settings.zookeeper}{settings.zookeeper_root.rstrip('/')}/{settings.name}",
+        zookeeper=f"{settings.zookeeper}{settings.root_znode}",
         exists=view.info is not None,
         keeper=view.info.uuid if view.info else None,
         config=view.info.config if view.info else None,

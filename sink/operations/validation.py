@@ -27,7 +27,7 @@ from coordination.zookeeper.keeper import Keeper
 from sink.clients.java import find_java
 from sink.clients.kafka import Log, UnknownTopic
 from sink.clients.storage_probe import probed
-from sink.commands.common import sink_root, zookeeper
+from sink.clients.zookeeper import connected
 from sink.config import Settings
 from sink.decode.column_records import FIRST_MESSAGE, UnusableSchema
 from sink.decode.debezium import event_type
@@ -116,9 +116,9 @@ def _logs(settings: Settings) -> Iterator[Finding]:
 
 
 def _zookeeper(settings: Settings) -> Iterator[Finding]:
-    with zookeeper(settings) as client:
+    with connected(settings) as client:
         yield Finding("ZooKeeper", f"{settings.zookeeper} answers")
-        root = sink_root(settings)
+        root = settings.root_znode
         try:
             existing = root
             while existing and client.exists(existing) is None:
@@ -295,8 +295,8 @@ def _offsets(settings: Settings) -> Iterator[Finding]:
     """Whether another tool has left offsets in the table that nobody has adopted."""
     if not _reached(settings) or look(settings.base_path, settings.storage).content is not Content.TABLE:
         return
-    with zookeeper(settings) as client:
-        view = Keeper(client, sink_root(settings), lambda: None).read()
+    with connected(settings) as client:
+        view = Keeper(client, settings.root_znode, lambda: None).read()
     if view.states:
         return
     try:

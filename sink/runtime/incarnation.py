@@ -22,7 +22,7 @@ from kazoo.protocol.states import KazooState
 from coordination.errors import ConfigError, Corrupt, NewerVersion, Unavailable
 from coordination.machines.coordinator import Coordinator
 from coordination.machines.participant import Participant
-from coordination.machines.term import CoordinatorConfig
+from coordination.planning.config import CoordinatorConfig
 from coordination.planning.offsets import DataLossPolicy, OffsetReset
 from coordination.planning.slicing import Limits
 from coordination.planning.tolerance import NO_ERRORS, ErrorLimits

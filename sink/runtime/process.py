@@ -91,7 +91,7 @@ class Worker:
         engine = engine_of(spark, settings, schema)
         engine.check()
         errors = ErrorsTable(spark, settings, client)
-        root = f"{settings.zookeeper_root}/{settings.name}"
+        root = settings.root_znode
         self._keeper = Keeper(client, root, self._tree_changed)
         observer = Observer(settings)
         first = partial(go_first, spark)

@@ -19,7 +19,6 @@ from typing import Any, TextIO
 import structlog
 from structlog.typing import Processor
 
-from sink.config.model import Settings
 from sink.telemetry.redaction import Redactor
 
 CONTEXT = ("worker", "sink", "epoch", "transaction")
@@ -75,10 +74,9 @@ def configure(
     )
 
 
-def configure_from(settings: Settings, stream: TextIO | None = None) -> None:
-    """`configure` as the settings say, with their secrets hidden wherever they turn up."""
-    configure(settings.log_level, settings.log_format, Redactor(settings.secrets), stream)
-    structlog.contextvars.bind_contextvars(worker=settings.worker_id, sink=settings.name)
+def identify(worker: str, sink: str) -> None:
+    """Every event of this process says whose it is."""
+    structlog.contextvars.bind_contextvars(worker=worker, sink=sink)
 
 
 def logger(name: str = "sink") -> structlog.stdlib.BoundLogger:

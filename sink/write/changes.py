@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 from sink.decode.debezium import EventDecoder, spread
 from sink.decode.formats import RAW, ValueFormat
 from sink.decode.records import BadValue
-from sink.layout.partition_paths import BadPartition
+from sink.layout.bad_partition import BadPartition
 from sink.layout.record_key_bytes import KeyBytes
 from sink.schema import IS_DELETED, TableSchema, arrow_schema
 from sink.write.record_columns import BadRows, RowShape, added_columns

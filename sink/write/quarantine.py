@@ -20,15 +20,13 @@ from pyspark.sql import functions as F
 from coordination.errors import BadRecord, SinkError
 from coordination.state.model import SetAside, Slice
 from sink.config import Settings
+from sink.layout.quarantine import QUARANTINE
 from sink.write.bad_offsets import BadOffset, too_many
 from sink.write.inputs import Inputs
 from sink.write.source import data_loss
 from sink.write.task_errors import task_error
 from sink.write.task_report import TaskReport
 
-ASIDE = ".hoodie/.sink_errors"
-"""In the table's directory, by instant; table services remove what belongs to no pending one. Not among the instant's
-markers: with a file there that is none, a rollback by Hudi finds no marker at all, and leaves all files."""
 _FOUND = (
     "topic string, partition int, offset long, topic_id string, generation int, kind string, reason string,"
     " instant string"
@@ -65,7 +63,7 @@ def set_aside(inputs: Inputs, settings: Settings, instant: str, reports: Sequenc
     worst = bad[first][0]
     if count > tolerated(settings):
         raise BadRecord(first.topic, first.partition, worst.offset, too_many(worst.reason, tolerated(settings)))
-    path = f"{ASIDE}/{instant}/{uuid.uuid4().hex}"
+    path = f"{QUARANTINE}/{instant}/{uuid.uuid4().hex}"
     slices = [replace(piece, start=found[0].offset, end=found[-1].offset + 1) for piece, found in bad.items()]
     try:
         records = inputs.of_records(slices)

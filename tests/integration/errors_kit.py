@@ -16,9 +16,9 @@ from sink.hudi import Table, TableOutcome
 from sink.hudi.lock import TableLocks
 from sink.hudi.table_services import sweep
 from sink.hudi.timeline import Timeline
+from sink.layout.quarantine import QUARANTINE
 from sink.write.engine import Written
 from sink.write.engines import engine_of
-from sink.write.quarantine import ASIDE
 from sink.write.shape import table_schema
 from tests.integration.reader_kit import kept_producer
 from tests.integration.sinktable import FIRST_TIMESTAMP, tasks_of
@@ -99,7 +99,7 @@ class Sink:
         sweep(self.table._hudi, Timeline(self.table._hudi, self.settings.name))
 
     def aside(self) -> list[Path]:
-        return sorted(Path(self.settings.base_path, ASIDE).glob("*"))
+        return sorted(Path(self.settings.base_path, QUARANTINE).glob("*"))
 
 
 def produce(kafka: str, topic: str, records: Sequence[Record], partition: int = 0) -> None:

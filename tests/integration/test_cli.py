@@ -42,7 +42,6 @@ from coordination.zookeeper.table_service_lock import Service, ServicesOffice, S
 from sink import cli
 from sink.audit.timeline import UPGRADE
 from sink.clients.kafka import Log
-from sink.commands.common import sink_root
 from sink.config import Settings, load
 from sink.operations.reset_writer import recorded
 from tests.handmade import HandmadeTable, span
@@ -58,7 +57,7 @@ class Fleet:
         self.settings: Settings = load(config, {})
         self.client = KazooClient(hosts=self.settings.zookeeper, command_retry={"max_tries": 0})
         self.client.start()
-        self.keeper = Keeper(self.client, sink_root(self.settings), lambda: None)
+        self.keeper = Keeper(self.client, self.settings.root_znode, lambda: None)
         self.keeper.bootstrap(self.settings.config_digest)
         log = Log(self.settings.kafka_native)
         self.log = log.view(self.settings.topics)
@@ -69,14 +68,14 @@ class Fleet:
         self.client.close()
 
     def fresh(self) -> tree.KeeperView:
-        return Keeper(self.client, sink_root(self.settings), lambda: None).read()
+        return Keeper(self.client, self.settings.root_znode, lambda: None).read()
 
     def write(self, draft: writes.Draft) -> None:
         for multi in draft.multis:
             self.keeper_now().write(multi)
 
     def keeper_now(self) -> Keeper:
-        return Keeper(self.client, sink_root(self.settings), lambda: None)
+        return Keeper(self.client, self.settings.root_znode, lambda: None)
 
     def join(self, worker: str = "w1") -> Member:
         member = Member(f"{worker}:{uuid.uuid4()}", socket.gethostname(), os.getpid(), "test")
@@ -240,7 +239,7 @@ def test_status_tells_what_the_last_run_of_table_services_did_and_why_one_failed
     fleet.record(end=5)
     _, out = sink("status", "--config", fleet.config)
     assert "table services" not in out
-    office = ServicesOffice(fleet.client, sink_root(fleet.settings), member.incarnation)
+    office = ServicesOffice(fleet.client, fleet.settings.root_znode, member.incarnation)
     cleaned = Service("cleaning", 1.25, "20260101000000000")
     failed = Service("archiving", 0.5, reason="the disk is full")
     assert office.campaign()
@@ -265,7 +264,7 @@ def test_status_tells_how_far_the_catalogue_is_and_why_it_is_not_further(make_co
     fleet.record(end=5)
     _, out = sink("status", "--config", config)
     assert "catalogue default.orders in thrift://127.0.0.1:1: nothing registered yet" in out
-    record = CatalogRecord(fleet.client, sink_root(fleet.settings))
+    record = CatalogRecord(fleet.client, fleet.settings.root_znode)
     state = CatalogState(fleet.settings.catalog_name).after_success("w1", 1_767_225_600.0, 0, "20260101000000000")
     record.record(state)
     record.record(state.after_failure("w2", 1_767_225_660.0, "ConnectException: refused"))
@@ -321,7 +320,7 @@ def test_watch_goes_on_until_ctrl_c_and_then_exits_130(fleet: Fleet):
 
 @pytest.mark.parametrize("command", ["status", "reset"])
 def test_an_unreachable_zookeeper_is_one_sentence_with_its_address(make_config, sink, command, monkeypatch):
-    monkeypatch.setattr("sink.commands.common.zookeeper.__wrapped__.__defaults__", (1.0,))
+    monkeypatch.setattr("sink.clients.zookeeper.connected.__wrapped__.__defaults__", (1.0,))
     config = make_config(zookeeper__connect="127.0.0.1:1")
     code, out = sink(command, "--config", config)
     assert code == 2
@@ -444,17 +443,17 @@ def test_forget_drops_all_that_zookeeper_records(fleet: Fleet, sink):
     fleet.halt()
     assert "Forgets 2 partition states, 1 open transactions" in sink("reset", "-c", fleet.config, "--forget")[1]
     assert sink("reset", "--config", fleet.config, "--forget", "--yes")[0] == 0
-    assert recorded(fleet.client, sink_root(fleet.settings)) == []
+    assert recorded(fleet.client, fleet.settings.root_znode) == []
     assert "nothing to forget" in sink("reset", "--config", fleet.config, "--forget")[1]
 
 
 def test_older_content_that_was_put_back_is_named_and_can_be_forgotten(fleet: Fleet, sink):
     fleet.record(end=5)
-    path = f"{sink_root(fleet.settings)}/{tree.shard_path(next(iter(fleet.log.partitions)))}"
+    path = f"{fleet.settings.root_znode}/{tree.shard_path(next(iter(fleet.log.partitions)))}"
     older = fleet.client.get(path)[0]
     fleet.open_transaction(9)
     fleet.client.set(path, older)
-    fleet.client.create(f"{sink_root(fleet.settings)}/{tree.WORKERS}/stray")
+    fleet.client.create(f"{fleet.settings.root_znode}/{tree.WORKERS}/stray")
     code, out = sink("status", "--config", fleet.config)
     assert code == 2
     assert "written as dataVersion 0, found as 2: no worker put it there" in " ".join(out.split())
@@ -462,8 +461,8 @@ def test_older_content_that_was_put_back_is_named_and_can_be_forgotten(fleet: Fl
     assert sink("reset", "--config", fleet.config, "--yes")[0] == 2
     assert "cannot be read" in sink("reset", "--config", fleet.config, "--forget")[1]
     assert sink("reset", "--config", fleet.config, "--forget", "--yes")[0] == 0
-    assert recorded(fleet.client, sink_root(fleet.settings)) == []
-    assert fleet.client.get_children(f"{sink_root(fleet.settings)}/{tree.WORKERS}") == []
+    assert recorded(fleet.client, fleet.settings.root_znode) == []
+    assert fleet.client.get_children(f"{fleet.settings.root_znode}/{tree.WORKERS}") == []
 
 
 def test_validate_passes_a_configuration_that_fits(make_config, sink, tmp_path: Path):
@@ -598,7 +597,7 @@ def test_validate_leaves_a_place_that_spark_alone_reaches_to_the_worker(make_con
 def test_a_sink_at_the_root_of_zookeepers_tree_is_read_as_anywhere_else(make_config, sink):
     fleet = Fleet(make_config(zookeeper__root="/"))
     try:
-        assert sink_root(fleet.settings) == "/orders"
+        assert fleet.settings.root_znode == "/orders"
         fleet.join()
         fleet.record(end=5)
         code, out = sink("status", "--config", fleet.config, "--json")
@@ -610,7 +609,7 @@ def test_a_sink_at_the_root_of_zookeepers_tree_is_read_as_anywhere_else(make_con
 
 
 def test_validate_with_dead_servers_names_both(make_config, sink, monkeypatch):
-    monkeypatch.setattr("sink.commands.common.zookeeper.__wrapped__.__defaults__", (1.0,))
+    monkeypatch.setattr("sink.clients.zookeeper.connected.__wrapped__.__defaults__", (1.0,))
     monkeypatch.setattr("sink.clients.kafka.Log.__init__.__defaults__", (2.0,))
     config = make_config(zookeeper__connect="127.0.0.1:1", kafka__bootstrap__servers="127.0.0.1:2")
     code, out = sink("validate", "--config", config)

@@ -15,7 +15,6 @@ from coordination.errors import ConfigError
 from sink.audit import audit
 from sink.bad_records.replay import Replay
 from sink.bad_records.selection import Selection
-from sink.commands.common import sink_root
 from sink.operations.timeline_snapshot import read_truth
 from sink.telemetry.failpoints import DIRECTORY, VARIABLE
 from tests.integration.conftest import MakeSink
@@ -130,7 +129,7 @@ def test_replayed_changes_take_effect_once_by_their_ordering_whoever_dies(
         there = GOOD if point == "Replay.committed" else 0
         assert rows(it) == (after if there else BEFORE)
         assert_audited(it, errors=GOOD + 1 - there, replayed=there)
-    replay = Replay(it.spark, it.settings, it.client, sink_root(it.settings))
+    replay = Replay(it.spark, it.settings, it.client, it.settings.root_znode)
     assert len(replay.look(Selection(), REPAIR).good) == (0 if kills else GOOD)
     tried = replay.run(Selection(), REPAIR)
     assert (len(tried.good), tried.marked) == ((0, GOOD) if kills else (GOOD, 0))
@@ -146,7 +145,7 @@ def test_repaired_records_are_rows_more_where_records_are_inserted_in_each_life_
     it = sink([row(1, 1), row(1, 2, "repaired", broken=True), row(2, 1)], **insert)
     for generation in (0, 1):
         it.land((0, 0, 3), generation=generation)
-    replay = Replay(it.spark, it.settings, it.client, sink_root(it.settings))
+    replay = Replay(it.spark, it.settings, it.client, it.settings.root_znode)
     assert sorted(place[2:] for place in replay.run(Selection(), REPAIR).good) == [(1, 0), (1, 1)]
     assert not replay.run(Selection(), REPAIR).good
     found = it.spark.read.format("hudi").load(it.settings.base_path).select("_kafka_offset", "id", "at", "kind")
@@ -158,7 +157,7 @@ def test_repaired_records_are_rows_more_where_records_are_inserted_in_each_life_
 def test_without_an_ordering_a_replay_into_changed_rows_is_refused(sink: MakeSink) -> None:
     it = sink([row(1, 1)], **UPSERT)
     with pytest.raises(ConfigError, match=r"without ordering\.field\.name .* produce the repaired records"):
-        Replay(it.spark, it.settings, it.client, sink_root(it.settings))
+        Replay(it.spark, it.settings, it.client, it.settings.root_znode)
 
 
 def rows(it: Sink) -> dict[int, Row]:

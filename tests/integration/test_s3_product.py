@@ -11,9 +11,8 @@ from pyspark.sql import SparkSession
 from sink.audit import audit
 from sink.bad_records.replay import Replay
 from sink.bad_records.selection import Selection
-from sink.commands.common import sink_root
+from sink.layout.quarantine import QUARANTINE
 from sink.operations.timeline_snapshot import read_truth
-from sink.write.quarantine import ASIDE
 from tests.integration.conftest import MakeSink
 from tests.integration.s3_kit import HUDIS_DEFAULTS, driver_on_s3, on_s3, place_of, reaching
 from tests.integration.sinktable import slices_of
@@ -103,10 +102,10 @@ def test_bad_records_are_published_and_replayed(spark: SparkSession, sink: MakeS
     it = sink([*odd, *since], even, **ELSEWHERE, **IN_ORDER, **named(place_of(s3)))
     it.land((0, 0, len(odd)), (1, 0, len(even)))
     it.land((0, len(odd), len(odd) + len(since)))
-    assert keys_of(s3, it.settings.base_path, ASIDE)
+    assert keys_of(s3, it.settings.base_path, QUARANTINE)
     it.sweep()
-    assert not [key for key in keys_of(s3, it.settings.base_path, ASIDE) if key.endswith(".parquet")]
-    replay = Replay(it.spark, it.settings, it.client, sink_root(it.settings))
+    assert not [key for key in keys_of(s3, it.settings.base_path, QUARANTINE) if key.endswith(".parquet")]
+    replay = Replay(it.spark, it.settings, it.client, it.settings.root_znode)
     assert len(replay.look(Selection(), REPAIR).good) == GOOD
     tried = replay.run(Selection(), REPAIR)
     assert (len(tried.good), len(tried.bad)) == (GOOD, 1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from coordination.errors import Corrupt
 from coordination.machines.coordinator import Coordinator
 from coordination.machines.participant import Participant
-from coordination.machines.term import CoordinatorConfig
+from coordination.planning.config import CoordinatorConfig
 from coordination.planning.slicing import Limits
 from coordination.planning.tolerance import ErrorLimits
 from coordination.planning.write_tasks import TaskSizes

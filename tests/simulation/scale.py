@@ -23,7 +23,7 @@ from random import Random
 from coordination.errors import SinkError
 from coordination.machines import transactions
 from coordination.machines.coordinator import Coordinator
-from coordination.machines.term import CoordinatorConfig
+from coordination.planning.config import CoordinatorConfig
 from coordination.planning.slicing import Limits
 from coordination.planning.write_tasks import TaskSizes
 from coordination.state import tree

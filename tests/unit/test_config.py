@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from coordination.errors import ConfigError
-from sink.commands.common import sink_root
 from sink.config import Settings, load
 from sink.config.model import aliases
 from sink.config.rules import FOREIGN, RULES
@@ -349,7 +348,7 @@ def test_what_a_reference_stands_for_is_not_shown_when_it_is_no_schema(refused):
 def test_the_root_in_zookeeper_is_such_that_a_path_can_be_appended(loaded, written, meant):
     settings = loaded(f"zookeeper.root: {written}\n")
     assert settings.zookeeper_root == meant
-    assert sink_root(settings) == f"{meant}/orders"
+    assert settings.root_znode == f"{meant}/orders"
 
 
 @pytest.mark.parametrize(

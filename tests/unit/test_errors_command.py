@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sink import cli
-from sink.commands.common import console
 from sink.commands.errors import _show
+from sink.telemetry.terminal import console
 from tests.unit.test_config_errors import BASE
 
 

@@ -78,7 +78,8 @@ def test_secrets_of_the_settings_are_hidden_in_every_rendering(tmp_path: Path):
     )
     settings = load(path, {"PLAIN": SECRET})
     out = io.StringIO()
-    logs.configure_from(settings, out)
+    logs.configure(settings.log_level, settings.log_format, Redactor(settings.secrets), out)
+    logs.identify(settings.worker_id, settings.name)
     logs.logger().info("settings", settings=settings, kafka=settings.kafka_java, native=settings.kafka_native)
     logs.logger().error(f"connection failed: {settings.kafka['ssl.keystore.key']}")
     rendered = [

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from sink.layout.partition_paths import BadPartition, PartitionPaths
+from sink.layout.bad_partition import BadPartition
+from sink.layout.partition_paths import PartitionPaths
 
 CONTROL = [chr(code) for code in (*range(0x20), 0x7F)]
 REMEDY = "hoodie.datasource.write.partitionpath.urlencode=true"

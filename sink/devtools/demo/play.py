@@ -23,11 +23,11 @@ from coordination.state.tree import KeeperView
 from sink.audit import Report, TopicAccess, audit
 from sink.clients import artifacts
 from sink.clients.child_process import overrides_a_setting
-from sink.commands.common import quiet
 from sink.devtools.demo.fleet import NAME, PARTITIONS, TOPIC, Stage
 from sink.devtools.demo.orders import Feed
 from sink.devtools.demo.place import PLACES
 from sink.devtools.demo.view import Screen, in_doubt, picture
+from sink.telemetry.terminal import quiet
 
 RECORDS = 500_000
 FEED_SECONDS = 45.0

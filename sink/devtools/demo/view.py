@@ -19,8 +19,8 @@ from rich.text import Text
 
 from coordination.state.model import RangeStatus
 from coordination.state.tree import KeeperView
-from sink.commands.common import console
 from sink.devtools.local.workers import WorkerProcess
+from sink.telemetry.terminal import console
 
 PLAIN_SECONDS = 2.0
 UNCHANGED_SECONDS = 10.0

@@ -1,0 +1,46 @@
+"""What a coordinator is configured with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coordination.planning.offsets import DataLossPolicy, OffsetReset
+from coordination.planning.slicing import Limits
+from coordination.planning.tolerance import NO_ERRORS, ErrorLimits
+from coordination.planning.write_tasks import USUAL_SIZES, TaskSizes
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorConfig:
+    """Durations in seconds.
+
+    `lock_path` is this term's contender znode, relative to the sink's root. A batch that has failed
+    `divide_after` times is divided. `republish_after` is how many commits by others may follow our checkpoint
+    before it is published again, ahead of archiving. `flush_bytes` bounds a transaction by what its records are
+    estimated to weigh, and by that weight `task_sizes` bounds its write tasks; with `allow_empty` one is made at every
+    interval, with or without records. A transaction with more bad records than `errors` allows halts the sink.
+    """
+
+    sink: str
+    incarnation: str
+    lock_path: str
+    config_digest: str
+    topics: tuple[str, ...]
+    limits: Limits
+    interval: float
+    timeout: float
+    in_flight: int = 1
+    reset: OffsetReset = OffsetReset.EARLIEST
+    on_data_loss: DataLossPolicy = DataLossPolicy.FAIL
+    single_writer: bool = False
+    divide_after: int = 3
+    republish_after: int = 20
+    flush_bytes: int | None = None
+    allow_empty: bool = False
+    errors: ErrorLimits = NO_ERRORS
+    task_sizes: TaskSizes = USUAL_SIZES
+
+    @property
+    def poll(self) -> float:
+        """How often the log is looked at between transactions."""
+        return min(1.0, self.interval / 4)

@@ -1,0 +1,58 @@
+"""Every setting of a sink as a field of one model: its groups, and what is passed through to Kafka, Spark and Hudi."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+from sink.config.fields import setting
+from sink.config.groups.catalog import CatalogSettings
+from sink.config.groups.endpoints import EndpointSettings
+from sink.config.groups.records import RecordSettings
+from sink.config.groups.rows import RowSettings
+from sink.config.groups.storage import StorageSettings
+from sink.config.groups.transactions import TransactionSettings
+from sink.config.groups.worker import WorkerSettings
+from sink.storage.access import scheme_of
+from sink.storage.connectors import CONNECTORS
+from sink.telemetry.redaction import Properties
+
+
+def _pass_through(value: Any) -> Properties:
+    return value if isinstance(value, Properties) else Properties(value)
+
+
+PassThrough = Annotated[Properties, BeforeValidator(_pass_through)]
+
+
+# Fields are collected from right to left: that is their order in the reference, and in which they are checked.
+class SettingsFields(
+    WorkerSettings,
+    CatalogSettings,
+    TransactionSettings,
+    RowSettings,
+    RecordSettings,
+    StorageSettings,
+    EndpointSettings,
+):
+    """Every setting, not yet held against one another."""
+
+    kafka: PassThrough = setting(
+        "kafka.*",
+        "Any other setting of the Kafka consumer, under Kafka's own name.",
+        default_factory=Properties,
+    )
+    spark: PassThrough = setting("spark.*", "Any other setting of Spark.", default_factory=Properties)
+    hudi: PassThrough = setting("hoodie.*", "Any other setting of Hudi.", default_factory=Properties, fleet=True)
+
+    @property
+    def in_flight(self) -> int:
+        """Transactions that may be open at once. On an object store a commit waits for its answers, not for a core."""
+        waits = self.only_commits and scheme_of(self.base_path) in CONNECTORS
+        return self.in_flight_max or (2 if waits else 1)
+
+    @property
+    def only_commits(self) -> bool:
+        """Whether the JVM of a worker sees no record: Python's tasks write the files."""
+        return self.operation == "append" and self.engine == "arrow"

@@ -1,0 +1,144 @@
+"""The Java objects of one table, made by py4j: configuration, clients of its storage, values.
+
+Guarantee: nothing here changes a table. Raises what py4j raises (`JAVA_ERRORS`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+COMMIT = "commit"
+DELTA_COMMIT = "deltacommit"
+METADATA = "hoodie.metadata.enable"
+FORCED_OPTIONS = ("hoodie.clean.failed.writes.policy",)
+_TASKS = (
+    "hoodie.metadata.index.column.stats.parallelism",
+    "hoodie.metadata.index.partition.stats.parallelism",
+    "hoodie.finalize.write.parallelism",
+    "hoodie.markers.delete.parallelism",
+)
+"""Hudi's default is a task for each file, up to 200, which costs more than the work."""
+
+
+class HudiObjects:
+    """What the steps of `HudiClient` are made with."""
+
+    def __init__(self, spark: SparkSession, base_path: str, avro_schema: str, options: Mapping[str, str]) -> None:
+        self.base_path = base_path
+        self.options = options
+        self._spark = spark
+        self._avro = avro_schema
+
+    @property
+    def context(self) -> SparkContext:
+        return self._spark.sparkContext
+
+    @property
+    def jvm(self) -> Any:
+        return self.context._jvm
+
+    @cached_property
+    def java(self) -> Any:
+        return self.jvm.org.apache.hudi
+
+    @cached_property
+    def mapper(self) -> Any:
+        return self.java.common.util.JsonUtils.getObjectMapper()
+
+    @cached_property
+    def engine_context(self) -> Any:
+        return self.java.client.common.HoodieSparkEngineContext(self._spark.sparkContext._jsc)
+
+    @cached_property
+    def config(self) -> Any:
+        tasks = dict.fromkeys(_TASKS, str(self.context.defaultParallelism))
+        name, options = self.options["hoodie.table.name"], self.java_map({**tasks, **self.options})
+        config = self.java.DataSourceUtils.createHoodieConfig(self._avro, self.base_path, name, options)
+        # The builder bends some settings to fit others: the policy NEVER becomes LAZY where writers are many.
+        for key in (key for key in FORCED_OPTIONS if key in self.options):
+            config.setValue(key, self.options[key])
+        return config
+
+    @cached_property
+    def storage_conf(self) -> Any:
+        return self.java.hadoop.fs.HadoopFSUtils.getStorageConf(self._spark.sparkContext._jsc.hadoopConfiguration())
+
+    @property
+    def has_metadata_table(self) -> bool:
+        return self.options[METADATA] == "true"
+
+    def meta_client(self) -> Any:
+        builder = self.java.common.table.HoodieTableMetaClient.builder()
+        return builder.setConf(self.storage_conf).setBasePath(self.base_path).build()
+
+    def storage(self) -> Any:
+        return self.java.storage.HoodieStorageUtils.getStorage(self.base_path, self.storage_conf)
+
+    def path(self, relative: str = "") -> Any:
+        return self.java.storage.StoragePath(f"{self.base_path}/{relative}" if relative else self.base_path)
+
+    def java_map(self, values: Mapping[str, str]) -> Any:
+        """In one call, for every call costs a round trip."""
+        kind = self.jvm.java.lang.Class.forName("java.util.HashMap")
+        return self.mapper.readValue(json.dumps(dict(values)), kind)
+
+    def option(self, value: Any = None) -> Any:
+        kind = self.java.common.util.Option
+        return kind.empty() if value is None else kind.of(value)
+
+    def commit_metadata(self, extra: Mapping[str, str]) -> Any:
+        metadata = self.java.common.model.HoodieCommitMetadata()
+        for key, value in extra.items():
+            metadata.addMetadata(key, value)
+        metadata.setOperationType(self.operation)
+        return metadata
+
+    @property
+    def operation(self) -> Any:
+        kinds = self.java.common.model.WriteOperationType
+        return kinds.fromValue(self.options["hoodie.datasource.write.operation"])
+
+    @property
+    def merges_on_read(self) -> bool:
+        return self.options["hoodie.datasource.write.table.type"] == "MERGE_ON_READ"
+
+    @property
+    def action(self) -> str:
+        """The action of a write on the timeline of a table of this type."""
+        return DELTA_COMMIT if self.merges_on_read else COMMIT
+
+    def instant(self, meta: Any, state: str, action: str, requested: str) -> Any:
+        states = getattr(self.jvm, "org.apache.hudi.common.table.timeline.HoodieInstant$State")
+        return meta.createNewInstant(getattr(states, state), action, requested)
+
+    def names(self, directory: str) -> list[str]:
+        """Entries of a directory of the table; none where there is none."""
+        storage, path = self.storage(), self.path(directory)
+        entries = storage.listDirectEntries(path) if storage.exists(path) else ()
+        return [str(entry.getPath().getName()) for entry in entries]
+
+    def files_below(self, directory: str) -> list[str]:
+        """Files below a directory of the table, relative to that directory."""
+        prefix = str(self.path(directory).toUri().getPath()) + "/"
+        files = self.storage().listFiles(self.path(directory))
+        return [str(file.getPath().toUri().getPath()).removeprefix(prefix) for file in files]
+
+    def table_schema(self, meta: Any) -> str | None:
+        """The newest schema of the table as Avro JSON; None while there is none."""
+        found = self.java.common.table.TableSchemaResolver(meta).getTableSchemaIfPresent(False)
+        return str(found.get().toString()) if found.isPresent() else None
+
+    def index_definitions(self, meta: Any) -> str:
+        """As JSON; empty where there are none."""
+        found = meta.getIndexMetadata()
+        return str(found.get().toJson()) if found.isPresent() else ""
+
+    def json(self, value: Any) -> Any:
+        """A Java value by way of JSON: one round trip for a whole list."""
+        return json.loads(self.mapper.writeValueAsString(value))

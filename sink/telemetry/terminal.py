@@ -1,0 +1,23 @@
+"""What commands write to: a console for people, and libraries that stay silent."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable
+
+from rich.console import Console
+
+from sink.telemetry.logs import configure
+from sink.telemetry.redaction import Redactor
+
+
+def quiet(secrets: Iterable[str] = ()) -> None:
+    """A command says what it has to say itself: libraries stay silent, unless something is badly wrong."""
+    configure("error", "console", Redactor(tuple(secrets)))
+    logging.getLogger().setLevel(logging.CRITICAL)
+
+
+def console() -> Console:
+    """For people; as wide as it takes when it does not go to a terminal, so that nothing is cut."""
+    return Console(width=None if sys.stdout.isatty() else 200, highlight=False)
