@@ -20,7 +20,7 @@ from coordination.state.tree import Halt, Transaction
 def abort_superseded(term: Term) -> Operation | None:
     """Aborts undecided transactions of an older epoch, and those that were to follow an aborted one."""
     aborted: int | None = None
-    for transaction in term.open():
+    for transaction in term.open_transactions():
         header = transaction.header
         if header.phase is Phase.ABORTED:
             aborted = header.number
@@ -35,12 +35,12 @@ def abort_superseded(term: Term) -> Operation | None:
 def start(term: Term) -> Operation | None:
     """One is written while the one before it commits, never two at once: they would share the same cores. Before
     `advance`, for a commit takes long, and until it has ended nothing else is done."""
-    for transaction in term.open():
+    for transaction in term.open_transactions():
         header = transaction.header
         if header.phase is Phase.STARTED:
             return None
         if header.phase is Phase.PLANNED:
-            begun = term.remember(header.number).begun
+            begun = term.progress_of(header.number).begun
             return None if begun is None else term.enter(transaction, Phase.STARTED, instant=begun)
     return None
 
@@ -48,16 +48,16 @@ def start(term: Term) -> Operation | None:
 def begin_ahead(term: Term) -> Operation | None:
     """The one that follows is begun before the one that is written commits, too. Only once: an instant that cannot be
     begun keeps no other from being completed."""
-    for transaction in term.open():
-        header, memory = transaction.header, term.remember(transaction.header.number)
-        if header.phase is Phase.PLANNED and memory.begun is None and not memory.begin_failed:
+    for transaction in term.open_transactions():
+        header, progress = transaction.header, term.progress_of(transaction.header.number)
+        if header.phase is Phase.PLANNED and progress.begun is None and not progress.begin_failed:
             return Begin(header.number, header.epoch)
     return None
 
 
 def advance(term: Term) -> Operation | None:
     """Take each open transaction, oldest first, to its next phase."""
-    for transaction in term.open():
+    for transaction in term.open_transactions():
         operation = ADVANCE[transaction.header.phase](term, transaction)
         if operation is not None:
             return operation
@@ -65,30 +65,30 @@ def advance(term: Term) -> Operation | None:
 
 
 def _planned(term: Term, t: Transaction) -> Operation | None:
-    if term.remember(t.header.number).begun is None:
+    if term.progress_of(t.header.number).begun is None:
         return Begin(t.header.number, t.header.epoch)
     return None
 
 
 def _started(term: Term, t: Transaction) -> Operation | None:
-    memory = term.remember(t.header.number)
-    if memory.refused is not None:
-        return term.abort(t, memory.refused)
-    if memory.started_at is None or term.store_is_faulty:
+    progress = term.progress_of(t.header.number)
+    if progress.refused is not None:
+        return term.abort(t, progress.refused)
+    if progress.started_at is None or term.store_is_faulty:
         # The deadline is for participants that hang: it runs anew once the store is well.
-        memory.started_at = term.at
-    members = {member.incarnation for member in term.now.members}
-    match transactions.progress(t, members, term.at - memory.started_at):
+        progress.started_at = term.at
+    members = {member.incarnation for member in term.keeper_view.members}
+    match transactions.progress(t, members, term.at - progress.started_at):
         case transactions.MustAbort() as verdict:
-            term.crew.blame(verdict.blamed, term.at)
+            term.worker_health.blame(verdict.blamed, term.at)
             return term.abort(t, verdict.reason, verdict.failure)
         case transactions.Complete():
             if (too_bad := term.config.errors.exceeded(t.statuses.values())) is not None:
                 return term.abort(t, too_bad.reason, too_bad)
-            if not memory.files_checked:
+            if not progress.files_checked:
                 return FindExistingFiles(t.header.number, transactions.stats(t), t.plan.all_tasks)
             # The one before it may be PREPARED and halted: nothing follows it then.
-            if t is not term.open()[0]:
+            if t is not term.open_transactions()[0]:
                 return None
             if (damage := term.damage(t)) is not None:
                 return term.abort(t, damage)
@@ -99,9 +99,9 @@ def _started(term: Term, t: Transaction) -> Operation | None:
 
 def _prepared(term: Term, t: Transaction) -> Operation | None:
     assert t.header.instant is not None
-    assert term.now.info is not None
-    memory = term.remember(t.header.number)
-    match term.timeline.instants.get(t.header.instant, InstantState.PENDING):
+    assert term.keeper_view.info is not None
+    progress = term.progress_of(t.header.number)
+    match term.table_view.instants.get(t.header.instant, InstantState.PENDING):
         case InstantState.COMPLETED:
             return term.enter(t, Phase.COMMITTED)
         case InstantState.ROLLED_BACK:
@@ -114,18 +114,23 @@ def _prepared(term: Term, t: Transaction) -> Operation | None:
                     at=term.wall,
                 )
             )
-    if memory.refused is not None:
-        return term.abort(t, memory.refused)
+    if progress.refused is not None:
+        return term.abort(t, progress.refused)
     if (damage := term.damage(t)) is not None:
         reason = f"transaction {t.header.number} is PREPARED, but {damage}; {tree.REMEDY}"
         return term.halt(Halt(reason, at=term.wall))
     said = transactions.checkpoint(
-        t, term.now.states, term.now.info, term.now.ledger.gaps, term.config.sink, term.fence
+        t,
+        term.keeper_view.states,
+        term.keeper_view.info,
+        term.keeper_view.ledger.gaps,
+        term.config.sink,
+        term.raised_epoch,
     )
     return Complete(
         t.header.instant,
         t.header.number,
-        term.now.epoch_version,
+        term.keeper_view.epoch_version,
         t.version,
         transactions.stats(t),
         said,
@@ -136,17 +141,17 @@ def _prepared(term: Term, t: Transaction) -> Operation | None:
 
 
 def _committed(term: Term, t: Transaction) -> Operation | None:
-    term.crew.wrote(t.plan)
+    term.worker_health.wrote(t.plan)
     term.storage_failures = 0
-    memory = term.remember(t.header.number)
-    if not memory.counted:
-        memory.counted = True
-        term.appetite.committed(transactions.size(t), sum(piece.size for piece in t.plan))
+    progress = term.progress_of(t.header.number)
+    if not progress.accounted:
+        progress.accounted = True
+        term.batch_sizes.committed(transactions.size(t), sum(piece.size for piece in t.plan))
     return term.end(t)
 
 
 def _aborted(term: Term, t: Transaction) -> Operation | None:
-    if term.timeline.instants.get(t.header.instant or "") is InstantState.COMPLETED:
+    if term.table_view.instants.get(t.header.instant or "") is InstantState.COMPLETED:
         # Only after ZooKeeper lost the PREPARED record of a commit that was under way. The table is the truth.
         return term.end(t)
     if t.header.instant is not None and t.header.instant not in term.rolled_back:

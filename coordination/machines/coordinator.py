@@ -50,18 +50,18 @@ RULES: tuple[Rule, ...] = (
     housekeeping.read_keeper,
     housekeeping.check_term,
     housekeeping.halt,
-    housekeeping.let_another_try,
+    housekeeping.yield_leadership,
     housekeeping.read_table,
     housekeeping.raise_epoch,
-    housekeeping.stamp_config,
-    housekeeping.tidy,
+    housekeeping.record_config,
+    housekeeping.delete_uncounted_plans,
     advance.abort_superseded,
     advance.start,
     opening.plan_ahead,
     advance.begin_ahead,
     advance.advance,
     opening.abort_orphans,
-    housekeeping.compare,
+    housekeeping.sync_with_table,
     opening.plan,
     housekeeping.read_keeper_again,
 )
@@ -104,8 +104,8 @@ class Coordinator:
             if operation is not None:
                 self._requests += 1
                 self._outstanding = Request(self._requests, operation)
-                term.said.append(self._outstanding)
-        said, term.said = term.said, []
+                term.outbox.append(self._outstanding)
+        said, term.outbox = term.outbox, []
         return said
 
     def _next(self) -> Operation | None:
@@ -147,13 +147,13 @@ class Coordinator:
                 return
         term.view = term.table = None
         if isinstance(operation, Begin):
-            term.remember(operation.number).begin_failed = True
+            term.progress_of(operation.number).begin_failed = True
         if isinstance(outcome, Refused):
             if outcome.fenced:
                 term.resign(outcome.reason)
                 return
             if isinstance(operation, Complete):
-                term.remember(operation.number).refused = outcome.reason
+                term.progress_of(operation.number).refused = outcome.reason
         # A tree that cannot be read cannot say either that the sink is halted, and is whole again once it can.
         if isinstance(outcome, Failed) and outcome.invalid and not isinstance(operation, ReadKeeper):
             term.halting = Halt(outcome.reason, at=term.wall)
@@ -172,7 +172,7 @@ class Coordinator:
             case Write():
                 self._written()
             case Begin(number=number):
-                term.remember(number).begun = value
+                term.progress_of(number).begun = value
             case FindExistingFiles(number=number):
                 self._checked(number, value)
             case Complete(instant=instant, checkpoint=checkpoint):
@@ -199,11 +199,13 @@ class Coordinator:
         term = self._term
         if found.unplanned:
             named = ", ".join(found.unplanned[:3])
-            term.remember(number).refused = f"files were written that none of its write tasks writes: file ids {named}"
+            term.progress_of(
+                number
+            ).refused = f"files were written that none of its write tasks writes: file ids {named}"
             return
         if not found.existing:
-            term.remember(number).files_checked = True
+            term.progress_of(number).files_checked = True
             return
         reason = f"the table already holds file ids of transaction {number} ({', '.join(found.existing[:3])})"
-        term.remember(number).refused = reason
+        term.progress_of(number).refused = reason
         term.halting = Halt(f"{reason}; `sink reset --to checkpoint` raises the generation", at=term.wall)

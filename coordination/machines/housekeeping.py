@@ -34,13 +34,13 @@ def read_keeper_again(term: Term) -> Operation | None:
 
 
 def check_term(term: Term) -> Operation | None:
-    if not term.now.whole:
+    if not term.keeper_view.whole:
         term.resign("ZooKeeper has lost a part of the sink's tree")
-    elif term.epoch is not None and term.now.epoch != term.epoch:
-        term.resign(f"epoch {term.now.epoch} has followed epoch {term.epoch}")
-    for number in set(term.memory) - {t.header.number for t in term.open()}:
-        del term.memory[number]
-    term.rolled_back &= {t.header.instant for t in term.open()}
+    elif term.epoch is not None and term.keeper_view.epoch != term.epoch:
+        term.resign(f"epoch {term.keeper_view.epoch} has followed epoch {term.epoch}")
+    for number in set(term.progress) - {t.header.number for t in term.open_transactions()}:
+        del term.progress[number]
+    term.rolled_back &= {t.header.instant for t in term.open_transactions()}
     return None
 
 
@@ -50,17 +50,17 @@ def halt(term: Term) -> Operation | None:
     return None if halting is None else term.halt(halting)
 
 
-def let_another_try(term: Term) -> Operation | None:
+def yield_leadership(term: Term) -> Operation | None:
     """What keeps failing here may go well elsewhere: a JVM can be beyond help, a network cut on one side."""
     failing = term.backoff.exhausted()
-    if failing is not None and term.now.halt is None and len(term.now.contenders) > 1:
+    if failing is not None and term.keeper_view.halt is None and len(term.keeper_view.contenders) > 1:
         term.resign(f"{failing} keeps failing here: another worker may do better")
     return None
 
 
 def read_table(term: Term) -> Operation | None:
-    named = [t.header.instant for t in term.open() if t.header.instant is not None]
-    own = {memory.begun for memory in term.memory.values()}
+    named = [t.header.instant for t in term.open_transactions() if t.header.instant is not None]
+    own = {progress.begun for progress in term.progress.values()}
     if (
         term.table is None
         or set(named) - set(term.table.instants) - own
@@ -75,37 +75,37 @@ def raise_epoch(term: Term) -> Operation | None:
     # Again in mid-term: when a commit was under way while ZooKeeper was emptied, its epoch is known only now.
     if term.epoch is not None and term.epoch >= seen:
         return None
-    term.raising = max(term.now.epoch, seen) + 1
+    term.raising = max(term.keeper_view.epoch, seen) + 1
     lock = Check(term.config.lock_path, 0)
-    return Write("raise epoch", (lock, tree.epoch_op(term.now, term.raising, term.config.incarnation)))
+    return Write("raise epoch", (lock, tree.epoch_op(term.keeper_view, term.raising, term.config.incarnation)))
 
 
-def stamp_config(term: Term) -> Operation | None:
-    draft = writes.stamp_config(term.now, term.config.config_digest)
-    return None if draft is None else term.sent(draft)
+def record_config(term: Term) -> Operation | None:
+    write_plan = writes.record_config(term.keeper_view, term.config.config_digest)
+    return None if write_plan is None else term.fence_and_queue(write_plan)
 
 
-def tidy(term: Term) -> Operation | None:
-    draft = writes.tidy(term.now)
-    return None if draft is None else term.sent(draft)
+def delete_uncounted_plans(term: Term) -> Operation | None:
+    write_plan = writes.delete_uncounted_plans(term.keeper_view)
+    return None if write_plan is None else term.fence_and_queue(write_plan)
 
 
-def compare(term: Term) -> Operation | None:
+def sync_with_table(term: Term) -> Operation | None:
     """Bring the recorded states into step with the table's checkpoint; it must be so whenever they are used."""
-    assert term.now.info is not None
-    checkpoint = term.timeline.checkpoint
-    foreign = recovery.foreign(checkpoint, term.now.info, term.checkpoint_seen)
+    assert term.keeper_view.info is not None
+    checkpoint = term.table_view.checkpoint
+    foreign = recovery.foreign(checkpoint, term.keeper_view.info, term.checkpoint_seen)
     if foreign is not None:
         return term.halt(Halt(foreign.reason, at=term.wall))
     match term.comparison():
         case recovery.Ahead(reason):
             return term.halt(Halt(reason, at=term.wall))
-        case recovery.Advance() if term.open():
-            first = term.open()[0]
+        case recovery.Advance() if term.open_transactions():
+            first = term.open_transactions()[0]
             # One that is PREPARED has halted the sink: its own record is what does not fit.
             return term.abort(first, OUT_OF_STEP) if first.header.phase is Phase.STARTED else None
         case recovery.Advance(changed, ledger):
             term.note("keeper.advanced", partitions=len(changed), transaction=ledger.committed)
-            return term.sent(writes.advance(term.now, changed, ledger))
+            return term.fence_and_queue(writes.advance(term.keeper_view, changed, ledger))
     term.checkpoint_seen = checkpoint.number if checkpoint else NO_TRANSACTION
     return None

@@ -19,35 +19,35 @@ from coordination.state.phases import enter
 def plan_ahead(term: Term) -> Operation | None:
     """The one that follows is planned before the one that is written commits: a commit takes long, nothing else is
     done until it has ended, and what is planned by then is written meanwhile."""
-    open_ones = term.open()
+    open_ones = term.open_transactions()
     if open_ones and all(t.header.phase is Phase.STARTED for t in open_ones):
-        return housekeeping.compare(term) or plan(term)
+        return housekeeping.sync_with_table(term) or plan(term)
     return None
 
 
 def plan(term: Term) -> Operation | None:
     if term.draining:
-        if not term.open():
+        if not term.open_transactions():
             term.resign("drained")
         return None
     started = (Phase.STARTED, Phase.PREPARED, Phase.COMMITTED)
     if (
-        term.now.halt is not None
-        or len(term.open()) >= term.config.in_flight
-        or any(t.header.phase not in started for t in term.open())
-        or not assignment.eligible(term.now.members, ())
+        term.keeper_view.halt is not None
+        or len(term.open_transactions()) >= term.config.in_flight
+        or any(t.header.phase not in started for t in term.open_transactions())
+        or not assignment.eligible(term.keeper_view.members, ())
     ):
         return None
     log, term.log = term.log, None
     if log is None:
         if term.at < term.next_poll:
             return None
-        return ReadLog(batches.topics_to_read(term.now.states, term.config.topics))
+        return ReadLog(batches.topics_to_read(term.keeper_view.states, term.config.topics))
     # What follows an open one would wait for it: it is planned that early only where it could not become larger.
-    due = not term.open() and term.at >= term.next_plan
-    limits = term.appetite.limits(term.config.limits)
-    weight = term.appetite.bytes_per_offset
-    return _take(term, planner.next_step(term.now, term.timeline, log, term.config, limits, due, weight))
+    due = not term.open_transactions() and term.at >= term.next_plan
+    limits = term.batch_sizes.limits(term.config.limits)
+    weight = term.batch_sizes.bytes_per_offset
+    return _take(term, planner.next_step(term.keeper_view, term.table_view, log, term.config, limits, due, weight))
 
 
 def _take(term: Term, step: planner.Step) -> Operation | None:
@@ -57,13 +57,13 @@ def _take(term: Term, step: planner.Step) -> Operation | None:
         case planner.SkipGaps(changed, gaps):
             lost = [f"{gap.topic}-{gap.partition}[{gap.start}, {gap.end})" for gap in gaps]
             term.note("log.gap_skipped", gaps=lost)
-            return term.sent(writes.skip(term.now, changed, gaps))
+            return term.fence_and_queue(writes.skip(term.keeper_view, changed, gaps))
         case planner.Record(found):
-            return term.sent(writes.record(term.now, found))
+            return term.fence_and_queue(writes.record(term.keeper_view, found))
         case planner.Divide(batch, rest, divided, size):
             term.note("batch.divided", batch=batch, rest=rest)
-            term.appetite.divided(size)
-            return term.sent(writes.divide(term.now, divided, batch, rest))
+            term.batch_sizes.divided(size)
+            return term.fence_and_queue(writes.divide(term.keeper_view, divided, batch, rest))
         case planner.OpenBatch():
             if step.attempt == 1:
                 term.next_plan = term.at + term.config.interval
@@ -76,9 +76,9 @@ def _open_batch(term: Term, step: planner.OpenBatch) -> Operation:
     single = term.config.sink if term.config.single_writer else None
     plan = batches.assigned(
         step.tasks,
-        term.now.members,
-        term.crew.writers,
-        term.crew.left_out(term.at),
+        term.keeper_view.members,
+        term.worker_health.writers,
+        term.worker_health.left_out(term.at),
         step.attempt,
         single,
     )
@@ -92,22 +92,22 @@ def _open_batch(term: Term, step: planner.OpenBatch) -> Operation:
         slices=sum(len(task.slices) for task in step.tasks),
         offsets=sum(task.size for task in step.tasks),
     )
-    return term.sent(writes.open_transaction(term.now, header, plan, step.changed))
+    return term.fence_and_queue(writes.open_transaction(term.keeper_view, header, plan, step.changed))
 
 
 def abort_orphans(term: Term) -> Operation | None:
     """A pending instant of ours that no transaction names gets its ABORTED record before its rollback."""
-    named = {t.header.instant for t in term.open()} | {m.begun for m in term.memory.values()}
-    orphan = next((instant for instant in term.timeline.orphans if instant not in named), None)
+    named = {t.header.instant for t in term.open_transactions()} | {m.begun for m in term.progress.values()}
+    orphan = next((instant for instant in term.table_view.orphans if instant not in named), None)
     if orphan is None:
         return None
     # Whatever becomes of the record, the timeline has to be read again before another one is made.
-    term.table = term.timeline.without_orphans((orphan,))
+    term.table = term.table_view.without_orphans((orphan,))
     header = _new_header(term, Plan({}))
     reason = "no transaction names this instant"
     aborted = enter(replace(header, instant=orphan), Phase.ABORTED, term.wall, reason=reason)
-    return term.sent(writes.open_transaction(term.now, aborted, Plan({}), {}))
+    return term.fence_and_queue(writes.open_transaction(term.keeper_view, aborted, Plan({}), {}))
 
 
 def _new_header(term: Term, plan: Plan, step: planner.OpenBatch | None = None) -> Header:
-    return planner.new_header(term.now, term.timeline, term.config, term.fence, term.wall, plan, step)
+    return planner.new_header(term.keeper_view, term.table_view, term.config, term.raised_epoch, term.wall, plan, step)

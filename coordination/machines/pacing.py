@@ -11,7 +11,7 @@ from coordination.state.model import Plan, TopicPartition
 
 FIRST_RETRY = 0.2
 LAST_RETRY = 10.0
-LET_GO = 8
+MAX_CONSECUTIVE_FAILURES = 8
 """Failures in a row of one kind of request, half a minute, after which a coordinator lets another worker try."""
 LEFT_OUT = 30.0
 STRIKES = 2
@@ -38,10 +38,12 @@ class Backoff:
 
     def exhausted(self) -> str | None:
         """The name of a kind that has failed too often."""
-        return next((kind.__name__ for kind, failures in self._failures.items() if failures >= LET_GO), None)
+        return next(
+            (kind.__name__ for kind, failures in self._failures.items() if failures >= MAX_CONSECUTIVE_FAILURES), None
+        )
 
 
-class Crew:
+class WorkerHealth:
     """A coordinator's memory of the workers: who wrote a partition last, and who keeps failing."""
 
     def __init__(self) -> None:
@@ -74,7 +76,7 @@ class Crew:
         return tuple(sorted(worker for worker, until in self._left_out.items() if until > at))
 
 
-class Appetite:
+class BatchSizeController:
     """How much a new batch takes on: what the settings allow, until one was too large and had to be divided.
 
     From half of that one it grows with each commit: by a sixteenth up to the size that was too large, for every batch

@@ -23,16 +23,16 @@ from coordination.state.messages import (
     Note,
     Operation,
     Outcome,
+    ParticipantViewSeen,
     Refused,
     Request,
     Resign,
-    ShareSeen,
     Tick,
     Write,
     WriteTasks,
 )
 from coordination.state.model import Failure, FailureKind, Phase, WriteStatus
-from coordination.state.reading import Assignment, Share
+from coordination.state.reading import Assignment, ParticipantView
 from coordination.state.tree import Check
 
 
@@ -41,7 +41,7 @@ class Participant:
 
     def __init__(self, incarnation: str) -> None:
         self.incarnation = incarnation
-        self._share: Share | None = None
+        self._share: ParticipantView | None = None
         self._written: dict[int, WriteStatus] = {}
         self._reporting: set[tuple[int, int]] = set()
         self._closed: set[tuple[int, int]] = set()
@@ -64,7 +64,7 @@ class Participant:
         match event:
             case Answered(id=id, outcome=outcome):
                 self._answered(id, outcome)
-            case ShareSeen(share=share):
+            case ParticipantViewSeen(share=share):
                 self._seen(share)
             case Drain():
                 self._draining = True
@@ -79,7 +79,7 @@ class Participant:
         said, self._said = self._said, []
         return said
 
-    def _seen(self, share: Share) -> None:
+    def _seen(self, share: ParticipantView) -> None:
         self._share = share
         if not share.member:
             self._resign("its member znode is gone")

@@ -1,7 +1,7 @@
 """One term of a coordinator: what it is configured with, what it has read and remembers, and how it writes.
 
-Guarantee: what goes through `Term.sent` is fenced: each of its multis checks this term's lock znode and the epoch as it
-was read. Void for a `Write` that a rule makes by itself; only the one that raises the epoch is.
+Guarantee: what goes through `Term.fence_and_queue` is fenced: each of its multis checks this term's lock znode and the
+epoch as it was read. Void for a `Write` that a rule makes by itself; only the one that raises the epoch is.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordination.machines import recovery, transactions, writes
-from coordination.machines.pacing import Appetite, Backoff, Crew, retry_after
+from coordination.machines.pacing import Backoff, BatchSizeController, WorkerHealth, retry_after
 from coordination.planning.config import CoordinatorConfig
 from coordination.state import tree
 from coordination.state.messages import Effect, Note, Operation, Resign, Write
@@ -31,7 +31,7 @@ OUT_OF_STEP = "what is recorded is not what the table says"
 
 
 @dataclass(slots=True)
-class Memory:
+class TransactionProgress:
     """This term's knowledge of one open transaction beyond its znodes."""
 
     begun: str | None = None
@@ -39,7 +39,7 @@ class Memory:
     started_at: float | None = None
     files_checked: bool = False
     refused: str | None = None
-    counted: bool = False
+    accounted: bool = False
     """Whether its commit is known to who decides how much the next batch takes on."""
 
 
@@ -59,7 +59,7 @@ class Term:
         self.table: TableView | None = None
         self.table_read_at = 0.0
         self.log: LogView | None = None
-        self.memory: dict[int, Memory] = {}
+        self.progress: dict[int, TransactionProgress] = {}
         self.rolled_back: set[str | None] = set()
         self.halting: Halt | None = None
         """Why the sink has to stop, as long as it is not on record."""
@@ -72,40 +72,40 @@ class Term:
         """Transactions in a row that the store made fail."""
         self.store_is_faulty = False
         self.backoff = Backoff()
-        self.crew = Crew()
-        self.appetite = Appetite(config.flush_bytes)
+        self.worker_health = WorkerHealth()
+        self.batch_sizes = BatchSizeController(config.flush_bytes)
         self.draining = False
         self.resigned = False
         self.group: deque[Write] = deque()
-        """Multis of one draft that are still to be sent."""
-        self.said: list[Effect] = []
+        """Multis of one write_plan that are still to be sent."""
+        self.outbox: list[Effect] = []
         self._compared: tuple[KeeperView, Checkpoint | None, recovery.Comparison] | None = None
 
     @property
-    def now(self) -> KeeperView:
+    def keeper_view(self) -> KeeperView:
         assert self.view is not None
         return self.view
 
     @property
-    def timeline(self) -> TableView:
+    def table_view(self) -> TableView:
         assert self.table is not None
         return self.table
 
     @property
-    def fence(self) -> int:
+    def raised_epoch(self) -> int:
         assert self.epoch is not None
         return self.epoch
 
-    def open(self) -> tuple[Transaction, ...]:
+    def open_transactions(self) -> tuple[Transaction, ...]:
         return self.view.transactions if self.view else ()
 
-    def remember(self, number: int) -> Memory:
-        return self.memory.setdefault(number, Memory())
+    def progress_of(self, number: int) -> TransactionProgress:
+        return self.progress.setdefault(number, TransactionProgress())
 
     def damage(self, t: Transaction) -> str | None:
         """Why `t` may not be committed although it was written: its commit is made of what is recorded."""
-        checkpoint = self.timeline.checkpoint
-        if (damage := transactions.damage(t, self.now.states)) is not None:
+        checkpoint = self.table_view.checkpoint
+        if (damage := transactions.damage(t, self.keeper_view.states)) is not None:
             return damage
         if t.header.base != (checkpoint.number if checkpoint else NO_TRANSACTION):
             return None  # the commit's own check finds that out, with proof
@@ -113,7 +113,7 @@ class Term:
 
     def comparison(self) -> recovery.Comparison:
         """Made once for each reading: it looks at every partition."""
-        view, checkpoint = self.now, self.timeline.checkpoint
+        view, checkpoint = self.keeper_view, self.table_view.checkpoint
         if self._compared is None or self._compared[0] is not view or self._compared[1] is not checkpoint:
             self._compared = view, checkpoint, recovery.compare(view.states, view.ledger, checkpoint)
         return self._compared[2]
@@ -121,10 +121,10 @@ class Term:
     def enter(self, t: Transaction, phase: Phase, instant: str | None = None) -> Operation:
         header = enter(t.header, phase, self.wall, instant)
         self.note("transaction.entered", transaction=header.number, phase=phase.value, instant=header.instant)
-        return self.sent(writes.enter(self.now, t, header))
+        return self.fence_and_queue(writes.enter(self.keeper_view, t, header))
 
     def abort(self, t: Transaction, reason: str, failure: Failure | None = None) -> Operation:
-        header = enter(t.header, Phase.ABORTED, self.wall, self.remember(t.header.number).begun, reason)
+        header = enter(t.header, Phase.ABORTED, self.wall, self.progress_of(t.header.number).begun, reason)
         self.note("transaction.aborted", transaction=header.number, attempt=header.attempt, reason=reason)
         halt = None
         if failure is not None:
@@ -132,10 +132,10 @@ class Term:
                 self.storage_failures += 1
             # By its attempts alone a batch that the store made fail would be tried again at once, for ever.
             self.next_poll = self.at + retry_after(max(header.attempt, self.storage_failures))
-            if failure.kind is FailureKind.BAD_RECORD and self.now.halt is None:
+            if failure.kind is FailureKind.BAD_RECORD and self.keeper_view.halt is None:
                 halt = Halt(failure.reason, failure.topic, failure.partition, failure.offset, self.wall)
                 self.note("sink.halted", reason=halt.reason)
-        return self.sent(writes.enter(self.now, t, header, halt))
+        return self.fence_and_queue(writes.enter(self.keeper_view, t, header, halt))
 
     def end(self, t: Transaction) -> Operation:
         results = transactions.results(t)
@@ -146,26 +146,26 @@ class Term:
             records=sum(result.records for result in results),
             errors=sum(result.errors for result in results),
         )
-        return self.sent(writes.end(self.now, t, self.wall, self.config.divide_after))
+        return self.fence_and_queue(writes.end(self.keeper_view, t, self.wall, self.config.divide_after))
 
     def halt(self, reason: Halt) -> Operation | None:
         """None, if the sink is halted already."""
-        if self.now.halt is not None:
+        if self.keeper_view.halt is not None:
             return None
         self.note("sink.halted", reason=reason.reason)
-        return self.sent(writes.halt(reason))
+        return self.fence_and_queue(writes.halt(reason))
 
-    def sent(self, draft: writes.Draft) -> Operation:
+    def fence_and_queue(self, write_plan: writes.WritePlan) -> Operation:
         """Fence each multi with this term's lock znode and epoch; all but the first wait in the group."""
-        fence = (Check(self.config.lock_path, 0), Check(tree.EPOCH, self.now.epoch_version))
-        multis = [Write(draft.purpose, (*fence, *multi)) for multi in draft.multis if multi]
+        fence = (Check(self.config.lock_path, 0), Check(tree.EPOCH, self.keeper_view.epoch_version))
+        multis = [Write(write_plan.purpose, (*fence, *multi)) for multi in write_plan.multis if multi]
         self.group.extend(multis[1:])
         return multis[0]
 
     def note(self, event: str, **fields: Any) -> None:
-        self.said.append(Note(event, tuple(fields.items())))
+        self.outbox.append(Note(event, tuple(fields.items())))
 
     def resign(self, reason: str) -> None:
         self.resigned = True
         self.group.clear()
-        self.said.append(Resign(reason))
+        self.outbox.append(Resign(reason))

@@ -19,7 +19,7 @@ from coordination.state.model import (
     PartitionCheckpoint,
     PartitionState,
     Phase,
-    SetAside,
+    QuarantinedRecords,
     SliceResult,
     TopicPartition,
 )
@@ -155,7 +155,7 @@ def stats(transaction: Transaction) -> tuple[str, ...]:
     )
 
 
-def errors(transaction: Transaction) -> tuple[SetAside, ...]:
+def errors(transaction: Transaction) -> tuple[QuarantinedRecords, ...]:
     """Where the bad records are that were set aside for it."""
     return tuple(
         each for incarnation in sorted(transaction.statuses) for each in transaction.statuses[incarnation].errors

@@ -1,6 +1,6 @@
 """Drafts of a coordinator's writes to ZooKeeper: pure, to be fenced and sent by the machine.
 
-A draft is a purpose and its multis in order; the last one makes it count, and until then what the others wrote
+A write_plan is a purpose and its multis in order; the last one makes it count, and until then what the others wrote
 means nothing to any reader.
 """
 
@@ -18,50 +18,50 @@ States = Mapping[TopicPartition, PartitionState]
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class WritePlan:
     purpose: str
     multis: tuple[tuple[Op, ...], ...]
 
 
-def stamp_config(view: KeeperView, digest: str) -> Draft | None:
+def record_config(view: KeeperView, digest: str) -> WritePlan | None:
     """Put this fleet's configuration and version on record; None where they stand there already."""
     assert view.info is not None
     info = replace(view.info, config=digest, protocol=PROTOCOL)
-    return None if info == view.info else Draft("stamp configuration", ((tree.info_op(view, info),),))
+    return None if info == view.info else WritePlan("stamp configuration", ((tree.info_op(view, info),),))
 
 
-def halt(halt: Halt) -> Draft:
-    return Draft("halt", ((Create(tree.HALT, tree.halt_data(halt)),),))
+def halt(halt: Halt) -> WritePlan:
+    return WritePlan("halt", ((Create(tree.HALT, tree.halt_data(halt)),),))
 
 
-def tidy(view: KeeperView) -> Draft | None:
+def delete_uncounted_plans(view: KeeperView) -> WritePlan | None:
     """Drop what plans left behind that never counted."""
-    inert = transactions.without_inert(view.states, view.ledger.last)
-    if not inert and not view.inert:
+    uncounted = transactions.without_inert(view.states, view.ledger.last)
+    if not uncounted and not view.uncounted:
         return None
-    ops = [*tree.shard_ops(view, inert), *(Delete(path) for path in view.inert)]
+    ops = [*tree.shard_ops(view, uncounted), *(Delete(path) for path in view.uncounted)]
     return ordered(view, "tidy", tree.batched(ops, ()), view.ledger)
 
 
-def advance(view: KeeperView, changed: States, ledger: Ledger) -> Draft:
+def advance(view: KeeperView, changed: States, ledger: Ledger) -> WritePlan:
     """Bring the recorded states up to the table's checkpoint."""
     ledger = _pruned(ledger, {**view.states, **changed})
     return ordered(view, "advance to the checkpoint", tree.batched(tree.shard_ops(view, changed), ()), ledger)
 
 
-def record(view: KeeperView, found: States) -> Draft:
+def record(view: KeeperView, found: States) -> WritePlan:
     """Record where partitions begin that were seen for the first time."""
     return ordered(view, "record new partitions", tree.batched(tree.shard_ops(view, found), ()), view.ledger)
 
 
-def skip(view: KeeperView, changed: States, gaps: tuple[Gap, ...]) -> Draft:
+def skip(view: KeeperView, changed: States, gaps: tuple[Gap, ...]) -> WritePlan:
     """The gaps are declared with the first multi: what is skipped must never go undeclared."""
     kept = tuple(known for known in view.ledger.gaps if not any(gap.covers(known) for gap in gaps))
     ledger = _pruned(replace(view.ledger, gaps=(*kept, *gaps)), {**view.states, **changed})
     return ordered(view, "skip a gap", tree.batched(tree.shard_ops(view, changed), ()), ledger, from_first=True)
 
 
-def divide(view: KeeperView, divided: States, batch: int, rest: int) -> Draft:
+def divide(view: KeeperView, divided: States, batch: int, rest: int) -> WritePlan:
     """Each part has two attempts left, on two workers, before it is divided in turn."""
     tried = view.ledger.attempts[batch] - 2
     # The ledger first: a range whose batch is above `last` would count as never planned.
@@ -70,7 +70,7 @@ def divide(view: KeeperView, divided: States, batch: int, rest: int) -> Draft:
     return ordered(view, "divide a batch", shards, ledger, from_first=True)
 
 
-def open_transaction(view: KeeperView, header: Header, plan: Plan, changed: States) -> Draft:
+def open_transaction(view: KeeperView, header: Header, plan: Plan, changed: States) -> WritePlan:
     attempts = dict(view.ledger.attempts)
     if plan.tasks:
         attempts[header.batch] = header.attempt
@@ -79,7 +79,7 @@ def open_transaction(view: KeeperView, header: Header, plan: Plan, changed: Stat
     return ordered(view, "open a transaction", tree.batched(ops, [tree.header_op(header)]), ledger)
 
 
-def enter(view: KeeperView, transaction: Transaction, header: Header, halt: Halt | None = None) -> Draft:
+def enter(view: KeeperView, transaction: Transaction, header: Header, halt: Halt | None = None) -> WritePlan:
     """Replace a header by its next phase, and halt the sink in the same multi if that is the reason."""
     ops = [tree.header_op(header, transaction.version)]
     if header.phase is Phase.PREPARED:
@@ -87,10 +87,10 @@ def enter(view: KeeperView, transaction: Transaction, header: Header, halt: Halt
         ops.append(tree.ledger_op(view, view.ledger))
     if halt is not None:
         ops.append(Create(tree.HALT, tree.halt_data(halt)))
-    return Draft(header.phase.value, (tuple(ops),))
+    return WritePlan(header.phase.value, (tuple(ops),))
 
 
-def end(view: KeeperView, transaction: Transaction, wall: float, divide_after: int) -> Draft:
+def end(view: KeeperView, transaction: Transaction, wall: float, divide_after: int) -> WritePlan:
     """Settle a COMMITTED transaction, or put away an ABORTED one that is rolled back. One that ran out of memory counts
     as having failed `divide_after` times: the next attempt has to be smaller. One that the store made fail does not
     count: it says nothing of the batch."""
@@ -118,7 +118,7 @@ def _pruned(ledger: Ledger, states: States) -> Ledger:
 
 def ordered(
     view: KeeperView, purpose: str, multis: Sequence[tuple[Op, ...]], ledger: Ledger, from_first: bool = False
-) -> Draft:
+) -> WritePlan:
     """Let every multi set the ledger as well: its version puts them all in one order.
 
     Without that, a multi of unknown outcome could come late: move a range while a transaction is open that was
@@ -130,4 +130,4 @@ def ordered(
         said = ledger if from_first or position == len(multis) - 1 else view.ledger
         ordered.append((*multi, tree.ledger_op(view, said)))
         view = replace(view, ledger_version=view.ledger_version + 1)
-    return Draft(purpose, tuple(ordered))
+    return WritePlan(purpose, tuple(ordered))

@@ -190,6 +190,6 @@ def _re_form(states: States, batch: int, view: KeeperView, log: LogView, config:
 
 def _open(batch: int, attempt: int, tasks: tuple[WriteTask, ...], changed: States, log: LogView) -> Step:
     """Nothing is written that the table's columns cannot hold; a checkpoint alone needs none."""
-    if tasks and log.misfit:
-        return HaltFor(Halt(log.misfit))
+    if tasks and log.schema_conflict:
+        return HaltFor(Halt(log.schema_conflict))
     return OpenBatch(batch, attempt, tasks, changed, log.cluster, log.columns)

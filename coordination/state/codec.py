@@ -28,7 +28,7 @@ from coordination.state.model import (
     PartitionCheckpoint,
     PartitionState,
     Phase,
-    SetAside,
+    QuarantinedRecords,
     Slice,
     SliceResult,
     TopicPartition,
@@ -251,7 +251,9 @@ def decode_status(data: bytes, place: str, version: int | None = None) -> WriteS
             seconds=seconds(d["seconds"]),
             size=whole(d.get("size", 0)),
             errors=tuple(
-                SetAside(text(path), whole(records), text(topic), whole(partition), whole(offset), text(reason))
+                QuarantinedRecords(
+                    text(path), whole(records), text(topic), whole(partition), whole(offset), text(reason)
+                )
                 for path, records, topic, partition, offset, reason in d.get("errors", ())
             ),
         )

@@ -12,8 +12,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from coordination.state.model import Checkpoint, Failure, SetAside, WriteTask
-from coordination.state.reading import Share
+from coordination.state.model import Checkpoint, Failure, QuarantinedRecords, WriteTask
+from coordination.state.reading import ParticipantView
 from coordination.state.tree import Op
 
 # --- what the shell is asked to do
@@ -94,7 +94,7 @@ class Complete:
     stats: tuple[str, ...]
     checkpoint: Checkpoint
     columns: str = ""
-    errors: tuple[SetAside, ...] = ()
+    errors: tuple[QuarantinedRecords, ...] = ()
     attempt: int = 1
 
 
@@ -198,11 +198,11 @@ class KeeperChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class ShareSeen:
+class ParticipantViewSeen:
     """A participant's reading of its share of the tree, made by the shell after something changed."""
 
     at: float
-    share: Share
+    share: ParticipantView
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ class Drain:
     at: float
 
 
-Event = Answered | KeeperChanged | ShareSeen | StoreSeen | Tick | Drain
+Event = Answered | KeeperChanged | ParticipantViewSeen | StoreSeen | Tick | Drain
 
 
 def unique(names: Collection[str]) -> tuple[str, ...]:

@@ -228,7 +228,7 @@ class SliceResult:
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
+class QuarantinedRecords:
     """Bad records that one participant kept for the errors table: `path` holds them, relative to the table.
 
     The first of them is named, so that a sink that halts for too many of them can say where to look.
@@ -254,7 +254,7 @@ class WriteStatus:
     seconds: float = 0.0
     size: int = 0
     """Bytes of the values that were read."""
-    errors: tuple[SetAside, ...] = ()
+    errors: tuple[QuarantinedRecords, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,12 +344,12 @@ class PartitionLog:
 @dataclass(frozen=True, slots=True)
 class LogView:
     """`columns` are what the table's become with all that these partitions hold: looked up after their ends, so that no
-    record of them is newer. `misfit` says why they cannot become it."""
+    record of them is newer. `schema_conflict` says why they cannot become it."""
 
     cluster: str
     partitions: Mapping[TopicPartition, PartitionLog]
     columns: str = ""
-    misfit: str = ""
+    schema_conflict: str = ""
 
 
 @dataclass(frozen=True, slots=True)

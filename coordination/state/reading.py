@@ -114,7 +114,7 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ParticipantView:
     """One participant's share of a reading of the tree."""
 
     member: bool
@@ -124,7 +124,7 @@ class Share:
     halted: bool
 
 
-class ShareReader(Reader[Share]):
+class ParticipantViewReader(Reader[ParticipantView]):
     def __init__(self, incarnation: str) -> None:
         super().__init__()
         self.incarnation = incarnation
@@ -146,10 +146,10 @@ class ShareReader(Reader[Share]):
                 return ()
         return None
 
-    def _build(self, snapshot: Snapshot, decoded: Decoded) -> Share:
+    def _build(self, snapshot: Snapshot, decoded: Decoded) -> ParticipantView:
         ends = "/header"
         headers = sorted(path for path in snapshot if path.startswith(f"{TRANSACTIONS}/") and path.endswith(ends))
-        return Share(
+        return ParticipantView(
             self._member in snapshot,
             tuple(self._assignment(snapshot, decoded, path.removesuffix(ends)) for path in headers),
             HALT in snapshot,
@@ -199,7 +199,7 @@ def _whole(snapshot: Snapshot, decoded: Decoded) -> KeeperView:
         ledger=Ledger() if ledger == _NEW else decoded(TRANSACTIONS, _decode_ledger),
         ledger_version=snapshot[TRANSACTIONS].version if TRANSACTIONS in snapshot else -1,
         transactions=tuple(_transaction(snapshot, children, n, decoded) for n in open_),
-        inert=tuple(
+        uncounted=tuple(
             path for n in numbers if n not in open_ for path in _deepest_first(children, f"{TRANSACTIONS}/{n}")
         ),
         highest=int(numbers[-1]) if numbers else NO_TRANSACTION,

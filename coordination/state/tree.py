@@ -9,7 +9,7 @@ Everything below `/sink/<sink name>`:
     partitions/<topic>/<shard>              partition states, 256 to a znode
     transactions                            the ledger: what outlives a transaction
     transactions/<number>/plan/<incarnation>            which plan this is a part of
-    transactions/<number>/plan/<incarnation>/<piece>    write tasks of one participant; inert without a header
+    transactions/<number>/plan/<incarnation>/<piece>    write tasks of one participant; uncounted without a header
     transactions/<number>/header            makes the transaction count; its version is the decision
     transactions/<number>/pieces/<incarnation>.<attempt>/<piece>  a write status that is too large for one znode
     transactions/<number>/status/<incarnation>          makes the write status count
@@ -198,10 +198,10 @@ class KeeperView:
     ledger: Ledger
     ledger_version: int
     transactions: tuple[Transaction, ...]
-    inert: tuple[str, ...]
+    uncounted: tuple[str, ...]
     """Paths of transactions without a header, deepest first: left over, of no meaning, to be deleted."""
     highest: int
-    """The highest transaction number in sight, inert ones included."""
+    """The highest transaction number in sight, uncounted ones included."""
     halt: Halt | None
     topics: tuple[str, ...] = ()
     """Those that have a znode, with shards below it or not yet."""

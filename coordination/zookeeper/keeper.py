@@ -27,10 +27,10 @@ from kazoo.protocol.states import EventType, KazooState, WatchedEvent
 from coordination.errors import Conflict, Corrupt, NotLeader, OutcomeUnknown, Unavailable
 from coordination.state import codec, tree
 from coordination.state.model import Member
-from coordination.state.reading import Reader, Share, ShareReader, TreeReader
+from coordination.state.reading import ParticipantView, ParticipantViewReader, Reader, TreeReader
 from coordination.state.tree import Check, Create, Delete, KeeperInfo, KeeperView, Kind, Node, Op, Set
 from coordination.zookeeper.catalog_progress import CatalogRecord, CatalogState
-from coordination.zookeeper.table_service_lock import ServicesOffice, ServicesRun
+from coordination.zookeeper.table_service_lock import TableServiceLock, TableServiceRun
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class Keeper:
         self._spoiled: set[str] = set()
         self._losses = 0
         self._tree_reader = TreeReader()
-        self._share_reader = ShareReader("")
+        self._share_reader = ParticipantViewReader("")
 
     def bootstrap(self, config_digest: str) -> None:
         """Make the skeleton of the tree, as far as it is missing. Safe to call from every worker at once."""
@@ -95,18 +95,18 @@ class Keeper:
         """One reading of the whole tree. Raises `Unavailable`, or `Corrupt` for content that stays unreadable."""
         return self._read(self._tree_reader)
 
-    def services(self) -> ServicesRun | None:
+    def services(self) -> TableServiceRun | None:
         """The last run of table services, if there was one. Raises `Unavailable`."""
-        return ServicesOffice(self._client, self._root, "").last()
+        return TableServiceLock(self._client, self._root, "").last()
 
     def catalog(self) -> CatalogState | None:
         """How far a catalogue follows the table, if there is one. Raises `Unavailable`."""
         return CatalogRecord(self._client, self._root).last()
 
-    def share(self, incarnation: str) -> Share:
+    def share(self, incarnation: str) -> ParticipantView:
         """One reading of what concerns a participant, as cheap in a large fleet as in a small one. Raises as `read`."""
         if self._share_reader.incarnation != incarnation:
-            self._share_reader = ShareReader(incarnation)
+            self._share_reader = ParticipantViewReader(incarnation)
         return self._read(self._share_reader)
 
     def _read(self, reader: Reader[T]) -> T:

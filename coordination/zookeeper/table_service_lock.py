@@ -36,7 +36,7 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
-class ServicesRun:
+class TableServiceRun:
     """`committed`: the sink's newest transaction when it began."""
 
     worker: str
@@ -49,7 +49,7 @@ class ServicesRun:
         return tuple(each for each in self.services if each.reason)
 
 
-class ServicesOffice:
+class TableServiceLock:
     """One incarnation's way to it: `campaign` waits for it, `withdraw` ends the wait, `resign` gives it back."""
 
     def __init__(self, client: KazooClient, root: str, incarnation: str) -> None:
@@ -82,10 +82,10 @@ class ServicesOffice:
             # Whose business it is says so.
             return NO_TRANSACTION
 
-    def last(self) -> ServicesRun | None:
+    def last(self) -> TableServiceRun | None:
         return decode(self._read(tree.SERVICES))
 
-    def record(self, run: ServicesRun) -> None:
+    def record(self, run: TableServiceRun) -> None:
         self._ask(self._client.set_async(f"{self._root}/{tree.SERVICES}", codec.to_bytes(asdict(run))))
 
     def _read(self, name: str) -> bytes:
@@ -108,7 +108,7 @@ class ServicesOffice:
         return Candidacy(self._client, self._root, self._incarnation, tree.SERVICES)
 
 
-def decode(data: bytes) -> ServicesRun | None:
+def decode(data: bytes) -> TableServiceRun | None:
     """None for nothing, and for what is not understood."""
     if not data:
         return None
@@ -116,7 +116,7 @@ def decode(data: bytes) -> ServicesRun | None:
         return codec.from_bytes(
             data,
             tree.SERVICES,
-            lambda d: ServicesRun(
+            lambda d: TableServiceRun(
                 text(d["worker"]),
                 seconds(d["ended"]),
                 whole(d["committed"]),

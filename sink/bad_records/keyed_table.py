@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 
 from coordination.errors import TableError
 from sink.config import Settings
-from sink.hudi.gateway import TABLE_VERSION, Hudi
+from sink.hudi.client import TABLE_VERSION, HudiClient
 from sink.hudi.java_objects import COMMIT
 from sink.hudi.lock import BASE_PATH
 from sink.hudi.options import IN_PROCESS_LOCK
@@ -68,7 +68,7 @@ class KeyedTable:
         self._name = settings.errors_table_name
         self._locks = locks
         self._avro = avro_schema(COLUMNS, self._name)
-        self._hudi = Hudi(spark, self.base_path, self._avro, errors_options(settings))
+        self._hudi = HudiClient(spark, self.base_path, self._avro, errors_options(settings))
         self._failpoints = Failpoints.from_environment()
 
     def exists(self) -> bool:

@@ -42,7 +42,7 @@ from sink.config import Settings
 from sink.hudi import Table, TableOutcome
 from sink.hudi.changes import ordering_fields
 from sink.hudi.lock import TableLocks
-from sink.operations.reset import refuse_if_alive
+from sink.operations.reset import require_no_live_workers
 from sink.operations.reset_writer import lock, workers
 from sink.telemetry.failpoints import Failpoints
 from sink.write.column_resolution import Columns
@@ -112,7 +112,7 @@ class Replay:
     def run(self, selection: Selection, sql: str | None) -> Tried:
         self._keeper().bootstrap(self._settings.config_digest)
         with lock(self._client, self._root) as lock_path, self._reading():
-            refuse_if_alive(workers(self._client, self._root))
+            require_no_live_workers(workers(self._client, self._root))
             self._table.ensure()
             self._take_over(lock_path)
             self._roll_back_what_is_pending(lock_path)
@@ -219,8 +219,8 @@ class Replay:
         """Those that the next transaction would have."""
         self._table.view()
         seen = Columns(self._settings, self._table).of(LogView("", {}))
-        if seen.misfit:
-            raise TableError(seen.misfit)
+        if seen.schema_conflict:
+            raise TableError(seen.schema_conflict)
         return seen.columns
 
     # Landing

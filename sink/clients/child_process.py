@@ -39,7 +39,7 @@ PASSED_ON = frozenset({"SINK_HOME", FAMILY})
 """Where the downloads are, and whose child this is. Failpoints come from who starts a child, never from its shell."""
 
 
-class Family:
+class ProcessGroup:
     """Everything this Python process has started, and the watchdog that ends it when this process is gone."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Family:
             self._watchdog = None
 
 
-FAMILY_OF_THIS_PROCESS = Family()
+FAMILY_OF_THIS_PROCESS = ProcessGroup()
 
 
 def child_environment(extra: Mapping[str, str]) -> dict[str, str]:

@@ -203,7 +203,7 @@ def warm_up(spark: SparkSession) -> None:
         ) from error
 
 
-def go_first(spark: SparkSession) -> None:
+def use_transaction_pool(spark: SparkSession) -> None:
     """Jobs of the calling thread share the cores evenly with all others, however many those are."""
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", _TRANSACTIONS)
 

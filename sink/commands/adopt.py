@@ -23,7 +23,7 @@ from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption
 from sink.commands.reset import UNCHANGED
 from sink.config import Settings, load
-from sink.operations.reset import Reset, TableTruth, drafts, refuse_if_alive
+from sink.operations.reset import Reset, TableTruth, require_no_live_workers, write_plans
 from sink.operations.reset_writer import workers, write
 from sink.telemetry.terminal import console, quiet
 
@@ -51,7 +51,7 @@ def _adopt(settings: Settings, client: KazooClient, topic: str | None, yes: bool
     from sink.operations.timeline_snapshot import read_truth
 
     out, root = console(), settings.root_znode
-    refuse_if_alive(workers(client, root))
+    require_no_live_workers(workers(client, root))
     adoption.refuse_if_older(settings.base_path, settings.storage)
     table = read_truth(settings.base_path, settings.name, settings.storage)
     remains = adoption.read_remains(settings.base_path, settings.storage)
@@ -70,7 +70,7 @@ def _adopt(settings: Settings, client: KazooClient, topic: str | None, yes: bool
     if not yes:
         out.print(UNCHANGED)
         return
-    epoch = write(client, root, settings.config_digest, 0, lambda now: drafts(now, adopted(now)))
+    epoch = write(client, root, settings.config_digest, 0, lambda now: write_plans(now, adopted(now)))
     out.print(f"Done, as epoch {epoch}. Start the workers; the job that wrote the table before must never run again.")
 
 

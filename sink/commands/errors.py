@@ -140,7 +140,7 @@ def replay(
     """
     from sink.bad_records.replay import Replay
     from sink.clients.spark import start_session
-    from sink.operations.reset import refuse_if_alive
+    from sink.operations.reset import require_no_live_workers
     from sink.operations.reset_writer import workers
 
     settings = load(config)
@@ -148,7 +148,7 @@ def replay(
     selection = chosen.selection()
     out = console()
     with connected(settings) as client:
-        refuse_if_alive(workers(client, settings.root_znode) if yes else ())
+        require_no_live_workers(workers(client, settings.root_znode) if yes else ())
         log = Path(settings.log_dir) / "replay-spark.log" if settings.log_dir else None
         spark = start_session(settings, f"sink-{settings.name}-replay", log)
         try:

@@ -24,7 +24,7 @@ from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption
 from sink.config import Settings, load
-from sink.operations.reset import Position, Request, Reset, TableTruth, drafts, refuse_if_alive, work_out
+from sink.operations.reset import Position, Request, Reset, TableTruth, plan_reset, require_no_live_workers, write_plans
 from sink.operations.reset_writer import forget, recorded, workers, write
 from sink.telemetry.terminal import console, quiet
 
@@ -76,7 +76,7 @@ def _reset(settings: Settings, client: KazooClient, request: Request, yes: bool)
     out = console()
     view = Keeper(client, settings.root_znode, lambda: None).read()
     table, log = _truth(settings, request), _log(settings, request)
-    planned = work_out(view, request, table, log)
+    planned = plan_reset(view, request, table, log)
     _show(out, planned)
     if planned.is_empty:
         out.print("There is nothing to reset.")
@@ -86,7 +86,7 @@ def _reset(settings: Settings, client: KazooClient, request: Request, yes: bool)
         return
 
     def drafted(now: KeeperView) -> Sequence[Sequence[Op]]:
-        return drafts(now, work_out(now, request, table, log))
+        return write_plans(now, plan_reset(now, request, table, log))
 
     floor = table.checkpoint.epoch if table.checkpoint else 0
     epoch = write(client, settings.root_znode, settings.config_digest, floor, drafted)
@@ -114,7 +114,7 @@ def _log(settings: Settings, request: Request) -> LogView | None:
 def _forget(settings: Settings, client: KazooClient, yes: bool) -> None:
     out = console()
     root = settings.root_znode
-    refuse_if_alive(workers(client, root))
+    require_no_live_workers(workers(client, root))
     if not recorded(client, root):
         out.print(f"ZooKeeper has nothing of sink {settings.name}: there is nothing to forget.")
         return

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from coordination.errors import Unavailable
 from coordination.zookeeper.keeper import Keeper
-from coordination.zookeeper.table_service_lock import ServicesRun
+from coordination.zookeeper.table_service_lock import TableServiceRun
 from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption, JsonOption
@@ -189,7 +189,7 @@ def _history(history: tuple[EndedStatus, ...]) -> Table:
     return table
 
 
-def _services(run: ServicesRun) -> Table:
+def _services(run: TableServiceRun) -> Table:
     table = _table(f"table services, {_moment(run.ended)}, by {run.worker}", "service", "took>", "instant", "failed")
     for each in run.services:
         table.add_row(each.name, f"{each.seconds:.2f} s", each.instant, Text(each.reason, style="red"))

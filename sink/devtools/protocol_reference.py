@@ -28,14 +28,14 @@ _SENTENCES: Mapping[str, str] = {
     "read_keeper": "Read the sink's znodes, if anything may have changed since they were last read.",
     "check_term": "Resign, if the epoch is no longer the one that this term raised, or a part of the tree is gone.",
     "halt": "Record why the sink has to stop, if a request showed that it must.",
-    "let_another_try": "Resign, if requests of one kind have failed eight times in a row, nothing is halted and another"
-    " worker waits for the office.",
+    "yield_leadership": "Resign, if requests of one kind have failed eight times in a row, nothing is halted and"
+    " another worker is a candidate.",
     "read_table": "Read the timeline, if nothing is known of it, if an open transaction names an instant that"
     " was not asked about, or if nothing was open and the last look is a minute old.",
     "raise_epoch": "New in office, or the table's newest checkpoint is of a higher epoch than this term's: raise the"
     " epoch above both ZooKeeper's and the table's, then read everything again.",
-    "stamp_config": "Put the fleet's configuration, and the version of the protocol, on record.",
-    "tidy": "Delete what plans left behind that never counted.",
+    "record_config": "Put the fleet's configuration, and the version of the protocol, on record.",
+    "delete_uncounted_plans": "Delete what plans left behind that never counted.",
     "abort_superseded": "What an older epoch left undecided is aborted, and so is what was to follow an aborted"
     " transaction.",
     "start": "Let the next transaction be written once the one before it is PREPARED: one is written while one commits,"
@@ -46,8 +46,8 @@ _SENTENCES: Mapping[str, str] = {
     " statuses, decide, complete, settle; or abort and roll back.",
     "abort_orphans": "A pending instant that carries the sink's name but that no transaction names gets an"
     " ABORTED record; with that it is rolled back like any other.",
-    "compare": "Bring the recorded states into step with the table's checkpoint, or halt; what is open is aborted"
-    " first.",
+    "sync_with_table": "Bring the recorded states into step with the table's checkpoint, or halt; what is open is"
+    " aborted first.",
     "plan": "Look at the log and open the next transaction: a recorded batch again, or a new one. Draining: resign.",
     "read_keeper_again": "Nothing else to do: read the znodes again, if a change was told of while they were being"
     " read.",
@@ -82,7 +82,7 @@ def znodes() -> str:
 PARTS: Mapping[str, Callable[[], str]] = {"phases": phases, "rules": rules, "znodes": znodes}
 
 
-def woven(page: str) -> str:
+def render(page: str) -> str:
     """The page with every part as the code has it now."""
     for name, part in PARTS.items():
         before, begin, rest = page.partition(f"<!-- begin: {name} -->")
@@ -95,4 +95,4 @@ def woven(page: str) -> str:
 
 if __name__ == "__main__":
     target = Path(sys.argv[1])
-    target.write_text(woven(target.read_text()))
+    target.write_text(render(target.read_text()))

@@ -27,12 +27,12 @@ from coordination.zookeeper.table_service_lock import Service
 from sink.clients.java_errors import JAVA_ERRORS, causes, message
 from sink.config import Settings
 from sink.hudi.catalog import register
-from sink.hudi.conflicts import changed_groups, make_way
+from sink.hudi.client import HudiClient
+from sink.hudi.conflicts import changed_groups, rollback_conflicting_clusterings
 from sink.hudi.creation import columns_of_table, create_or_verify
 from sink.hudi.data_files import DataFiles
-from sink.hudi.gateway import Hudi
 from sink.hudi.options import commit_options
-from sink.hudi.table_services import TableServices, sweep
+from sink.hudi.table_services import HudiTableServices, sweep
 from sink.hudi.timeline import CHECKPOINT_KEY, EPOCH_KEY, NUMBER_KEY, SINK_KEY, Instant, Snapshot, Timeline
 from sink.layout.file_ids import unplanned
 from sink.schema import TableSchema
@@ -71,7 +71,7 @@ class Table:
         self._locks = locks
         self._changes_rows = settings.operation != "append"
         avro = schema.avro(settings.table_name)
-        self._hudi = Hudi(spark, settings.base_path, avro, commit_options(settings))
+        self._hudi = HudiClient(spark, settings.base_path, avro, commit_options(settings))
         self._timeline = Timeline(self._hudi, settings.name)
         self._data_files = DataFiles(self._hudi, (lambda: settings.storage) if settings.engine == "arrow" else None)
         self.columns = schema.spark
@@ -140,9 +140,9 @@ class Table:
                 return TableOutcome.CONFLICT
             with self._reading():
                 self._hudi.keep_metadata_table()
-                make_way(self._hudi, updated)
+                rollback_conflicting_clusterings(self._hudi, updated)
                 self._hudi.beat(instant)
-                self._hudi.take_over(instant, self._timeline.meta)
+                self._hudi.refresh_conflict_baseline(instant, self._timeline.meta)
             avro = self._columns_with(columns)
             with self._reading():
                 parsed = self._hudi.write_stats(stats, avro)
@@ -191,7 +191,7 @@ class Table:
         beside everything but another run of this sink: of one process a second one waits.
         """
         with self._serving, self._reading():
-            return TableServices(self._hudi, self._settings, self._locks).run()
+            return HudiTableServices(self._hudi, self._settings, self._locks).run()
 
     def register(self) -> str:
         """Registers the table in the catalogue, off the commit path: the newest instant that is known there now. Safe

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import pyspark
 
 from sink.config import Settings
-from sink.hudi.gateway import Hudi
+from sink.hudi.client import HudiClient
 from sink.hudi.java_objects import METADATA
 from sink.hudi.options import commit_options, partition_columns
 
@@ -59,7 +59,7 @@ def sync_options(settings: Settings) -> Mapping[str, str]:
     }
 
 
-def register(hudi: Hudi, settings: Settings) -> str:
+def register(hudi: HudiClient, settings: Settings) -> str:
     """The newest instant that the catalogue knows of now; empty where the table has none."""
     meta = hudi.meta_client()
     last = meta.getActiveTimeline().getCommitsTimeline().filterCompletedInstants().lastInstant()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 
-from sink.hudi.gateway import Hudi
+from sink.hudi.client import HudiClient
 
 NEW = "null"
 """The earlier commit of a file group that has none, as Hudi writes it."""
@@ -24,7 +24,7 @@ def changed_groups(stats: Sequence[str]) -> frozenset[str]:
     return frozenset(stat["fileId"] for stat in written if stat["prevCommit"] not in (None, NEW))
 
 
-def make_way(hudi: Hudi, groups: Collection[str]) -> None:
+def rollback_conflicting_clusterings(hudi: HudiClient, groups: Collection[str]) -> None:
     """Rolls back every pending clustering that would replace one of these file groups."""
     if groups:
         for instant in sorted({at for group, at in hudi.pending_clusterings().items() if group in groups}):

@@ -20,7 +20,7 @@ from sink.audit.timeline import UPGRADE
 from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.config import Settings
 from sink.hudi.changes import merge_mode, merges_on_read, ordering_fields, table_type
-from sink.hudi.gateway import TABLE_VERSION, Hudi
+from sink.hudi.client import TABLE_VERSION, HudiClient
 from sink.hudi.options import (
     key_generator,
     partition_columns,
@@ -42,7 +42,7 @@ BUCKETS = "sink.bucket.index.num.buckets"
 Locks = Callable[[], AbstractContextManager[None]]
 
 
-def create_or_verify(hudi: Hudi, settings: Settings, schema: TableSchema, locks: Locks) -> T.StructType:
+def create_or_verify(hudi: HudiClient, settings: Settings, schema: TableSchema, locks: Locks) -> T.StructType:
     """The table's columns, without Hudi's own."""
     require_usable(settings, schema)
     _require_options(hudi)
@@ -58,7 +58,7 @@ def create_or_verify(hudi: Hudi, settings: Settings, schema: TableSchema, locks:
     return columns
 
 
-def _require_options(hudi: Hudi) -> None:
+def _require_options(hudi: HudiClient) -> None:
     """To put them together asks nobody: what fails is a setting."""
     try:
         _ = hudi.config
@@ -68,7 +68,7 @@ def _require_options(hudi: Hudi) -> None:
         raise ConfigError(f"Hudi refuses its settings (hoodie.*): {message(error)}") from error
 
 
-def _note_buckets(hudi: Hudi, settings: Settings, locks: Locks) -> None:
+def _note_buckets(hudi: HudiClient, settings: Settings, locks: Locks) -> None:
     """By their number a key's row is found: another one would give the key a second row. Hudi notes it nowhere."""
     if BUCKETS in _properties(hudi):
         return
@@ -85,16 +85,16 @@ def _buckets(settings: Settings) -> str:
     return settings.hudi.get("hoodie.bucket.index.num.buckets", "")
 
 
-def _properties(hudi: Hudi) -> Mapping[str, str]:
+def _properties(hudi: HudiClient) -> Mapping[str, str]:
     found: Mapping[str, str] = hudi.json(hudi.meta_client().getTableConfig().getProps())
     return found
 
 
-def _is_table(hudi: Hudi) -> bool:
+def _is_table(hudi: HudiClient) -> bool:
     return bool(hudi.storage().exists(hudi.path(".hoodie/hoodie.properties")))
 
 
-def _refuse_anything_else(hudi: Hudi) -> None:
+def _refuse_anything_else(hudi: HudiClient) -> None:
     names = set(hudi.names(""))
     found = sorted(names - {".hoodie"})
     if found:
@@ -114,7 +114,7 @@ def _refuse_anything_else(hudi: Hudi) -> None:
         )
 
 
-def _create(hudi: Hudi, settings: Settings, schema: TableSchema) -> None:
+def _create(hudi: HudiClient, settings: Settings, schema: TableSchema) -> None:
     builder = hudi.java.common.table.HoodieTableMetaClient.newTableBuilder()
     builder = builder.setTableType(table_type(settings)).setTableName(settings.table_name)
     builder = builder.setTableVersion(TABLE_VERSION)
@@ -138,10 +138,10 @@ def _create(hudi: Hudi, settings: Settings, schema: TableSchema) -> None:
     hudi.init_table()
 
 
-def _verify(hudi: Hudi, settings: Settings, schema: TableSchema) -> T.StructType:
+def _verify(hudi: HudiClient, settings: Settings, schema: TableSchema) -> T.StructType:
     meta = hudi.meta_client()
     has = hudi.json(meta.getTableConfig().getProps())
-    wrong = next(misfits(settings, has), None) or indexes_misfit(has, hudi.index_definitions(meta))
+    wrong = next(schema_conflicts(settings, has), None) or indexes_misfit(has, hudi.index_definitions(meta))
     found = hudi.table_schema(meta)
     if wrong is None and found is not None:
         wrong = columns_misfit(found, schema, settings)
@@ -150,7 +150,7 @@ def _verify(hudi: Hudi, settings: Settings, schema: TableSchema) -> T.StructType
     return schema.spark if found is None else columns_of_table(found)
 
 
-def misfits(settings: Settings, has: Mapping[str, str]) -> Iterator[str]:
+def schema_conflicts(settings: Settings, has: Mapping[str, str]) -> Iterator[str]:
     """Where a table's `hoodie.properties` and the settings differ, both sides named."""
     for what, is_, wanted, remedy in _compared(settings, has):
         if is_ != wanted:

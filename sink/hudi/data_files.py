@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from sink.hudi.gateway import Hudi
+from sink.hudi.client import HudiClient
 from sink.storage.access import S3_SCHEMES, Access, scheme_of
 from sink.storage.files import kept_storage
 
@@ -25,7 +25,7 @@ _FILE_NAME = re.compile(r"[^/,{}\[\]\s'=]+\.parquet")
 class DataFiles:
     """Looks for one table, and remembers which of its partitions are small."""
 
-    def __init__(self, hudi: Hudi, access: Callable[[], Access] | None) -> None:
+    def __init__(self, hudi: HudiClient, access: Callable[[], Access] | None) -> None:
         """`access` where Python reaches the table, too: each time anew, for keys may expire."""
         self._hudi = hudi
         self._access = access

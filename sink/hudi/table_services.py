@@ -19,7 +19,7 @@ from coordination.errors import SinkError
 from coordination.zookeeper.table_service_lock import Service
 from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.config import Settings
-from sink.hudi.gateway import CLUSTERING, COMPACTION, Hudi
+from sink.hudi.client import CLUSTERING, COMPACTION, HudiClient
 from sink.hudi.options import commit_options, service_options
 from sink.hudi.timeline import SINK_KEY, Snapshot, Timeline
 from sink.hudi.uploads import abort_uploads
@@ -34,16 +34,16 @@ _REASON = 300
 _ACTIONS = {"Clustering": CLUSTERING, "Compaction": COMPACTION}
 
 
-class TableServices:
+class HudiTableServices:
     """One run on the table of `hudi`, with clients of its own. `locks` gives the table lock, for what Hudi has no call
     for.
     """
 
-    def __init__(self, hudi: Hudi, settings: Settings, locks: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(self, hudi: HudiClient, settings: Settings, locks: Callable[[], AbstractContextManager[None]]) -> None:
         self._settings = settings
         self._locks = locks
-        self._hudi = hudi.anew(service_options(settings))
-        self._locked = hudi.anew(commit_options(settings))
+        self._hudi = hudi.with_options(service_options(settings))
+        self._locked = hudi.with_options(commit_options(settings))
         """For what is done under the table lock held here."""
         self._timeline = Timeline(self._hudi, settings.name)
         self._failpoints = Failpoints.from_environment()
@@ -95,7 +95,7 @@ class TableServices:
         """With the table's columns as they are now: no file of the plan, which is made, has others. Where Hudi rewrites
         record by record it takes them from its client, and what that lacks would be gone.
         """
-        hudi = self._hudi.anew(self._hudi.options, self._hudi.table_schema(self._hudi.meta_client()))
+        hudi = self._hudi.with_options(self._hudi.options, self._hudi.table_schema(self._hudi.meta_client()))
         try:
             hudi.execute(service, instant)
         finally:
@@ -138,7 +138,7 @@ class TableServices:
         return ""
 
 
-def sweep(hudi: Hudi, timeline: Timeline) -> None:
+def sweep(hudi: HudiClient, timeline: Timeline) -> None:
     """Removes files of instants whose rollback is complete: those the rollback removed and a late task made
     again, and those that a late task has marked since. And bad records that were set aside for what is over.
     """
@@ -159,7 +159,7 @@ def sweep(hudi: Hudi, timeline: Timeline) -> None:
             storage.deleteDirectory(hudi.path(f"{QUARANTINE}/{instant}"))
 
 
-def _revived(hudi: Hudi, now: Snapshot) -> list[str]:
+def _revived(hudi: HudiClient, now: Snapshot) -> list[str]:
     """Inflight files that a late writer has made again of instants that were rolled back, without the requested ones
     that came before them: Hudi's writer notes there what it is going to write.
     """
@@ -169,7 +169,7 @@ def _revived(hudi: Hudi, now: Snapshot) -> list[str]:
     return [name for name in names if name.endswith(".inflight") and name.partition(".")[0] in pending - begun]
 
 
-def _remove_marked(hudi: Hudi, instant: str) -> None:
+def _remove_marked(hudi: HudiClient, instant: str) -> None:
     """Data files of the instant that have a marker, then the markers."""
     directory, storage = f"{TEMP}/{instant}", hudi.storage()
     if not storage.exists(hudi.path(directory)):

@@ -20,7 +20,7 @@ from coordination.errors import Corrupt, SinkError, Unavailable
 from coordination.state.codec import decode_checkpoint
 from coordination.state.model import Checkpoint, InstantState, TableView
 from sink.clients.java_errors import JAVA_ERRORS, causes, message
-from sink.hudi.gateway import Hudi
+from sink.hudi.client import HudiClient
 from sink.hudi.java_objects import COMMIT, DELTA_COMMIT
 
 CHECKPOINT_KEY = "sink.checkpoint."
@@ -87,7 +87,7 @@ class Snapshot:
 class Timeline:
     """Reads for one sink of one table."""
 
-    def __init__(self, hudi: Hudi, sink: str) -> None:
+    def __init__(self, hudi: HudiClient, sink: str) -> None:
         self._hudi = hudi
         self._sink = sink
         self._meta: Any = None

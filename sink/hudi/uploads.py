@@ -13,14 +13,14 @@ from typing import Any
 import structlog
 
 from sink.clients.java_errors import JAVA_ERRORS, message
-from sink.hudi.gateway import Hudi
+from sink.hudi.client import HudiClient
 from sink.storage.access import S3_SCHEMES, bucket_of, scheme_of
 
 LOG = structlog.get_logger("sink.worker")
 DAY = 24 * 3600.0
 
 
-def abort_uploads(hudi: Hudi, older_than: float = DAY) -> int:
+def abort_uploads(hudi: HudiClient, older_than: float = DAY) -> int:
     """How many it aborted. None where the key may not ask for them: the bucket's lifecycle rule has to do it then."""
     base = hudi.base_path
     if scheme_of(base) not in S3_SCHEMES:
@@ -42,6 +42,6 @@ def abort_uploads(hudi: Hudi, older_than: float = DAY) -> int:
     return len(old)
 
 
-def _s3a(hudi: Hudi) -> Any:
+def _s3a(hudi: HudiClient) -> Any:
     conf = hudi.storage_conf.unwrap()
     return hudi.jvm.org.apache.hadoop.fs.Path(hudi.base_path).getFileSystem(conf)

@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 
 from sink.decode.protobuf_columns import descriptor_of, map_entry
 from sink.decode.protobuf_types import WRAPPERS
-from sink.schema.warnings import LeftOut, Remark
+from sink.schema.warnings import OmittedField, Remark
 
 _Type = FieldDescriptor
 _SCALARS: dict[int, T.DataType] = {
@@ -81,11 +81,11 @@ def _one(field: FieldDescriptor, path: str, above: tuple[str, ...], remarks: lis
     if name in WRAPPERS:
         return _SCALARS[message.fields_by_name["value"].type]
     if name in above:
-        remarks.append(LeftOut(path, f"it is a {name} within a {name}, which no column can hold"))
+        remarks.append(OmittedField(path, f"it is a {name} within a {name}, which no column can hold"))
         return None
     if name in _DECIMALS:
         remarks.append(f"{path} is a STRUCT: make it a DECIMAL(precision, scale) that holds each {name} exactly")
     struct = _struct(message, f"{path}.", above, remarks)
     if struct is None:
-        remarks.append(LeftOut(path, f"it is a {name}, which has no field that a column can hold"))
+        remarks.append(OmittedField(path, f"it is a {name}, which has no field that a column can hold"))
     return struct

@@ -22,7 +22,7 @@ from sink.decode.records import SchemaMismatch
 from sink.decode.registry import RegisteredSchema
 from sink.infer.protobuf import columns_of_message
 from sink.schema.avro import struct_of_avro
-from sink.schema.warnings import LeftOut, Remark
+from sink.schema.warnings import OmittedField, Remark
 
 _PRIMITIVE = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 
@@ -98,7 +98,7 @@ def _fitting(record: Mapping[str, Any], path: str, remarks: list[Remark]) -> lis
             if each["type"] in ("null", ["null"]):
                 remarks.append(f"left out: {inner}: it is always null")
                 continue
-            remarks.append(LeftOut(inner, str(error).removeprefix("schema: ").removeprefix(f"{name}: ")))
+            remarks.append(OmittedField(inner, str(error).removeprefix("schema: ").removeprefix(f"{name}: ")))
         else:
             kept.append(found)
     return kept

@@ -26,8 +26,8 @@ from coordination.state.model import NO_TRANSACTION, LogView, TopicPartition
 from coordination.state.tree import KeeperView
 from sink.audit.report import Finding
 from sink.audit.timeline import CHECKPOINT_PREFIX, UPGRADE, active_names, instants_of, metadata_of, open_table
-from sink.hudi.gateway import TABLE_VERSION
-from sink.operations.reset import Request, Reset, TableTruth, work_out
+from sink.hudi.client import TABLE_VERSION
+from sink.operations.reset import Request, Reset, TableTruth, plan_reset
 from sink.storage.access import NO_ACCESS, Access
 
 STREAMER_V2 = ("streamer.checkpoint.key.v2", "streamer.checkpoint.reset.key.v2")
@@ -61,14 +61,14 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
-class Remains:
+class ForeignOffsets:
     """The whole timeline's remains: newest offsets of other writers, and topics that sinks have read, by sink."""
 
     newest: tuple[Left, ...]
     sinks: Mapping[str, frozenset[str]]
 
 
-def read_remains(base_path: str, access: Access = NO_ACCESS) -> Remains:
+def read_remains(base_path: str, access: Access = NO_ACCESS) -> ForeignOffsets:
     """Absence is only said of a timeline that was read whole."""
     problems: list[Finding] = []
     newest: tuple[Left, ...] = ()
@@ -90,7 +90,7 @@ def read_remains(base_path: str, access: Access = NO_ACCESS) -> Remains:
         raise _damaged(base_path, f"{type(error).__name__}: {error}"[:_SHOWN]) from error
     if problems:
         raise _damaged(base_path, problems[0].sentence)
-    return Remains(newest, sinks)
+    return ForeignOffsets(newest, sinks)
 
 
 def _damaged(base_path: str, sentence: str) -> TableError:
@@ -107,7 +107,7 @@ def left_in(extra: Mapping[str, str], instant: str) -> Iterator[Left]:
         yield Left(Tool.CONNECT, CONNECT, instant, extra[CONNECT])
 
 
-def unadopted(remains: Remains, sink: str, view: KeeperView) -> str | None:
+def unadopted(remains: ForeignOffsets, sink: str, view: KeeperView) -> str | None:
     """The warning before a sink begins in a table that another tool has filled up to certain offsets. Pure."""
     if not remains.newest or sink in remains.sinks or view.states:
         return None
@@ -117,7 +117,7 @@ def unadopted(remains: Remains, sink: str, view: KeeperView) -> str | None:
     )
 
 
-def choose(base_path: str, remains: Remains) -> Left:
+def choose(base_path: str, remains: ForeignOffsets) -> Left:
     """Raises ConfigError where there is nothing, or more than one thing."""
     if not remains.newest:
         raise ConfigError(
@@ -219,7 +219,7 @@ def refuse_if_older(base_path: str, access: Access = NO_ACCESS) -> None:
         raise TableError(f"{base_path}: the table's version: {version}; the sink writes {TABLE_VERSION}; {UPGRADE}")
 
 
-def refuse_if_begun(sink: str, table: TableTruth, remains: Remains, topics: Sequence[str]) -> None:
+def refuse_if_begun(sink: str, table: TableTruth, remains: ForeignOffsets, topics: Sequence[str]) -> None:
     """Raises Conflict where this sink has a checkpoint in the table, or another one has read one of `topics`."""
     if table.checkpoint is not None:
         raise Conflict(
@@ -260,4 +260,4 @@ def adopt(view: KeeperView, sink: str, offsets: Mapping[TopicPartition, int], ta
                 " that were not read, or this is another topic or cluster than that which was read; decide with"
                 " `sink reset --offset`"
             )
-    return work_out(view, Request(offsets=offsets), table, log)
+    return plan_reset(view, Request(offsets=offsets), table, log)

@@ -114,7 +114,7 @@ class Reset:
         return self.halt is None and not self.moves and not self.aborted and self.ledger is None
 
 
-def refuse_if_alive(workers: Sequence[str]) -> None:
+def require_no_live_workers(workers: Sequence[str]) -> None:
     """Raises Conflict while there are any."""
     if workers:
         raise Conflict(
@@ -122,11 +122,11 @@ def refuse_if_alive(workers: Sequence[str]) -> None:
         )
 
 
-def work_out(view: KeeperView, request: Request, table: TableTruth, log: LogView | None) -> Reset:
+def plan_reset(view: KeeperView, request: Request, table: TableTruth, log: LogView | None) -> Reset:
     """What `request` means for what is recorded now. Pure but for the wall clock in the records for
     people.
     """
-    refuse_if_alive([member.worker for member in view.members])
+    require_no_live_workers([member.worker for member in view.members])
     if not request.moves:
         return Reset(view.halt, (), (), {}, None)
     aborted = tuple(_abandoned(view.transactions, table))
@@ -273,7 +273,7 @@ def _ledger(view: KeeperView, table: TableTruth, moves: Sequence[Move], changed:
     )
 
 
-def drafts(view: KeeperView, reset: Reset) -> tuple[tuple[Op, ...], ...]:
+def write_plans(view: KeeperView, reset: Reset) -> tuple[tuple[Op, ...], ...]:
     """The multis that write `reset`, without the fence. The sink is halted until the last one is written."""
     wall = time.time()
     ops: list[Op] = [

@@ -23,27 +23,27 @@ from coordination.state import tree
 from coordination.state.tree import Check, Delete, KeeperView, Op
 from coordination.zookeeper.election import Candidacy
 from coordination.zookeeper.keeper import Keeper
-from sink.operations.reset import refuse_if_alive
+from sink.operations.reset import require_no_live_workers
 
 LOCK_SECONDS = 20.0
 
 Drafts = Callable[[KeeperView], Sequence[Sequence[Op]]]
 
 
-def write(client: KazooClient, root: str, config_digest: str, epoch_floor: int, drafts: Drafts) -> int:
-    """Writes what `drafts` makes of the tree as it is under the lock. Returns the epoch of the reset."""
+def write(client: KazooClient, root: str, config_digest: str, epoch_floor: int, write_plans: Drafts) -> int:
+    """Writes what `write_plans` makes of the tree as it is under the lock. Returns the epoch of the reset."""
     Keeper(client, root, _ignore).bootstrap(config_digest)
     with lock(client, root) as lock_path:
         fence = Check(lock_path, 0)
         view = _read(client, root)
-        drafts(view)
+        write_plans(view)
         epoch = max(view.epoch, epoch_floor) + 1
         _read_keeper(client, root).write((fence, tree.epoch_op(view, epoch, "reset")))
         # Read again: nobody else can write from here on, and what was read before the epoch rose may be
         # stale.
         view = _read(client, root)
         keeper = _read_keeper(client, root)
-        for multi in drafts(view):
+        for multi in write_plans(view):
             if multi:
                 keeper.write((fence, Check(tree.EPOCH, view.epoch_version), *multi))
     return epoch
@@ -52,7 +52,7 @@ def write(client: KazooClient, root: str, config_digest: str, epoch_floor: int, 
 def forget(client: KazooClient, root: str) -> None:
     """Removes all that is recorded, whether it can be read or not. Interrupted half way, it can be run again."""
     with lock(client, root) as lock_path:
-        refuse_if_alive(workers(client, root))
+        require_no_live_workers(workers(client, root))
         strays = [*_paths(client, root, tree.WORKERS)][:-1]
         # Headers first: a transaction without one means nothing.
         paths = sorted((*recorded(client, root), *strays), key=lambda path: not path.endswith("/header"))

@@ -18,7 +18,7 @@ from coordination.state.model import LogView, PartitionState, Phase, TopicPartit
 from coordination.state.tree import Halt, KeeperView, Summary, Transaction
 from coordination.zookeeper.catalog_progress import CatalogState
 from coordination.zookeeper.keeper import Keeper
-from coordination.zookeeper.table_service_lock import ServicesRun
+from coordination.zookeeper.table_service_lock import TableServiceRun
 from sink.clients.kafka import Log
 from sink.config import Settings
 
@@ -134,7 +134,7 @@ class Status:
     history: tuple[EndedStatus, ...]
     committed: int
     kafka_error: str | None
-    services: ServicesRun | None = None
+    services: TableServiceRun | None = None
     """What the last run of table services did."""
     catalog: CatalogStatus | None = None
 

@@ -33,7 +33,7 @@ from sink.decode.column_records import FIRST_MESSAGE, UnusableSchema
 from sink.decode.debezium import event_type
 from sink.decode.records import SchemaMismatch
 from sink.decode.registry import Registry
-from sink.hudi.creation import columns_misfit, indexes_misfit, misfits
+from sink.hudi.creation import columns_misfit, indexes_misfit, schema_conflicts
 from sink.hudi.files import Content, look
 from sink.hudi.preflight import unusable
 from sink.operations.adoption import read_remains, unadopted
@@ -256,7 +256,7 @@ def _table(settings: Settings, schema: TableSchema | None) -> Iterator[Finding]:
     yield Finding(
         "table", f"{settings.base_path} holds the Hudi table {found.properties.get('hoodie.table.name', '?')}"
     )
-    wrong = list(misfits(settings, found.properties))
+    wrong = list(schema_conflicts(settings, found.properties))
     wrong += filter(None, [indexes_misfit(found.properties, found.indexes)])
     if schema is not None and found.schema is not None:
         wrong += filter(None, [columns_misfit(json.dumps(found.schema), schema, settings)])

@@ -36,7 +36,7 @@ class Machine(Protocol):
     def step(self, event: Event) -> list[Effect]: ...
 
 
-class Performer(Protocol):
+class EffectHandler(Protocol):
     """Performs one request, blocking. Never raises for what it can name as an outcome."""
 
     def perform(self, request: Request) -> Outcome: ...
@@ -51,7 +51,7 @@ class Actor:
         self,
         name: str,
         machine: Machine,
-        performer: Performer,
+        performer: EffectHandler,
         executor: Executor,
         on_note: Callable[[Note], None],
         on_resign: Callable[[str], None],

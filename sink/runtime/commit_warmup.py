@@ -36,7 +36,7 @@ _EXERCISED = ("hoodie.metadata.", "hoodie.bucket.")
 """What else a user has set may tell others of commits (callbacks, metrics)."""
 
 
-class Rehearsal:
+class CommitWarmup:
     """A process's one rehearsal, in a thread of its own: whatever becomes of it, nobody waits for it."""
 
     def __init__(self, spark: SparkSession, settings: Settings, schema: TableSchema) -> None:
@@ -49,7 +49,7 @@ class Rehearsal:
         self.is_due = False
         self._thread.start()
 
-    def forgo(self) -> None:
+    def cancel(self) -> None:
         self.is_due = False
 
     def wait(self, seconds: float) -> None:

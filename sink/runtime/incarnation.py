@@ -28,12 +28,12 @@ from coordination.planning.slicing import Limits
 from coordination.planning.tolerance import NO_ERRORS, ErrorLimits
 from coordination.planning.write_tasks import USUAL_SIZES, TaskSizes
 from coordination.state import versions
-from coordination.state.messages import Drain, KeeperChanged, ShareSeen, StoreSeen
+from coordination.state.messages import Drain, KeeperChanged, ParticipantViewSeen, StoreSeen
 from coordination.state.model import Member, WorkerState
 from coordination.zookeeper.catalog_progress import CatalogRecord
 from coordination.zookeeper.election import Candidacy
 from coordination.zookeeper.keeper import Keeper
-from coordination.zookeeper.table_service_lock import ServicesOffice
+from coordination.zookeeper.table_service_lock import TableServiceLock
 from sink.bad_records.table import ErrorsTable
 from sink.clients.kafka import LogReader
 from sink.config import Settings
@@ -92,7 +92,7 @@ class Incarnation:
             resources.observer.note,
             self._participant_resigned,
         )
-        office = ServicesOffice(resources.client, resources.root, member.incarnation)
+        office = TableServiceLock(resources.client, resources.root, member.incarnation)
         self._services = Services(
             resources.settings,
             office,
@@ -246,7 +246,7 @@ class Incarnation:
                 self._changed.set()
                 continue
             self._with.observer.metrics.halted(share.halted)
-            self._participant.post(ShareSeen(time.monotonic(), share))
+            self._participant.post(ParticipantViewSeen(time.monotonic(), share))
 
     def _stand(self) -> None:
         while not self._ended.is_set() and not self._draining.is_set():
@@ -321,7 +321,7 @@ class Incarnation:
         self._with.table.stop_heartbeats()
 
 
-def _catalog_sync(resources: Resources, office: ServicesOffice) -> CatalogSync | None:
+def _catalog_sync(resources: Resources, office: TableServiceLock) -> CatalogSync | None:
     if not resources.settings.catalogued:
         return None
     return CatalogSync(

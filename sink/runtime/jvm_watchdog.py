@@ -21,7 +21,7 @@ EXIT_JVM_SILENT = 70
 PING_SECONDS = 1.0
 
 
-class Guardian:
+class JvmWatchdog:
     """`answered` is when the JVM last gave a sign of life, in monotonic seconds."""
 
     def __init__(self, spark: SparkSession) -> None:

@@ -14,8 +14,8 @@ from sink.runtime.storage_watch import StorageWatch
 from sink.telemetry.metrics import Metrics
 
 LOG = structlog.get_logger("sink.worker")
-LOUD = frozenset({"coordinator.elected", "sink.halted", "log.gap_skipped", "batch.divided", "keeper.advanced"})
-WORRYING = frozenset({"transaction.aborted", "request.not_done", "status.not_reported", "sink.halted"})
+INFO_EVENTS = frozenset({"coordinator.elected", "sink.halted", "log.gap_skipped", "batch.divided", "keeper.advanced"})
+WARNING_EVENTS = frozenset({"transaction.aborted", "request.not_done", "status.not_reported", "sink.halted"})
 REPEATED = frozenset({"request.not_done", "status.not_reported"})
 """At each try, for as long as what is wrong goes on."""
 
@@ -32,7 +32,7 @@ class Observer:
     def note(self, note: Note) -> None:
         self.metrics.note(note)
         fields = dict(note.fields)
-        level = "warning" if note.event in WORRYING else "info" if _is_loud(note.event, fields) else "debug"
+        level = "warning" if note.event in WARNING_EVENTS else "info" if _is_loud(note.event, fields) else "debug"
         if note.event in REPEATED and self.storage.fault(str(fields.get("reason"))):
             level = "debug"
         getattr(LOG, level)(note.event, **fields)
@@ -43,4 +43,4 @@ class Observer:
 
 
 def _is_loud(event: str, fields: dict[str, object]) -> bool:
-    return event in LOUD or (event == "transaction.ended" and fields["outcome"] == "COMMITTED")
+    return event in INFO_EVENTS or (event == "transaction.ended" and fields["outcome"] == "COMMITTED")

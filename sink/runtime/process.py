@@ -25,16 +25,16 @@ from coordination.zookeeper.keeper import Keeper
 from sink.bad_records.table import ErrorsTable
 from sink.clients.java_errors import said
 from sink.clients.kafka_process import LogProcess
-from sink.clients.spark import WARM_UP, StartingSession, go_first, warm_up
+from sink.clients.spark import WARM_UP, StartingSession, use_transaction_pool, warm_up
 from sink.clients.zookeeper import Session
 from sink.config import Settings
 from sink.hudi import Table
 from sink.hudi.lock import TableLocks
 from sink.hudi.preflight import require_usable
 from sink.operations.adoption import read_remains, unadopted
-from sink.runtime.commit_warmup import Rehearsal
+from sink.runtime.commit_warmup import CommitWarmup
 from sink.runtime.incarnation import Incarnation, Resources, new_member
-from sink.runtime.jvm_watchdog import EXIT_JVM_SILENT, Guardian, kill_process_tree
+from sink.runtime.jvm_watchdog import EXIT_JVM_SILENT, JvmWatchdog, kill_process_tree
 from sink.runtime.notes import Observer
 from sink.storage.faults import fault_in
 from sink.storage.files import require_answer
@@ -85,7 +85,7 @@ class Worker:
         client = session.client
         spark = self._starting.session()
         LOG.debug("worker.reached", phase="spark")
-        guardian = Guardian(spark)
+        guardian = JvmWatchdog(spark)
         guardian.start()
         table = Table(spark, settings, schema, TableLocks(client, settings))
         engine = engine_of(spark, settings, schema)
@@ -94,7 +94,7 @@ class Worker:
         root = settings.root_znode
         self._keeper = Keeper(client, root, self._tree_changed)
         observer = Observer(settings)
-        first = partial(go_first, spark)
+        first = partial(use_transaction_pool, spark)
         kafka = LogProcess(settings)
         with (
             ThreadPoolExecutor(1, "coordinating", first) as coordinating,
@@ -111,7 +111,7 @@ class Worker:
             self._warmed(warming, spark)
             self._until_stopped("the process that asks Kafka", kafka.start)
             Thread(target=_warn_of_offsets, args=(settings, self._keeper), name="offsets", daemon=True).start()
-            rehearsal = Rehearsal(spark, settings, schema)
+            rehearsal = CommitWarmup(spark, settings, schema)
             while not self._stop.is_set():
                 self._live(resources, session, guardian, rehearsal)
         self._notifier.notify("STOPPING=1")
@@ -135,7 +135,7 @@ class Worker:
         if error is not None and not self._stop.is_set():
             LOG.warning("worker.cold", reason=said(error))
 
-    def _live(self, resources: Resources, session: Session, guardian: Guardian, rehearsal: Rehearsal) -> None:
+    def _live(self, resources: Resources, session: Session, guardian: JvmWatchdog, rehearsal: CommitWarmup) -> None:
         """One incarnation, from its joining to the end of its session or of the process."""
         settings = self._settings
         with self._alive():
@@ -156,7 +156,7 @@ class Worker:
             self._watch(life, guardian)
             session.look()
             if life.leads:
-                rehearsal.forgo()
+                rehearsal.cancel()
             elif rehearsal.is_due and life.follows():
                 rehearsal.begin()
         if self._stop.is_set() and not life.ended:
@@ -182,7 +182,7 @@ class Worker:
         finally:
             ended.set()
 
-    def _watch(self, life: Incarnation, guardian: Guardian) -> None:
+    def _watch(self, life: Incarnation, guardian: JvmWatchdog) -> None:
         now = time.monotonic()
         if now - self._watched > PAUSED_SECONDS:
             # This process itself was stopped: that the others were silent meanwhile says nothing.

@@ -52,7 +52,7 @@ LOOK_SECONDS = 0.5
 _ON_THE_TABLE = (Begin, Complete, FindExistingFiles, ReadTable, RollBack, WriteTasks)
 
 
-class Performer(Protocol):
+class EffectHandler(Protocol):
     def perform(self, request: Request) -> Outcome: ...
 
     def cancel(self, request_id: int) -> None: ...
@@ -61,7 +61,7 @@ class Performer(Protocol):
 class WatchedPerformer:
     """A performer whose requests on the table are watched. A write that failed for the store says so in its outcome."""
 
-    def __init__(self, performer: Performer, watch: StorageWatch) -> None:
+    def __init__(self, performer: EffectHandler, watch: StorageWatch) -> None:
         self._performer = performer
         self._watch = watch
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import structlog
 
 from coordination.errors import SinkError, Unavailable
-from coordination.zookeeper.table_service_lock import Service, ServicesOffice, ServicesRun
+from coordination.zookeeper.table_service_lock import Service, TableServiceLock, TableServiceRun
 from sink.clients.java_errors import JAVA_ERRORS, said
 from sink.config import Settings
 from sink.runtime.catalog_sync import CatalogSync
@@ -35,7 +35,7 @@ class Services:
     def __init__(
         self,
         settings: Settings,
-        office: ServicesOffice,
+        office: TableServiceLock,
         run: Callable[[], tuple[Service, ...]],
         leads: Callable[[], bool],
         metrics: Metrics,
@@ -119,4 +119,4 @@ class Services:
                 LOG.info("services.done", service=each.name, seconds=each.seconds, instant=each.instant)
             else:
                 LOG.debug("services.idle", service=each.name, seconds=each.seconds)
-        self._office.record(ServicesRun(self._settings.worker_id, time.time(), committed, services))
+        self._office.record(TableServiceRun(self._settings.worker_id, time.time(), committed, services))

@@ -18,7 +18,7 @@ from coordination.errors import ConfigError
 from sink.schema.avro import AVRO_NAME, avro_schema, struct_of_avro
 from sink.schema.ddl import parse_struct
 from sink.schema.storage_types import held, held_struct
-from sink.schema.warnings import LeftOut
+from sink.schema.warnings import OmittedField
 
 RESERVED_PREFIXES = ("_hoodie_", "_kafka_", "_debezium_", "_sink_")
 META_COLUMNS = (
@@ -71,7 +71,7 @@ class TableSchema:
     headers: bool = False
     generated: tuple[str, ...] = ()
     change: T.StructType | None = None
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[OmittedField, ...] = ()
 
     @cached_property
     def spark(self) -> T.StructType:

@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 from coordination.errors import ConfigError
 from sink.schema.ddl import to_ddl
 from sink.schema.storage_types import held
-from sink.schema.warnings import LeftOut
+from sink.schema.warnings import OmittedField
 
 _SHOWN = 60
 _FIXED = "in a merge-on-read table, where no type can change, not even by Spark SQL: keep it, or fill a new table"
@@ -57,7 +57,7 @@ def evolved(
     wanted: T.StructType,
     compatibility: Compatibility,
     on_read: bool = False,
-    left_out: Sequence[LeftOut] = (),
+    left_out: Sequence[OmittedField] = (),
 ) -> T.StructType:
     """The table's columns with what is new in `wanted` behind them. `on_read`: of a merge-on-read table. `left_out`:
     what records have, too, and no column can hold; where the table has a column for it, it was another type before.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class OmittedField:
     """A field that no column can hold. `path` is where its column would be: `name`, `struct.name`, `array[].name`,
     `map{}.name`."""
 
@@ -17,4 +17,4 @@ class LeftOut:
         return f"left out: {self.path}: {self.reason}"
 
 
-Remark = str | LeftOut
+Remark = str | OmittedField

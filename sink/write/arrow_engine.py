@@ -22,7 +22,7 @@ from sink.schema import TableSchema
 from sink.storage.files import open_storage
 from sink.write.engine import Written, slices_in, written
 from sink.write.inputs import frame_input, inputs_of
-from sink.write.quarantine import set_aside, tolerated
+from sink.write.quarantine import quarantine, tolerated
 from sink.write.shape import row_shape
 from sink.write.slice_files import Limits
 from sink.write.slice_task import REPORT, WriteJob, report_of, run
@@ -68,7 +68,7 @@ class ArrowEngine:
             self._inputs.failed(slices_in(tasks), error)
             raise task_error(error) or data_loss(error, slices_in(tasks)) or error from error
         self._inputs.learn(reports)
-        return written(reports, set_aside(self._inputs, self._settings, instant, reports))
+        return written(reports, quarantine(self._inputs, self._settings, instant, reports))
 
     def cancel(self, instant: str) -> None:
         self._spark.sparkContext.cancelJobGroup(instant)

@@ -42,7 +42,7 @@ class Attempt:
     task: WriteTask
 
 
-class Pulse:
+class InstantGuard:
     """Whether the instant is still open, as far as the timeline shows it."""
 
     def __init__(self, storage: Storage, instant: str) -> None:
@@ -78,7 +78,7 @@ def base_file_stat(file_id: str, path: str, name: str, records: int, size: int, 
 class BaseFile:
     """An open base file. `close` gives its stat; `discard` removes what was written and leaves the marker."""
 
-    def __init__(self, storage: Storage, pulse: Pulse, attempt: Attempt, path: str, roll: int) -> None:
+    def __init__(self, storage: Storage, pulse: InstantGuard, attempt: Attempt, path: str, roll: int) -> None:
         self.path = path
         self.records = 0
         self.id = file_id(attempt.table, attempt.sink, attempt.task, path, roll)

@@ -20,7 +20,7 @@ from sink.decode.records import BadValue
 from sink.layout.bad_partition import BadPartition
 from sink.layout.record_key_bytes import KeyBytes
 from sink.schema import IS_DELETED, TableSchema, arrow_schema
-from sink.write.record_columns import BadRows, RowShape, added_columns
+from sink.write.record_columns import BadRows, RowSpec, added_columns
 
 PLACE = T.StructType(
     [
@@ -42,11 +42,11 @@ Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class ChangeShape:
+class ChangeSpec:
     """What changes are made by; it travels to the executors. `ordering` are columns of the table, `located` those
     without which a delete does not say in which of the table's partitions its row is."""
 
-    rows: RowShape
+    rows: RowSpec
     envelope: str
     debezium_ordering: str
     ordering: tuple[str, ...]
@@ -72,7 +72,7 @@ class _Decoded:
 class Changes:
     """Not to be shared between threads."""
 
-    def __init__(self, shape: ChangeShape) -> None:
+    def __init__(self, shape: ChangeSpec) -> None:
         self._shape = shape
         self._schema = shape.rows.schema
         self._values = _PlainValues(shape) if shape.envelope == "none" else _Events(shape)
@@ -167,7 +167,7 @@ class Changes:
 class _PlainValues:
     """Values that are the rows themselves, and may say that they delete."""
 
-    def __init__(self, shape: ChangeShape) -> None:
+    def __init__(self, shape: ChangeSpec) -> None:
         schema = shape.rows.schema
         self._says = shape.rows.format.name not in RAW
         marker = [T.StructField(IS_DELETED, T.BooleanType())] if self._says else []
@@ -193,7 +193,7 @@ class _PlainValues:
 class _Events:
     """Debezium's change events."""
 
-    def __init__(self, shape: ChangeShape) -> None:
+    def __init__(self, shape: ChangeSpec) -> None:
         schema = shape.rows.schema
         self._names = schema.values.names
         self._keys = [name for name in shape.rows.keys.fields if name in self._names]

@@ -50,7 +50,7 @@ class Columns:
                 # Record keys and partition paths are texts: a key that became a DOUBLE would be another.
                 require_usable(self._settings, replace(schema, values=columns))
         except (ConfigError, TableError, UnknownSchema) as error:
-            return replace(seen, misfit=f"{self._settings.base_path}: {error}\n{REMEDY}")
+            return replace(seen, schema_conflict=f"{self._settings.base_path}: {error}\n{REMEDY}")
         return replace(seen, columns=str(columns.json()))
 
     def _schema_for(self, seen: LogView) -> TableSchema:

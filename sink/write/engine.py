@@ -14,7 +14,7 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame
 
-from coordination.state.model import SetAside, Slice, SliceResult, WriteTask
+from coordination.state.model import QuarantinedRecords, Slice, SliceResult, WriteTask
 from sink.write.task_report import TaskReport
 
 
@@ -26,10 +26,12 @@ class Written:
     stats: tuple[str, ...]
     size: int
     """Bytes of the values that were read."""
-    errors: tuple[SetAside, ...] = ()
+    errors: tuple[QuarantinedRecords, ...] = ()
 
 
-def written(reports: Sequence[TaskReport], errors: tuple[SetAside, ...], stats: Iterable[str] = ()) -> Written:
+def written(
+    reports: Sequence[TaskReport], errors: tuple[QuarantinedRecords, ...], stats: Iterable[str] = ()
+) -> Written:
     """Together what the tasks report; `stats` where Hudi's own writer made them."""
     return Written(
         tuple(result for report in reports for result in report.results),

@@ -23,13 +23,13 @@ from pyspark.sql import types as T
 from coordination.errors import BadRecord
 from coordination.state.model import WriteTask
 from sink.config import Settings
-from sink.hudi.gateway import Hudi
+from sink.hudi.client import HudiClient
 from sink.hudi.options import commit_options
 from sink.schema import TableSchema
 from sink.write.engine import Written, slices_in, written
 from sink.write.inputs import frame_input, inputs_of
-from sink.write.quarantine import set_aside, tolerated
-from sink.write.record_columns import Rows, RowShape, sift
+from sink.write.quarantine import quarantine, tolerated
+from sink.write.record_columns import Rows, RowSpec, sift
 from sink.write.source import data_loss
 from sink.write.task_errors import failed_task, task_error
 from sink.write.task_input import BatchSource, task_numbers
@@ -81,7 +81,7 @@ class HudiEngine(ABC):
             raise task_error(error) or data_loss(error, slices_in(tasks)) or error from error
         reports = complete(reported.value.values(), tasks)
         self._inputs.learn(reports)
-        return written(reports, set_aside(self._inputs, self._settings, instant, reports), stats)
+        return written(reports, quarantine(self._inputs, self._settings, instant, reports), stats)
 
     def cancel(self, instant: str) -> None:
         self._spark.sparkContext.cancelJobGroup(instant)
@@ -97,16 +97,16 @@ class HudiEngine(ABC):
     def _decoding(self, schema: TableSchema) -> Decoding: ...
 
     @abstractmethod
-    def _write(self, hudi: Hudi, rows: DataFrame, instant: str, tasks: int) -> list[str]:
+    def _write(self, hudi: HudiClient, rows: DataFrame, instant: str, tasks: int) -> list[str]:
         """Hudi's write stats, one a file."""
 
 
-def decoding_of_rows(shape: RowShape) -> Decoding:
+def decoding_of_rows(shape: RowSpec) -> Decoding:
     """Each record as the row that it is."""
     return Decoding(partial(_decoder_of_rows, shape), shape.schema.spark)
 
 
-def _decoder_of_rows(shape: RowShape) -> Decode:
+def _decoder_of_rows(shape: RowSpec) -> Decode:
     rows, schema = Rows(shape), shape.schema.arrow
 
     def of(batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
@@ -118,10 +118,10 @@ def _decoder_of_rows(shape: RowShape) -> Decode:
     return of
 
 
-def _hudi(spark: SparkSession, settings: Settings, avro: str) -> Hudi:
+def _hudi(spark: SparkSession, settings: Settings, avro: str) -> HudiClient:
     # Of a global index Hudi's own is 60, however few cores there are: as many tasks with next to nothing to do.
     cores = {_RECONCILED: str(spark.sparkContext.defaultParallelism)}
-    return Hudi(spark, settings.base_path, avro, {**cores, **commit_options(settings)})
+    return HudiClient(spark, settings.base_path, avro, {**cores, **commit_options(settings)})
 
 
 @dataclass(frozen=True)

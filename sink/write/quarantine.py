@@ -1,9 +1,9 @@
 """Bad records of a write, set aside under the instant until the coordinator publishes them in the errors table.
 
-Guarantee: what `set_aside` returned for holds each of the bad records once, whole: coordinates, key, value, headers and
-why it is bad, in a directory of its own for each attempt. They are read from Kafka once more, so that a write without
-bad records carries nothing for them. Voided by a log that changes in between, which is found out by count. Raises
-BadRecord (more than are tolerated), DataLoss, SinkError and what Spark raises.
+Guarantee: what `quarantine` returned for holds each of the bad records once, whole: coordinates, key, value, headers
+and why it is bad, in a directory of its own for each attempt. They are read from Kafka once more, so that a write
+without bad records carries nothing for them. Voided by a log that changes in between, which is found out by count.
+Raises BadRecord (more than are tolerated), DataLoss, SinkError and what Spark raises.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from coordination.errors import BadRecord, SinkError
-from coordination.state.model import SetAside, Slice
+from coordination.state.model import QuarantinedRecords, Slice
 from sink.config import Settings
 from sink.layout.quarantine import QUARANTINE
 from sink.write.bad_offsets import BadOffset, too_many
@@ -53,7 +53,9 @@ def tolerated(settings: Settings) -> int:
     return settings.errors_max if settings.tolerant else 0
 
 
-def set_aside(inputs: Inputs, settings: Settings, instant: str, reports: Sequence[TaskReport]) -> tuple[SetAside, ...]:
+def quarantine(
+    inputs: Inputs, settings: Settings, instant: str, reports: Sequence[TaskReport]
+) -> tuple[QuarantinedRecords, ...]:
     """Keeps the bad records that the tasks report; none for no bad record."""
     bad = {piece: found for report in reports for piece, found in report.bad.items()}
     if not bad:
@@ -73,7 +75,7 @@ def set_aside(inputs: Inputs, settings: Settings, instant: str, reports: Sequenc
         raise task_error(error) or data_loss(error, slices) or error from error
     if kept != count:
         raise SinkError(f"{count} bad records were found, {kept} of them when they were read again: the log changed")
-    return (SetAside(path, count, first.topic, first.partition, worst.offset, worst.reason),)
+    return (QuarantinedRecords(path, count, first.topic, first.partition, worst.offset, worst.reason),)
 
 
 def _write(records: DataFrame, place: str, instant: str, bad: Mapping[Slice, Sequence[BadOffset]]) -> None:

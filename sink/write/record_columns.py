@@ -57,7 +57,7 @@ class Sifted:
 
 
 @dataclass(frozen=True)
-class RowShape:
+class RowSpec:
     """What rows are made by; it travels to the executors, which import this package."""
 
     schema: TableSchema
@@ -65,7 +65,7 @@ class RowShape:
     keys: RecordKeys
     paths: PartitionPaths
 
-    def with_columns(self, columns: str) -> RowShape:
+    def with_columns(self, columns: str) -> RowSpec:
         """As `TableSchema.with_columns`."""
         return replace(self, schema=self.schema.with_columns(columns))
 
@@ -93,7 +93,7 @@ def sift(
 class Rows:
     """Not to be shared between threads."""
 
-    def __init__(self, shape: RowShape) -> None:
+    def __init__(self, shape: RowSpec) -> None:
         self._shape = shape
         self._decoder = shape.format.decoder(shape.schema)
 

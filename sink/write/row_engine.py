@@ -13,7 +13,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame, SparkSession
 
 from sink.config import Settings
-from sink.hudi.gateway import Hudi
+from sink.hudi.client import HudiClient
 from sink.hudi.preflight import require_usable
 from sink.schema import TableSchema
 from sink.write.hudi_engine import Decoding, HudiEngine, decoding_of_rows
@@ -34,5 +34,5 @@ class RowEngine(HudiEngine):
     def _decoding(self, schema: TableSchema) -> Decoding:
         return decoding_of_rows(replace(self._shape, schema=schema))
 
-    def _write(self, hudi: Hudi, rows: DataFrame, instant: str, _tasks: int) -> list[str]:
+    def _write(self, hudi: HudiClient, rows: DataFrame, instant: str, _tasks: int) -> list[str]:
         return hudi.bulk_insert_rows(rows._jdf, instant)

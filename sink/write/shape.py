@@ -24,9 +24,9 @@ from sink.infer.json_samples import nameable
 from sink.infer.registered import Registered, columns_of_registered, nullable
 from sink.layout.record_keys import DEFAULT_KEY, RecordKeys
 from sink.schema import TableSchema, parse_ddl
-from sink.schema.warnings import LeftOut, Remark
-from sink.write.changes import ChangeShape
-from sink.write.record_columns import RowShape
+from sink.schema.warnings import OmittedField, Remark
+from sink.write.changes import ChangeSpec
+from sink.write.record_columns import RowSpec
 
 LOG = logging.getLogger(__name__)
 _KEYS: dict[str, T.StringType | T.BinaryType] = {"string": T.StringType(), "bytes": T.BinaryType()}
@@ -75,20 +75,20 @@ def newest_columns(settings: Settings, subject: str, remarks: list[Remark]) -> T
     return nullable(columns)
 
 
-def _left_out(settings: Settings, remarks: Sequence[Remark]) -> Iterator[LeftOut]:
+def _left_out(settings: Settings, remarks: Sequence[Remark]) -> Iterator[OmittedField]:
     """Of Debezium's events the columns are those of the row after the change."""
     row = "after." if settings.value_envelope == "debezium" else ""
     for each in remarks:
-        if isinstance(each, LeftOut) and each.path.startswith(row):
+        if isinstance(each, OmittedField) and each.path.startswith(row):
             yield replace(each, path=each.path.removeprefix(row))
 
 
-def row_shape(settings: Settings, schema: TableSchema) -> RowShape:
-    return RowShape(schema, value_format(settings), record_keys(settings), partition_paths(settings))
+def row_shape(settings: Settings, schema: TableSchema) -> RowSpec:
+    return RowSpec(schema, value_format(settings), record_keys(settings), partition_paths(settings))
 
 
-def change_shape(settings: Settings, schema: TableSchema) -> ChangeShape:
-    return ChangeShape(
+def change_shape(settings: Settings, schema: TableSchema) -> ChangeSpec:
+    return ChangeSpec(
         row_shape(settings, schema),
         settings.value_envelope,
         settings.debezium_ordering,

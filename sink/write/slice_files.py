@@ -23,9 +23,9 @@ import pyarrow as pa
 from sink.layout.partition_paths import Groups
 from sink.schema import META_COLUMNS
 from sink.storage.files import Storage
-from sink.write.base_file import Attempt, BaseFile, Pulse
+from sink.write.base_file import Attempt, BaseFile, InstantGuard
 from sink.write.parquet_layout import Layout, choose_layout
-from sink.write.units import Unit, Units
+from sink.write.units import RowChunker, Unit
 
 METAFILE = ".hoodie_partition_metadata"
 DELTA = ("_kafka_offset", "_kafka_timestamp")
@@ -54,9 +54,9 @@ class SliceFiles:
         self._limits = limits
         self._codec = codec
         self._meta_fields = meta_fields
-        self._pulse = Pulse(storage, attempt.instant)
+        self._pulse = InstantGuard(storage, attempt.instant)
         self._paths: dict[str, int] = {}
-        self._units = Units(max(1, limits.buffer_bytes // _UNITS_IN_BUFFER))
+        self._units = RowChunker(max(1, limits.buffer_bytes // _UNITS_IN_BUFFER))
         self._pending: list[Unit] = []
         self._pending_bytes = 0
         self._open: OrderedDict[str, BaseFile] = OrderedDict()

@@ -23,7 +23,7 @@ from sink.storage.access import NO_ACCESS, Access
 from sink.storage.files import kept_storage
 from sink.write.base_file import Attempt
 from sink.write.read_batches import ReadBatch
-from sink.write.record_columns import Rows, RowShape
+from sink.write.record_columns import Rows, RowSpec
 from sink.write.slice_files import Limits, SliceFiles
 from sink.write.task_errors import TaskFailed, failed_task
 from sink.write.task_input import BatchSource, task_numbers
@@ -44,7 +44,7 @@ class WriteJob:
     tasks: tuple[WriteTask, ...]
     source: BatchSource
     side_by_side: int
-    shape: RowShape
+    shape: RowSpec
     meta_fields: bool
     codec: str
     limits: Limits

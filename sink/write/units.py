@@ -34,7 +34,7 @@ class Unit:
     bytes: int
 
 
-class Units:
+class RowChunker:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._parts: list[pa.RecordBatch] = []

@@ -15,11 +15,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from sink.hudi.changes import ordering_fields
-from sink.hudi.gateway import Hudi
+from sink.hudi.client import HudiClient
 from sink.hudi.preflight import require_usable
 from sink.schema import TableSchema
 from sink.write.change_keys import change_keys
-from sink.write.changes import Changes, ChangeShape
+from sink.write.changes import Changes, ChangeSpec
 from sink.write.hudi_engine import Decode, Decoding, HudiEngine, decoding_of_rows
 from sink.write.last_changes import last_changes
 from sink.write.shape import change_shape, row_shape
@@ -54,7 +54,7 @@ class UpsertEngine(HudiEngine):
         shape = change_shape(self._settings, schema)
         return Decoding(partial(_decoder_of_changes, shape), shape.columns)
 
-    def _write(self, hudi: Hudi, rows: DataFrame, instant: str, tasks: int) -> list[str]:
+    def _write(self, hudi: HudiClient, rows: DataFrame, instant: str, tasks: int) -> list[str]:
         return hudi.write_records((self._last(rows, tasks) if self._upserts else rows)._jdf, instant)
 
     def _last(self, changes: DataFrame, tasks: int) -> DataFrame:
@@ -62,5 +62,5 @@ class UpsertEngine(HudiEngine):
         return last_changes(changes, change_keys(self._settings), ordering_fields(self._settings), parts)
 
 
-def _decoder_of_changes(shape: ChangeShape) -> Decode:
+def _decoder_of_changes(shape: ChangeSpec) -> Decode:
     return Changes(shape).of

@@ -28,7 +28,7 @@ from sink.layout.record_keys import RecordKeys
 from sink.schema import TableSchema, parse_ddl
 from sink.storage.files import open_storage
 from sink.write.base_file import Attempt
-from sink.write.record_columns import Rows, RowShape
+from sink.write.record_columns import Rows, RowSpec
 from sink.write.slice_files import Limits, SliceFiles
 from tests.bench.orders import DDL, order
 
@@ -45,7 +45,7 @@ class Steps:
         pa.set_cpu_count(1)
         pa.set_io_thread_count(1)
         self.schema: TableSchema = parse_ddl(DDL)
-        self.shape = RowShape(self.schema, ValueFormat("json"), RecordKeys((), False), PartitionPaths((), False, False))
+        self.shape = RowSpec(self.schema, ValueFormat("json"), RecordKeys((), False), PartitionPaths((), False, False))
         self.batches = _batches()
         self.fastest: dict[str, float] = {}
         self.file_bytes = 0

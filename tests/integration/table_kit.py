@@ -25,7 +25,7 @@ from coordination.state.model import Checkpoint, PartitionCheckpoint, TableView,
 from sink.clients.spark import start_session
 from sink.config import Settings, load
 from sink.hudi import Table
-from sink.hudi.gateway import Hudi
+from sink.hudi.client import HudiClient
 from sink.hudi.lock import TableLocks
 from sink.hudi.options import commit_options, service_options
 from sink.schema import TableSchema, parse_ddl
@@ -81,7 +81,7 @@ class Driver:
         self.settings = given
         self.schema: TableSchema = parse_ddl(DDL, given.provenance)
         self.table = Table(spark, given, self.schema, TableLocks(client, given, wait=20))
-        self._rows = Hudi(spark, given.base_path, self.schema.avro(given.table_name), commit_options(given))
+        self._rows = HudiClient(spark, given.base_path, self.schema.avro(given.table_name), commit_options(given))
 
     def write(self, instant: str, first: int, count: int = 10, kind: str = "a") -> list[str]:
         """`count` rows from `first` on, in one file."""
@@ -117,7 +117,7 @@ class Driver:
 
 def hudis_lock(spark: SparkSession, given: Settings) -> Any:
     """Hudi's own lock provider, as the sink's table services configure it."""
-    hudi = Hudi(spark, given.base_path, "{}", service_options(given))
+    hudi = HudiClient(spark, given.base_path, "{}", service_options(given))
     properties = hudi.java.common.config.TypedProperties()
     for name, value in service_options(given).items():
         properties.setProperty(name, value)

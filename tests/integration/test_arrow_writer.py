@@ -303,12 +303,12 @@ def test_a_file_closed_after_the_end_of_its_instant_is_not_reported(instant, gon
     import pyarrow as pa
 
     from sink.storage.files import open_storage
-    from sink.write.base_file import Abandoned, Attempt, BaseFile, Pulse
+    from sink.write.base_file import Abandoned, Attempt, BaseFile, InstantGuard
     from sink.write.parquet_layout import choose_layout
 
     storage = open_storage(str(instant.base))
     attempt = Attempt("sink", "table", instant.name, "0-0-0", tasks_of("t", (0, 0, 9))[0])
-    file = BaseFile(storage, Pulse(storage, instant.name), attempt, "", 0)
+    file = BaseFile(storage, InstantGuard(storage, instant.name), attempt, "", 0)
     rows = pa.table({"id": [1, 2]})
     file.open(choose_layout(rows, (), ()), "zstd")
     file.write(rows)

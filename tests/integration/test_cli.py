@@ -38,7 +38,7 @@ from coordination.state.phases import enter
 from coordination.state.tree import Create, Halt
 from coordination.zookeeper.catalog_progress import CatalogRecord, CatalogState
 from coordination.zookeeper.keeper import Keeper
-from coordination.zookeeper.table_service_lock import Service, ServicesOffice, ServicesRun
+from coordination.zookeeper.table_service_lock import Service, TableServiceLock, TableServiceRun
 from sink import cli
 from sink.audit.timeline import UPGRADE
 from sink.clients.kafka import Log
@@ -70,7 +70,7 @@ class Fleet:
     def fresh(self) -> tree.KeeperView:
         return Keeper(self.client, self.settings.root_znode, lambda: None).read()
 
-    def write(self, draft: writes.Draft) -> None:
+    def write(self, draft: writes.WritePlan) -> None:
         for multi in draft.multis:
             self.keeper_now().write(multi)
 
@@ -239,11 +239,11 @@ def test_status_tells_what_the_last_run_of_table_services_did_and_why_one_failed
     fleet.record(end=5)
     _, out = sink("status", "--config", fleet.config)
     assert "table services" not in out
-    office = ServicesOffice(fleet.client, fleet.settings.root_znode, member.incarnation)
+    office = TableServiceLock(fleet.client, fleet.settings.root_znode, member.incarnation)
     cleaned = Service("cleaning", 1.25, "20260101000000000")
     failed = Service("archiving", 0.5, reason="the disk is full")
     assert office.campaign()
-    office.record(ServicesRun("w1", 1_767_225_600.0, 7, (cleaned, failed)))
+    office.record(TableServiceRun("w1", 1_767_225_600.0, 7, (cleaned, failed)))
     code, out = sink("status", "--config", fleet.config)
     # A service that fails stops nobody.
     assert code == 0

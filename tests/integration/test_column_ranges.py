@@ -20,12 +20,12 @@ from coordination.state.model import Slice, WriteTask
 from sink.config import Settings
 from sink.hudi import Table, TableOutcome
 from sink.hudi.base_file_stats import base_file_stats
-from sink.hudi.gateway import Hudi
+from sink.hudi.client import HudiClient
 from sink.hudi.options import commit_options
 from sink.layout.column_ranges import KEY
 from sink.schema import META_COLUMNS, TableSchema, parse_ddl
 from sink.storage.files import open_storage
-from sink.write.base_file import Attempt, BaseFile, Pulse
+from sink.write.base_file import Attempt, BaseFile, InstantGuard
 from sink.write.parquet_layout import choose_layout
 
 pytestmark = pytest.mark.integration
@@ -98,7 +98,7 @@ class Written:
         storage = open_storage(self.settings.base_path)
         task = WriteTask((Slice("t", number, 0, 9, "topic-id", 0),))
         attempt = Attempt(SINK, SINK, self.instant, f"{number}-0-0", task)
-        file = BaseFile(storage, Pulse(storage, self.instant), attempt, path, 0)
+        file = BaseFile(storage, InstantGuard(storage, self.instant), attempt, path, 0)
         tables = [self._rows(group, path, file) for group in groups]
         file.open(choose_layout(tables[0], (), ()), "zstd")
         for rows in tables:
@@ -127,8 +127,8 @@ class Written:
         return pa.table(columns, names=[*META_COLUMNS, *self.schema.arrow.names])
 
 
-def hudi_of(spark: SparkSession, given: Settings, schema: TableSchema) -> Hudi:
-    return Hudi(spark, given.base_path, schema.avro(given.table_name), commit_options(given))
+def hudi_of(spark: SparkSession, given: Settings, schema: TableSchema) -> HudiClient:
+    return HudiClient(spark, given.base_path, schema.avro(given.table_name), commit_options(given))
 
 
 def without_ranges(stat: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import pytest
 
 from coordination.errors import ConfigError
 from sink.clients.child_process import Child, child_environment
-from sink.devtools.demo.fleet import Stage
+from sink.devtools.demo.fleet import DemoCluster
 from sink.devtools.demo.play import FIRST_WORKERS, _place, _tell_kept, run
 from sink.devtools.demo.view import Screen
 from sink.devtools.local.kafka import kafka_answers
@@ -184,7 +184,7 @@ def test_what_is_kept_is_looked_at_with_settings_that_exist_when_nobody_was_kill
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SINK_ZOOKEEPER_CONNECT", "real:2181")
-    stage = Stage(tmp_path, 1000)
+    stage = DemoCluster(tmp_path, 1000)
     monkeypatch.setattr(Child, "start", lambda child: child)
     monkeypatch.setattr(stage, "keep", lambda: "")
     for name in FIRST_WORKERS:

@@ -196,11 +196,11 @@ def test_readers_by_a_metadata_table_that_others_made_of_the_errors_table_see_al
     it = sink(RECORDS[:10])
     place = it.settings.errors_base_path
     it.land((0, 0, 5))
-    it.spark.sql(f"CREATE TABLE set_aside USING hudi LOCATION '{place}'")
-    it.spark.sql("UPDATE set_aside SET reason = 'seen' WHERE _kafka_offset = 0")
+    it.spark.sql(f"CREATE TABLE quarantine USING hudi LOCATION '{place}'")
+    it.spark.sql("UPDATE quarantine SET reason = 'seen' WHERE _kafka_offset = 0")
     assert Path(place, ".hoodie", "metadata").is_dir()
     it.land((0, 5, 10))
-    it.spark.sql("DROP TABLE set_aside")
+    it.spark.sql("DROP TABLE quarantine")
     read = it.spark.read.format("hudi").option("hoodie.metadata.enable", "true").load(place)
     assert sorted(row[0] for row in read.select("_kafka_offset").collect()) == [0, 7]
     assert sorted(it.bad()) == [0, 7]

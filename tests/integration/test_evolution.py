@@ -158,8 +158,8 @@ def test_a_table_follows_its_subject_as_far_as_the_compatibility_lets_it(
         backward.land(1, name, 0, 1)
         subject.produce(FIRST, {"id": 1, "kind": "b"})
         subject.produce(SECOND, {"id": 1 << 40, "kind": "c", "amount": 1.5})
-        assert "id is INT in the table, BIGINT in the records" in opened("full").columns().misfit
-        forward = opened("forward").columns().misfit
+        assert "id is INT in the table, BIGINT in the records" in opened("full").columns().schema_conflict
+        forward = opened("forward").columns().schema_conflict
         assert "id is INT in the table, BIGINT in the records" in forward
         assert "amount" not in forward.splitlines()[0]
         kept = parse_columns(opened("none").columns().columns)
@@ -173,7 +173,7 @@ def test_a_table_follows_its_subject_as_far_as_the_compatibility_lets_it(
         subject.produce(OTHER, {"id": "x", "kind": "d", "more": 1})
         said = backward.columns()
         assert said.columns == ""
-        assert [line.split() for line in said.misfit.splitlines()[1:-1]] == [
+        assert [line.split() for line in said.schema_conflict.splitlines()[1:-1]] == [
             ["column", "in", "the", "table", "in", "the", "records"],
             ["!", "id", "BIGINT", "STRING"],
             ["kind", "STRING", "STRING"],
@@ -187,8 +187,8 @@ def test_a_table_follows_its_subject_as_far_as_the_compatibility_lets_it(
             said = opened(each).columns()
             reason = f"amount is DOUBLE in the table, and no column in the records: {cannot}"
             assert said.columns == ""
-            assert reason in said.misfit.splitlines()[0]
-            assert f"! amount  DOUBLE        ({cannot})" in said.misfit
+            assert reason in said.schema_conflict.splitlines()[0]
+            assert f"! amount  DOUBLE        ({cannot})" in said.schema_conflict
         assert parse_columns(opened("none").columns().columns) == kept
 
 
@@ -222,7 +222,7 @@ def test_a_table_follows_a_json_schema_and_what_its_columns_do_not_say_is_told(
         rows = [tuple(row) for row in it.read().orderBy("_kafka_offset").select(*kinds).collect()]
         assert rows == [(0, "a", None, None), (1, None, None, None), (2, None, ["x"], "1"), (3, None, None, "b")]
         subject.register_json({"$schema": "http://json-schema.org/draft-07/schema#", "type": "string"})
-        assert "it says string, and only the properties of an object can be columns" in it.columns().misfit
+        assert "it says string, and only the properties of an object can be columns" in it.columns().schema_conflict
 
 
 def parse_columns(text: str) -> dict[str, str]:

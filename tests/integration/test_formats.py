@@ -243,9 +243,7 @@ def produce(kafka: str, topic: str, values: list[bytes | None], **rest: Any) -> 
     assert producer.flush(30) == 0
 
 
-@pytest.mark.parametrize(
-    "name", ["json", "json-confluent", "avro", "avro-confluent", "protobuf", "protobuf-confluent"]
-)
+@pytest.mark.parametrize("name", ["json", "json-confluent", "avro", "avro-confluent", "protobuf", "protobuf-confluent"])
 def test_a_table_of_every_type_holds_what_was_written(
     name: str, given: Callable[[str, str], Given], spark: SparkSession, kafka: Any, topic: Any, tmp_path: Path
 ) -> None:
@@ -284,7 +282,12 @@ def test_keys_and_headers_are_columns_where_they_are_asked_for(
     produce(kafka.address, source, [b"one"], key="schlüssel".encode(), headers=headers)
     produce(kafka.address, source, [None])
     settings = make_settings(
-        tmp_path, kafka.address, source, "text STRING", value__format="string", key__format="string",
+        tmp_path,
+        kafka.address,
+        source,
+        "text STRING",
+        value__format="string",
+        key__format="string",
         headers__column="true",
     )
     instant = OpenInstant(tmp_path / "table")
@@ -336,8 +339,8 @@ def test_validate_tells_whether_what_the_registry_has_fits_the_columns(
     assert fits[0].startswith(f"{source}-value, schema id ")
     assert (fits[0].endswith("fits the columns"), fits[1]) == (True, False)
     assert silent[0].startswith(f"{other}-value is no subject")
-    misfit = said("small DATE")[1]
-    assert misfit[0].endswith("field 'small' is written as int, and the table's column is date")
-    assert misfit[1]
+    schema_conflict = said("small DATE")[1]
+    assert schema_conflict[0].endswith("field 'small' is written as int, and the table's column is date")
+    assert schema_conflict[1]
     with pytest.raises(Unavailable, match="no answer for its subjects within 5 s"):
         said(DDL, "http://127.0.0.1:9")

@@ -18,7 +18,7 @@ from kazoo.client import KazooClient
 from coordination.errors import SinkError
 from coordination.state import codec, tree
 from coordination.state.model import Member
-from coordination.state.reading import Reader, ShareReader, TreeReader
+from coordination.state.reading import ParticipantViewReader, Reader, TreeReader
 from coordination.state.tree import Check, Create, Delete, Node, Op, Set
 from coordination.zookeeper.keeper import Keeper
 from tests.simulation.keeper import SimKeeper
@@ -30,7 +30,7 @@ ROOT = "/sink/orders"
 NAMES = ("w1", "w2", "w3")
 COMMANDS = 300
 WHOLE = TreeReader()
-SHARES = tuple(map(ShareReader, ("w1", "w2:1")))
+SHARES = tuple(map(ParticipantViewReader, ("w1", "w2:1")))
 PATHS = (
     tree.EPOCH,
     tree.HALT,

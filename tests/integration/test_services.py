@@ -13,12 +13,12 @@ from pyspark.sql import SparkSession
 
 from coordination.errors import Unavailable
 from coordination.state import codec
-from coordination.zookeeper.table_service_lock import Service, ServicesOffice, ServicesRun
+from coordination.zookeeper.table_service_lock import Service, TableServiceLock, TableServiceRun
 from sink.hudi import TableOutcome
-from sink.hudi.gateway import Hudi
+from sink.hudi.client import HudiClient
 from sink.hudi.lock import TableLocks
 from sink.hudi.options import service_options
-from sink.hudi.table_services import TableServices
+from sink.hudi.table_services import HudiTableServices
 from sink.hudi.timeline import SINK_KEY
 from sink.runtime.table_service_runner import Services
 from sink.telemetry.metrics import Metrics
@@ -42,7 +42,7 @@ class Worker:
         self.client.create(f"/s/workers/{name}", ephemeral=True)
         self.leads, self.runs, self.error = leads, 0, False
         given = settings(place / name, chroot, worker__id=name, services__interval__commits="5")
-        self.office = ServicesOffice(self.client, "/s", name)
+        self.office = TableServiceLock(self.client, "/s", name)
         self.services = Services(given, self.office, self.run, lambda: self.leads, Metrics(name))
         self.services.start()
 
@@ -83,7 +83,7 @@ def test_a_leader_serves_as_long_as_it_is_alone_and_who_follows_goes_on_from_its
     leader.commit(4)
     leader.commit(7)
     eventually("the leader has served", lambda: leader.office.last() is not None)
-    assert leader.office.last() == ServicesRun("leader", leader.office.last().ended, 7, DONE)
+    assert leader.office.last() == TableServiceRun("leader", leader.office.last().ended, 7, DONE)
     follower = worker("follower")
     leader.commit(11)
     eventually("the leader has left the office", lambda: not leader.office._candidacy._lock.is_acquired)
@@ -130,10 +130,10 @@ def shown(driver: Driver) -> int:
     return len(set(reader.load(driver.settings.base_path).inputFiles()))
 
 
-def services_of(driver: Driver) -> Hudi:
+def services_of(driver: Driver) -> HudiClient:
     """As another worker has it."""
     given = driver.settings
-    return Hudi(driver.spark, given.base_path, driver.schema.avro(given.table_name), service_options(given))
+    return HudiClient(driver.spark, given.base_path, driver.schema.avro(given.table_name), service_options(given))
 
 
 def rows_of(spark: SparkSession, base: Path) -> list[tuple[int, str]]:
@@ -237,7 +237,7 @@ def test_a_merge_on_read_table_is_compacted_and_a_compaction_that_was_left_behin
     ours = left.schedule("Compaction", {SINK_KEY: SINK})
     late = left.client.compact(ours, False)
     late.getWriteStatuses().collect()
-    done = of(TableServices(left, given, TableLocks(zookeeper_client, given)).run())
+    done = of(HudiTableServices(left, given, TableLocks(zookeeper_client, given)).run())
     assert done["compaction"].instant > ours, done
     assert not any(each.reason for each in done.values()), done
     assert not list((base / ".hoodie" / "timeline").glob(f"{ours}*"))

@@ -64,7 +64,7 @@ def found(one: Upserts, column: str = "amount") -> dict[tuple[int, str], Any]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "place", "more", "columns", "amount", "misfit"),
+    ("kind", "place", "more", "columns", "amount", "schema_conflict"),
     [
         ("postgresql", "lsn", ON_READ, MORE, 20, "id is INT in the table, DOUBLE in the records (in a merge-on-read"),
         # Keys are compared as texts: 1 and 1.0 would be two rows.
@@ -85,7 +85,7 @@ def test_a_table_follows_debeziums_avro_and_keys_in_avro_delete_their_rows(
     more: dict[str, str],
     columns: dict[str, Any],
     amount: int,
-    misfit: str,
+    schema_conflict: str,
 ) -> None:
     name = topic()
     shop = Connector(kind, registry_url, kafka.address, name)
@@ -123,10 +123,10 @@ def test_a_table_follows_debeziums_avro_and_keys_in_avro_delete_their_rows(
 
     shop.describe(KEY, {**columns, "amount": ["null", "long", "string"]})
     shop.send("c", key(row(8)), None, row(8, paid=None))
-    assert "in the table, and no column in the records: of unions only" in one.columns().misfit
+    assert "in the table, and no column in the records: of unions only" in one.columns().schema_conflict
     shop.describe(KEY, {**columns, "id": "double"})
     shop.send("c", key(row(9)), None, row(9, paid=None))
-    assert misfit in one.columns().misfit
+    assert schema_conflict in one.columns().schema_conflict
     assert one.columns().columns == ""
 
 

@@ -13,7 +13,7 @@ from coordination.errors import BadRecord, TableError
 from sink.audit import audit
 from sink.hudi import TableOutcome
 from sink.hudi.lock import TableLocks
-from sink.hudi.table_services import TableServices
+from sink.hudi.table_services import HudiTableServices
 from sink.runtime.commit_warmup import rehearse
 from sink.write.shape import table_schema
 from tests.integration.sinktable import slices_of, stats_of
@@ -198,7 +198,7 @@ def test_hudi_clusters_no_table_with_buckets_and_its_refusal_leaves_no_plan_behi
     # Settings that are read refuse it.
     asked = one.settings.model_copy(update={"services_clustering": True})
     locks = TableLocks(upserts.client, asked)  # type: ignore[attr-defined]
-    reasons = {each.name: each.reason for each in TableServices(one.hudi, asked, locks).run()}
+    reasons = {each.name: each.reason for each in HudiTableServices(one.hudi, asked, locks).run()}
     assert "is not compatible with table layout HoodieSimpleBucketLayout" in reasons.pop("clustering")
     assert not any(reasons.values()), reasons
     assert pending_clusterings(one) == []

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from coordination.state.model import LogView, PartitionCheckpoint, Slice, TopicPartition
 from sink.audit import audit
 from sink.hudi import Table, TableOutcome
-from sink.hudi.gateway import Hudi
+from sink.hudi.client import HudiClient
 from sink.hudi.lock import TableLocks
 from sink.hudi.options import commit_options, service_options
 from sink.write.column_resolution import Columns
@@ -95,7 +95,7 @@ class Upserts:
         self.number = 0
         self.ends: dict[TopicPartition, PartitionCheckpoint] = {}
         self._columns = ""
-        self.hudi = Hudi(spark, self.settings.base_path, self._avro(), commit_options(self.settings))
+        self.hudi = HudiClient(spark, self.settings.base_path, self._avro(), commit_options(self.settings))
         self.none = self.hudi.option()
 
     def services(self, options: Mapping[str, str] | None = None) -> Any:
@@ -106,7 +106,7 @@ class Upserts:
             "hoodie.clustering.plan.strategy.single.group.clustering.enabled": "true",
         }
         given = {**service_options(self.settings), **soon, **(options or {})}
-        theirs = Hudi(self.spark, self.settings.base_path, self._avro(), given)
+        theirs = HudiClient(self.spark, self.settings.base_path, self._avro(), given)
         return theirs.client
 
     def _avro(self) -> str:

@@ -108,10 +108,10 @@ def shards_not_ordered_by_the_ledger(patch: Patch) -> None:
     usual = writes.divide
 
     def divide(*arguments: Any) -> Any:
-        draft = usual(*arguments)
-        ledger = tuple(op for op in draft.multis[0] if op.path == tree.TRANSACTIONS)
-        shards = (tuple(op for op in multi if op.path != tree.TRANSACTIONS) for multi in draft.multis)
-        return replace(draft, multis=(ledger, *shards))
+        write_plan = usual(*arguments)
+        ledger = tuple(op for op in write_plan.multis[0] if op.path == tree.TRANSACTIONS)
+        shards = (tuple(op for op in multi if op.path != tree.TRANSACTIONS) for multi in write_plan.multis)
+        return replace(write_plan, multis=(ledger, *shards))
 
     patch(writes, "divide", divide)
 

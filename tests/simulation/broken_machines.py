@@ -135,7 +135,7 @@ def after_before_the_commit(patch: Patch) -> None:
 
 def orphans_without_a_record(patch: Patch) -> None:
     def abort_orphans(term: Term) -> Any:
-        named = {t.header.instant for t in term.open()} | {m.begun for m in term.memory.values()}
+        named = {t.header.instant for t in term.open_transactions()} | {m.begun for m in term.progress.values()}
         orphan = next((i for i in term.table.orphans if i not in named), None) if term.table else None
         return RollBack(orphan) if orphan else None
 
@@ -150,7 +150,7 @@ def next_prepared_too_early(patch: Patch) -> None:
     usual = ADVANCE[Phase.STARTED]
 
     def started(term: Term, t: Any) -> Any:
-        first = term.open()
+        first = term.open_transactions()
         try:
             term.open = lambda: (t, *(o for o in first if o is not t))  # type: ignore[method-assign]
             return usual(term, t)
@@ -162,8 +162,8 @@ def next_prepared_too_early(patch: Patch) -> None:
 
 def two_are_written_at_once(patch: Patch) -> None:
     def start(term: Term) -> Any:
-        for t in term.open():
-            begun = term.remember(t.header.number).begun
+        for t in term.open_transactions():
+            begun = term.progress_of(t.header.number).begun
             if t.header.phase is Phase.PLANNED and begun is not None:
                 return term.enter(t, Phase.STARTED, instant=begun)
         return None
@@ -216,7 +216,7 @@ def planned_though_halted(patch: Patch) -> None:
     usual = opening.plan
 
     def plan(term: Term) -> Any:
-        seen = term.now
+        seen = term.keeper_view
         term.view = blind = replace(seen, halt=None)
         operation = usual(term)
         if term.view is blind:
@@ -277,7 +277,7 @@ def operations_without_columns(kind: type[Any]) -> Callable[[Patch], None]:
 
 
 def compared_once_a_term(patch: Patch) -> None:
-    usual = housekeeping.compare
+    usual = housekeeping.sync_with_table
 
     def compare(term: Term) -> Any:
         return usual(term) if term.checkpoint_seen is None else None

@@ -47,11 +47,11 @@ def without_declaring_what_is_left_out(patch: Patch) -> None:
 
 
 def half_of_it_unmarked(patch: Patch) -> None:
-    usual = operator.drafts
+    usual = operator.write_plans
 
-    def drafts(view: Any, planned: Any) -> Any:
+    def write_plans(view: Any, planned: Any) -> Any:
         multis = usual(view, planned)
         marked = any(isinstance(op, Create) and op.path == tree.HALT for op in multis[0])
         return [[op for op in multi if op.path != tree.HALT] for multi in multis] if marked else multis
 
-    patch(operator, "drafts", drafts)
+    patch(operator, "write_plans", write_plans)

@@ -260,7 +260,7 @@ class Effects:
                 stats = tuple(map(stat_of, done))
                 size = 100 * sum(r.records for r in results)
                 by = self._process.incarnation
-                errors = world.table.set_aside(op.instant, by, bad)
+                errors = world.table.quarantine(op.instant, by, bad)
                 status = WriteStatus(op.number, by, tuple(results), stats, size=size, errors=errors)
                 self._answer(machine, request, Done(status))
                 return

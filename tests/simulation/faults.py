@@ -77,7 +77,7 @@ class Profile:
     evolutions: float
     """Producers register a schema with more columns, and use it at once."""
     bad: float
-    """Share of records that are bad: which ones, their coordinates say."""
+    """ParticipantView of records that are bad: which ones, their coordinates say."""
     errors_max: int
     """How many of them a transaction may have."""
     operated: float

@@ -155,7 +155,11 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("skip a gap though told to halt", decisions.gap_skipped_under_fail, faults=LOSSES),
     Mutant("an epoch below the table's", machines.epoch_from_zookeeper_alone, 60, faults=WIPES),
     Mutant("leave orphans pending", machines.without(opening.abort_orphans), faults=DEATHS),
-    Mutant("leave plans that never counted", machines.without(housekeeping.tidy), faults={**DEATHS, **SMALL}),
+    Mutant(
+        "leave plans that never counted",
+        machines.without(housekeeping.delete_uncounted_plans),
+        faults={**DEATHS, **SMALL},
+    ),
     Mutant("complete with a file left out", machines.file_left_out),
     Mutant("look up the columns before the log's ends", decisions.columns_before_the_log, faults=EVOLVING),
     Mutant(
@@ -203,7 +207,7 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("a reset that declares no gap", resets.without_declaring_what_is_left_out, 100, faults=OPERATED),
     Mutant("a reset of the half of a restored table", resets.some_left_beyond_a_restored_table, 100, faults=RESTORED),
     Mutant("go on from the half of a reset", resets.half_of_it_unmarked, 200, faults=PIECEMEAL),
-    Mutant("leave the configuration unsaid", machines.without(housekeeping.stamp_config), faults=MIXED),
+    Mutant("leave the configuration unsaid", machines.without(housekeeping.record_config), faults=MIXED),
 )
 
 SURVIVORS: tuple[Mutant, ...] = (

@@ -8,7 +8,7 @@ from coordination.errors import ConfigError, Conflict, NotLeader
 from coordination.state import tree
 from coordination.state.model import InstantState, LogView, TopicPartition
 from coordination.state.tree import Check, Halt
-from sink.operations.reset import Position, Request, TableTruth, drafts, work_out
+from sink.operations.reset import Position, Request, TableTruth, plan_reset, write_plans
 from tests.simulation.process import CONFIG
 
 if TYPE_CHECKING:
@@ -113,15 +113,15 @@ class Operator:
             if lock is None or keeper.first_contender(keeper.latest) != lock:
                 raise NotLeader("somebody else contends for the office")
             view = keeper.view(keeper.latest)
-            planned = work_out(view, request, truth, log)
+            planned = plan_reset(view, request, truth, log)
             world.trace("operator", "resets:", planned.changed)
             fence = Check(lock, 0)
             floor = truth.checkpoint.epoch if truth.checkpoint else 0
             keeper.write((fence, tree.epoch_op(view, max(view.epoch, floor) + 1, "reset")))
             view = keeper.view(keeper.latest)
-            planned = work_out(view, request, truth, log)
+            planned = plan_reset(view, request, truth, log)
             with world.invariants.resetting(planned.moves):
-                for multi in drafts(view, planned):
+                for multi in write_plans(view, planned):
                     if world.rng.random() < INTERRUPTION:
                         raise Interrupted
                     keeper.write((fence, Check(tree.EPOCH, view.epoch_version), *multi))

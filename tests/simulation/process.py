@@ -18,14 +18,14 @@ from coordination.state.messages import (
     Event,
     KeeperChanged,
     Note,
+    ParticipantViewSeen,
     Request,
     Resign,
-    ShareSeen,
     StoreSeen,
     Tick,
 )
 from coordination.state.model import Member, WorkerState
-from coordination.state.reading import Reader, ShareReader, TreeReader
+from coordination.state.reading import ParticipantViewReader, Reader, TreeReader
 from coordination.state.tree import KeeperView
 from tests.simulation.effects import Effects, Machine, id_of
 from tests.simulation.violation import Violation
@@ -64,7 +64,7 @@ class Process:
         self.waiting: list[Callable[[], None]] = []
         self.seen = 0
         self._tree_reader = TreeReader()
-        self._share_reader = ShareReader("")
+        self._share_reader = ParticipantViewReader("")
         self._noticing = False
         self.wall = 0.0
         """How far this host's clock is ahead of the true time."""
@@ -94,7 +94,7 @@ class Process:
         self.participant = self.coordinator = self.contender = None
         self.session = world.keeper.open_session()
         self.incarnation = f"{self.worker}:{world.next_name()}"
-        self._tree_reader, self._share_reader = TreeReader(), ShareReader(self.incarnation)
+        self._tree_reader, self._share_reader = TreeReader(), ParticipantViewReader(self.incarnation)
         self._join(WorkerState.DRAINING if self.draining else WorkerState.ACTIVE)
         self.seen = world.keeper.latest
         world.trace(self.name, "joined as", self.incarnation)
@@ -309,7 +309,7 @@ class Process:
         if share is None:
             self.notice()
             return
-        self.feed(self.participant, ShareSeen(self.at, share))
+        self.feed(self.participant, ParticipantViewSeen(self.at, share))
         contender = self.contender if self.coordinator is None and self.alive else None
         if contender is not None and contender == world.keeper.first_contender(self.seen):
             self._be_coordinator(contender)

@@ -16,7 +16,7 @@ from typing import Protocol
 from coordination.planning import continuity
 from coordination.state.codec import decode_checkpoint, decode_tasks, encode_checkpoint, encode_tasks
 from coordination.state.messages import Complete, Done, Failed, FileCheck, Outcome, Refused
-from coordination.state.model import Checkpoint, InstantState, SetAside, Slice, TableView, WriteTask
+from coordination.state.model import Checkpoint, InstantState, QuarantinedRecords, Slice, TableView, WriteTask
 from sink.layout import file_ids
 
 TABLE, SINK = "orders", "orders"
@@ -104,14 +104,14 @@ class SimTable:
             return None
         return name
 
-    def set_aside(self, name: str, by: str, found: Collection[tuple[Slice, int]]) -> tuple[SetAside, ...]:
+    def quarantine(self, name: str, by: str, found: Collection[tuple[Slice, int]]) -> tuple[QuarantinedRecords, ...]:
         """What one participant keeps for the errors table."""
         if not found:
             return ()
         path = f"{name}/{by}/{len(self.aside)}"
         self.aside[path] = frozenset(found)
         piece, offset = min(found)
-        return (SetAside(path, len(found), piece.topic, piece.partition, offset, "bad"),)
+        return (QuarantinedRecords(path, len(found), piece.topic, piece.partition, offset, "bad"),)
 
     def publish(self, op: Complete) -> None:
         """By key: another time changes nothing."""

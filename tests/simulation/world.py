@@ -407,7 +407,7 @@ class World:
             return False
         if view.halt is not None:
             return not self.operator.answers(view.halt)
-        if view.transactions or view.inert or self.table.pending():
+        if view.transactions or view.uncounted or self.table.pending():
             return False
         stamped = view.info is not None and view.info.config == CONFIG
         if (view.ledger.attempts or not stamped) and not self.counts["znodes tampered with"]:

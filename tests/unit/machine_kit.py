@@ -25,6 +25,7 @@ from coordination.state.messages import (
     Note,
     Operation,
     Outcome,
+    ParticipantViewSeen,
     ReadKeeper,
     ReadLog,
     ReadTable,
@@ -32,7 +33,6 @@ from coordination.state.messages import (
     Request,
     Resign,
     RollBack,
-    ShareSeen,
     Tick,
     Write,
     WriteTasks,
@@ -46,7 +46,7 @@ from coordination.state.model import (
     WriteStatus,
     WriteTask,
 )
-from coordination.state.reading import Share, ShareReader
+from coordination.state.reading import ParticipantView, ParticipantViewReader
 from coordination.state.tree import Op, Transaction
 from tests.simulation.keeper import SimKeeper
 from tests.simulation.log import SimLog
@@ -75,8 +75,8 @@ class Place:
     def view(self) -> tree.KeeperView:
         return self.keeper.view(self.keeper.latest)
 
-    def share(self, incarnation: str) -> Share:
-        return ShareReader(incarnation).read(self.keeper.snapshot(self.keeper.latest))
+    def share(self, incarnation: str) -> ParticipantView:
+        return ParticipantViewReader(incarnation).read(self.keeper.snapshot(self.keeper.latest))
 
     def transaction(self, number: int = 1) -> Transaction:
         return next(t for t in self.view.transactions if t.header.number == number)
@@ -130,7 +130,7 @@ class Driver:
 
     def seen(self) -> list[Effect]:
         assert isinstance(self.machine, Participant)
-        return self.step(ShareSeen(self.at, self.place.share(self.machine.incarnation)))
+        return self.step(ParticipantViewSeen(self.at, self.place.share(self.machine.incarnation)))
 
     @property
     def asked(self) -> Operation | None:

@@ -30,8 +30,8 @@ from sink.operations.adoption import (
     CONNECT,
     STREAMER_V1,
     STREAMER_V2,
+    ForeignOffsets,
     Left,
-    Remains,
     Tool,
     adopt,
     choose,
@@ -246,7 +246,7 @@ def test_a_sink_that_has_committed_to_the_table_adopts_nothing():
     committed = Checkpoint("orders", "uuid", "cluster", 5, 3, 2, "digest", {"orders": "id"}, {})
     truth = TableTruth(committed, {}, frozenset(), frozenset())
     with pytest.raises(Conflict, match="has committed to this table already, up to transaction 3"):
-        refuse_if_begun("orders", truth, Remains((), {}), ["orders"])
+        refuse_if_begun("orders", truth, ForeignOffsets((), {}), ["orders"])
 
 
 def test_what_another_sink_has_read_into_the_table_is_not_read_again(table: OthersTable):
@@ -270,7 +270,7 @@ def test_who_has_not_begun_in_a_table_with_offsets_of_others_is_told_of_them_and
     begun = read_remains(str(table.path))
     assert unadopted(begun, "orders", view({})) is None
     assert unadopted(begun, "payments", view({}))
-    assert unadopted(Remains((), {}), "payments", view({})) is None
+    assert unadopted(ForeignOffsets((), {}), "payments", view({})) is None
 
 
 def test_a_sink_of_which_nothing_is_recorded_begins_exactly_there():

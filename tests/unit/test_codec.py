@@ -24,7 +24,7 @@ from coordination.state.model import (
     PartitionState,
     Phase,
     Plan,
-    SetAside,
+    QuarantinedRecords,
     Slice,
     SliceResult,
     TopicPartition,
@@ -32,7 +32,7 @@ from coordination.state.model import (
     WriteStatus,
     WriteTask,
 )
-from coordination.state.reading import Reader, ShareReader, TreeReader
+from coordination.state.reading import ParticipantViewReader, Reader, TreeReader
 from coordination.state.tree import Create, Halt, KeeperInfo, Node
 
 offsets = st.integers(0, 2**62)
@@ -180,7 +180,7 @@ SOUND: dict[str, bytes] = {
             (SliceResult(A_SLICE, 5, 1, 2),),
             ("x",),
             Failure(FailureKind.RETRYABLE, "r", "t", 0, 1),
-            errors=(SetAside("p", 2, "t", 0, 1, "r"),),
+            errors=(QuarantinedRecords("p", 2, "t", 0, 1, "r"),),
         )
     ),
 }
@@ -215,12 +215,12 @@ def tree_with(path: str, data: bytes) -> dict[str, Node]:
 def test_a_tree_with_any_value_at_any_depth_replaced_is_read_or_corrupt(path: str) -> None:
     document = json.loads(SOUND[path])
     assert TreeReader().read(tree_with(path, SOUND[path])).epoch == 3
-    assert ShareReader("w:1").read(tree_with(path, SOUND[path])).assignments[0].tasks == (A_TASK,)
+    assert ParticipantViewReader("w:1").read(tree_with(path, SOUND[path])).assignments[0].tasks == (A_TASK,)
     corrupt = 0
     for at in places_in(document):
         for new in ODD:
             data = json.dumps(replaced(document, at, new)).encode()
-            for reader in (TreeReader(), ShareReader("w:1")):
+            for reader in (TreeReader(), ParticipantViewReader("w:1")):
                 try:
                     reader.read(tree_with(path, data))
                 except Corrupt as error:
@@ -256,7 +256,9 @@ paths = st.lists(elements, min_size=1, max_size=5).map("/".join)
 contents = st.just(b"") | st.binary(max_size=20) | json_values.map(lambda v: json.dumps(v).encode())
 
 
-@pytest.mark.parametrize("reader", [TreeReader(), ShareReader("w1:1")], ids=lambda reader: type(reader).__name__)
+@pytest.mark.parametrize(
+    "reader", [TreeReader(), ParticipantViewReader("w1:1")], ids=lambda reader: type(reader).__name__
+)
 @given(nodes=st.dictionaries(paths, contents, max_size=8))
 def test_a_tree_with_anything_in_it_is_read_or_corrupt(reader: Reader[object], nodes: dict[str, bytes]) -> None:
     snapshot = {path: Node(data, 0) for path, data in nodes.items()}
@@ -312,7 +314,7 @@ def test_a_participants_share_is_what_the_whole_tree_says_of_it(counts: dict[str
     whole = TreeReader().read(snapshot).transactions
     assert [t.plan for t in whole] == [plan]
     for name in ("w:1", "w:2", "w:3"):
-        (assigned,) = ShareReader(name).read(snapshot).assignments
+        (assigned,) = ParticipantViewReader(name).read(snapshot).assignments
         assert (assigned.header, assigned.tasks) == (header, plan.tasks.get(name, ()))
 
 

@@ -13,7 +13,7 @@ import pytest
 from coordination.errors import ConfigError, SinkError
 from sink.clients.spark import _DEFAULTS, _REQUIRED
 from sink.config import Settings, load
-from sink.hudi.creation import columns_misfit, create_or_verify, indexes_misfit, misfits
+from sink.hudi.creation import columns_misfit, create_or_verify, indexes_misfit, schema_conflicts
 from sink.hudi.options import arrow_codec, commit_options, service_options
 from sink.hudi.preflight import unusable
 from sink.schema import TableSchema, parse_ddl
@@ -107,8 +107,8 @@ def test_all_that_is_wrong_is_named_at_once(loaded):
 )
 def test_a_table_that_differs_is_refused_with_both_sides_named(loaded, has: dict[str, str], said: str):
     settings, _ = loaded()
-    assert list(misfits(settings, PROPERTIES)) == []
-    (sentence,) = misfits(settings, PROPERTIES | has)
+    assert list(schema_conflicts(settings, PROPERTIES)) == []
+    (sentence,) = schema_conflicts(settings, PROPERTIES | has)
     assert sentence.startswith(said)
 
 
@@ -154,8 +154,8 @@ def test_a_table_that_merges_otherwise_is_not_upserted(loaded, has: dict[str, st
         "hoodie.table.ordering.fields": "price",
         "hoodie.record.merge.mode": "EVENT_TIME_ORDERING",
     }
-    assert list(misfits(settings, usual)) == []
-    (sentence,) = misfits(settings, usual | has)
+    assert list(schema_conflicts(settings, usual)) == []
+    (sentence,) = schema_conflicts(settings, usual | has)
     assert sentence.startswith(said)
 
 
@@ -186,8 +186,8 @@ def test_encoding_of_partition_names_belongs_to_the_table(loaded):
         "hoodie.table.partition.fields": "day:SIMPLE",
         "hoodie.datasource.write.hive_style_partitioning": "true",
     }
-    assert list(misfits(settings, partitioned)) == []
-    (sentence,) = misfits(settings, partitioned | {"hoodie.datasource.write.partitionpath.urlencode": "true"})
+    assert list(schema_conflicts(settings, partitioned)) == []
+    (sentence,) = schema_conflicts(settings, partitioned | {"hoodie.datasource.write.partitionpath.urlencode": "true"})
     assert sentence.startswith("the table's encoded partitions: true; the settings ask for false")
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from coordination.errors import Corrupt
-from coordination.machines.pacing import LET_GO
+from coordination.machines.pacing import MAX_CONSECUTIVE_FAILURES
 from coordination.planning.planner import Nothing, OpenBatch, next_step
 from coordination.state import tree
 from coordination.state.messages import (
@@ -209,7 +209,7 @@ def test_a_failed_completion_is_tried_again_not_aborted(place: Place) -> None:
 def test_who_can_no_longer_complete_lets_another_try(place: Place) -> None:
     term = _all_written(place)
     place.keeper.contend("b:1", place.sessions["b:1"])
-    _fail_to_complete(term, LET_GO)
+    _fail_to_complete(term, MAX_CONSECUTIVE_FAILURES)
     while term.resigned is None:
         assert not isinstance(term.asked, Complete)
         term.tick(1.0) if term.asked is None else term.answer(term.perform(term.asked))
@@ -219,7 +219,7 @@ def test_who_can_no_longer_complete_lets_another_try(place: Place) -> None:
 
 def test_who_can_no_longer_complete_keeps_trying_while_nobody_else_is_there(place: Place) -> None:
     term = _all_written(place)
-    _fail_to_complete(term, LET_GO + 2)
+    _fail_to_complete(term, MAX_CONSECUTIVE_FAILURES + 2)
     term.until(Complete)
     assert term.resigned is None
 

@@ -68,7 +68,7 @@ def _is_module(name: str) -> bool:
 
 def test_the_generated_parts_are_those_that_the_code_gives() -> None:
     page = (DOCS / "how-it-works.md").read_text()
-    assert page == protocol_reference.woven(page), (
+    assert page == protocol_reference.render(page), (
         "run `python -m sink.devtools.protocol_reference docs/how-it-works.md`"
     )
 
@@ -77,12 +77,12 @@ def test_a_generated_part_that_was_changed_is_seen() -> None:
     page = (DOCS / "how-it-works.md").read_text()
     for part in protocol_reference.PARTS.values():
         first = part().splitlines()[1]
-        assert protocol_reference.woven(page.replace(first, first + " drift")) == page
+        assert protocol_reference.render(page.replace(first, first + " drift")) == page
 
 
 def test_a_page_without_a_part_is_refused() -> None:
     with pytest.raises(ValueError, match="phases"):
-        protocol_reference.woven("# How it works\n")
+        protocol_reference.render("# How it works\n")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_id)

@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 from sink.schema.ddl import parse_struct, to_ddl
 from sink.schema.evolution import Compatibility, Misfit, evolved, widens
 from sink.schema.storage_types import held_struct
-from sink.schema.warnings import LeftOut
+from sink.schema.warnings import OmittedField
 
 BACKWARD, FORWARD, FULL, NONE = (
     Compatibility.BACKWARD,
@@ -142,7 +142,7 @@ def test_a_field_that_can_be_a_column_no_more_is_refused(
 ) -> None:
     whole = parse_struct(table)
     rest = parse_struct(table.replace(", y: INT", "") if "y: INT" in table else "a INT")
-    left_out = [LeftOut(path, "why"), LeftOut("new", "of no concern to the table")]
+    left_out = [OmittedField(path, "why"), OmittedField("new", "of no concern to the table")]
     with pytest.raises(Misfit, match=said):
         evolved(whole, rest, compatibility, left_out=left_out)
     assert evolved(whole, rest, NONE, left_out=left_out) == whole
@@ -150,7 +150,7 @@ def test_a_field_that_can_be_a_column_no_more_is_refused(
 
 
 def test_why_there_is_no_column_stands_beside_the_tables() -> None:
-    left_out = [LeftOut("b", "a union"), LeftOut("new", "another")]
+    left_out = [OmittedField("b", "a union"), OmittedField("new", "another")]
     with pytest.raises(Misfit) as caught:
         evolved(parse_struct("a INT, b DATE"), parse_struct("a INT"), BACKWARD, left_out=left_out)
     assert str(caught.value).splitlines()[1:] == [

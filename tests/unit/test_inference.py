@@ -31,7 +31,7 @@ from sink.infer.registered import columns_of_avro
 from sink.operations.inference import Span, spans
 from sink.schema import parse_ddl
 from sink.schema.ddl import parse_struct, to_ddl
-from sink.schema.warnings import LeftOut, Remark
+from sink.schema.warnings import OmittedField, Remark
 
 
 def inferred(*documents: object) -> Inferred:
@@ -385,9 +385,9 @@ def test_protobuf_messages_within_themselves_or_without_fields_are_left_out_and_
     _, columns, remarks = columns_of_message(proto.bytes(), [1])
     assert to_ddl(columns) == "id BIGINT,\nmany ARRAY<STRUCT<name: STRING>>"
     assert remarks == (
-        LeftOut("next", "it is a t.M within a t.M, which no column can hold"),
-        LeftOut("many[].back", "it is a t.M within a t.M, which no column can hold"),
-        LeftOut("many[].empty", "it is a t.Empty, which has no field that a column can hold"),
+        OmittedField("next", "it is a t.M within a t.M, which no column can hold"),
+        OmittedField("many[].back", "it is a t.M within a t.M, which no column can hold"),
+        OmittedField("many[].empty", "it is a t.Empty, which has no field that a column can hold"),
     )
     assert columns_of_message(proto.bytes(), "t.Empty")[1] == T.StructType([])
 

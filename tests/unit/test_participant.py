@@ -12,13 +12,13 @@ from coordination.state.messages import (
     Done,
     Drain,
     Failed,
+    ParticipantViewSeen,
     Refused,
-    ShareSeen,
     Unknown,
     WriteTasks,
 )
 from coordination.state.model import Failure, FailureKind, Phase
-from coordination.state.reading import ShareReader
+from coordination.state.reading import ParticipantViewReader
 from coordination.state.tree import Check, Node
 from tests.unit.machine_kit import Driver, Place, new_term
 
@@ -204,7 +204,7 @@ def test_a_plan_that_is_not_the_header_s_is_not_written(place: Place, term: Driv
     start(term)
     torn = dict(place.keeper.snapshot(place.keeper.latest))
     torn[tree.plan_path(1, "a:1")] = Node(b"of another plan", 0)
-    worker.step(ShareSeen(0.0, ShareReader("a:1").read(torn)))
+    worker.step(ParticipantViewSeen(0.0, ParticipantViewReader("a:1").read(torn)))
     assert worker.asked is None
     worker.step(Drain(0.0))
     assert worker.resigned is None, "it may well be wanted"

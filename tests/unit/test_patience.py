@@ -1,31 +1,31 @@
 """How much a new batch takes on after one was too large."""
 
-from coordination.machines.pacing import Appetite
+from coordination.machines.pacing import BatchSizeController
 from coordination.planning.slicing import Limits
 
 CONFIGURED = Limits(flush_size=1000, slice_records=10)
 
 
 def test_until_a_batch_is_divided_the_settings_are_the_bound() -> None:
-    appetite = Appetite()
+    appetite = BatchSizeController()
     appetite.committed(100, 10)
     assert appetite.limits(CONFIGURED) is CONFIGURED
 
 
 def test_after_a_division_a_batch_takes_half_of_the_divided_one() -> None:
-    appetite = Appetite()
+    appetite = BatchSizeController()
     appetite.divided(800)
     assert appetite.limits(CONFIGURED) == Limits(1000, 10, 400)
 
 
 def test_a_configured_budget_that_is_smaller_still_binds() -> None:
-    appetite = Appetite()
+    appetite = BatchSizeController()
     appetite.divided(800)
     assert appetite.limits(Limits(1000, 10, 300)) == Limits(1000, 10, 300)
 
 
 def test_batches_grow_with_care_up_to_the_size_that_was_too_large_and_fast_from_there() -> None:
-    appetite = Appetite()
+    appetite = BatchSizeController()
     appetite.divided(320)
     sizes = []
     while (limits := appetite.limits(CONFIGURED)) is not CONFIGURED:
@@ -40,13 +40,13 @@ def test_batches_grow_with_care_up_to_the_size_that_was_too_large_and_fast_from_
 
 
 def test_where_less_than_a_slice_was_too_large_a_batch_takes_less_than_a_slice() -> None:
-    appetite = Appetite()
+    appetite = BatchSizeController()
     appetite.divided(6)
     assert appetite.limits(CONFIGURED).transaction_records == 3
 
 
 def test_what_an_offset_weighs_is_known_once_a_transaction_was_read_and_follows_the_last_ones() -> None:
-    appetite = Appetite()
+    appetite = BatchSizeController()
     assert appetite.bytes_per_offset is None
     appetite.committed(size=0, offsets=0)
     assert appetite.bytes_per_offset is None
@@ -57,7 +57,7 @@ def test_what_an_offset_weighs_is_known_once_a_transaction_was_read_and_follows_
 
 
 def test_a_bound_in_bytes_follows_what_offsets_weigh() -> None:
-    appetite = Appetite(flush_bytes=1 << 20)
+    appetite = BatchSizeController(flush_bytes=1 << 20)
     assert appetite.limits(CONFIGURED).transaction_records == 1024
     for _ in range(40):
         appetite.committed(size=100_000, offsets=1_000)
@@ -68,5 +68,5 @@ def test_a_bound_in_bytes_follows_what_offsets_weigh() -> None:
 
 
 def test_a_record_larger_than_the_bound_is_still_taken() -> None:
-    appetite = Appetite(flush_bytes=10)
+    appetite = BatchSizeController(flush_bytes=10)
     assert appetite.limits(CONFIGURED).transaction_records == 1

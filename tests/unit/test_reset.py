@@ -28,7 +28,7 @@ from coordination.state.model import (
     TopicPartition,
 )
 from coordination.state.tree import Create, Delete, Halt, KeeperInfo, KeeperView, Ledger, Transaction
-from sink.operations.reset import NO_TABLE, Position, Request, TableTruth, drafts, work_out
+from sink.operations.reset import NO_TABLE, Position, Request, TableTruth, plan_reset, write_plans
 from sink.operations.timeline_snapshot import read_truth
 from tests.handmade import HandmadeTable, span
 
@@ -86,7 +86,7 @@ def truth(of: Checkpoint | None, completed: str = "", pending: str = "") -> Tabl
 
 def test_without_a_position_only_the_halt_is_cleared():
     halt = Halt("bad record")
-    reset = work_out(view({P0: state(9)}, (transaction(Phase.PREPARED),), halt=halt), Request(), NO_TABLE, None)
+    reset = plan_reset(view({P0: state(9)}, (transaction(Phase.PREPARED),), halt=halt), Request(), NO_TABLE, None)
     assert (reset.halt, reset.moves, reset.aborted, reset.ledger) == (halt, (), (), None)
 
 
@@ -94,7 +94,7 @@ def test_without_a_position_only_the_halt_is_cleared():
 def test_nothing_is_reset_while_a_worker_lives(request_: Request):
     members = (Member("w1:x", "host", 1, "1"),)
     with pytest.raises(Conflict, match=r"workers are alive \(w1\)"):
-        work_out(view({}, members=members), request_, NO_TABLE, LOG)
+        plan_reset(view({}, members=members), request_, NO_TABLE, LOG)
 
 
 @pytest.mark.parametrize(
@@ -107,31 +107,31 @@ def test_nothing_is_reset_while_a_worker_lives(request_: Request):
 )
 def test_a_decided_transaction_is_finished_first(phase: Phase, table: TableTruth, said: str):
     with pytest.raises(Conflict, match=said):
-        work_out(view({P0: state(9)}, (transaction(phase),)), EARLIEST, table, LOG)
+        plan_reset(view({P0: state(9)}, (transaction(phase),)), EARLIEST, table, LOG)
 
 
 @pytest.mark.parametrize("phase", [Phase.PLANNED, Phase.STARTED, Phase.PREPARED])
 def test_an_undecided_transaction_and_one_whose_instant_is_gone_are_aborted(phase: Phase):
     now = view({P0: state(9)}, (transaction(phase),))
-    reset = work_out(now, EARLIEST, NO_TABLE, LOG)
+    reset = plan_reset(now, EARLIEST, NO_TABLE, LOG)
     assert [t.header.number for t in reset.aborted] == [4]
-    headers = [op for multi in drafts(now, reset) for op in multi if op.path.endswith("/header")]
+    headers = [op for multi in write_plans(now, reset) for op in multi if op.path.endswith("/header")]
     assert b"ABORTED" in headers[0].data  # type: ignore[union-attr]
 
 
 def test_an_aborted_transaction_stays_as_it_is():
-    assert work_out(view({}, (transaction(Phase.ABORTED),)), EARLIEST, NO_TABLE, LOG).aborted == ()
+    assert plan_reset(view({}, (transaction(Phase.ABORTED),)), EARLIEST, NO_TABLE, LOG).aborted == ()
 
 
 def test_partitions_that_share_a_batch_with_a_moved_one_keep_their_range():
     shared = OpenRange(10, 20, 4, 100, 2)
     now = view({P0: state(10, 2, shared), P1: state(10, 2, shared, OpenRange(20, 30, 5, 100, 2))})
-    reset = work_out(now, Request(offsets={P0: 5}), NO_TABLE, LOG)
+    reset = plan_reset(now, Request(offsets={P0: 5}), NO_TABLE, LOG)
     assert reset.changed == {P0: PartitionState("id", 5, 5, 3)}
 
 
 def test_going_back_says_how_many_rows_will_be_there_twice_and_declares_no_gap():
-    reset = work_out(view({P0: state(40)}), Request(offsets={P0: 30}), truth(checkpoint(p0=(40, 0))), LOG)
+    reset = plan_reset(view({P0: state(40)}), Request(offsets={P0: 30}), truth(checkpoint(p0=(40, 0))), LOG)
     assert "reads 10 offsets again" in reset.moves[0].effect
     assert reset.ledger is not None
     assert reset.ledger.gaps == ()
@@ -141,7 +141,7 @@ def test_going_forward_declares_the_gap_once():
     ledger = Ledger(gaps=(Gap("orders", 0, 40, 50),))
     for _ in range(2):
         now = view({P0: state(40)}, ledger=ledger)
-        reset = work_out(now, Request(offsets={P0: 50}), truth(checkpoint(p0=(40, 0))), LOG)
+        reset = plan_reset(now, Request(offsets={P0: 50}), truth(checkpoint(p0=(40, 0))), LOG)
         assert reset.ledger is not None
         assert reset.ledger.gaps == (Gap("orders", 0, 40, 50),)
         ledger = reset.ledger
@@ -150,14 +150,14 @@ def test_going_forward_declares_the_gap_once():
 def test_what_was_to_be_left_out_of_a_partition_that_is_moved_again_before_a_commit_is_no_gap():
     earlier = Ledger(gaps=(Gap("orders", 0, 40, 90), Gap("orders", 1, 0, 5)))
     now = view({P0: replace(state(90, 1), start=90), P1: state(5, 1)}, ledger=earlier)
-    reset = work_out(now, Request(offsets={P0: 50}), truth(checkpoint(p0=(40, 0))), LOG)
+    reset = plan_reset(now, Request(offsets={P0: 50}), truth(checkpoint(p0=(40, 0))), LOG)
     assert reset.ledger is not None
     assert reset.ledger.gaps == (Gap("orders", 1, 0, 5), Gap("orders", 0, 40, 50))
 
 
 def test_offsets_of_a_recreated_topic_are_no_gap_and_take_its_new_id():
     log = LogView("cluster", {P0: PartitionLog("new id", 0, 100)})
-    reset = work_out(view({P0: state(40)}), Request(offsets={P0: 90}), truth(checkpoint(p0=(40, 0))), log)
+    reset = plan_reset(view({P0: state(40)}), Request(offsets={P0: 90}), truth(checkpoint(p0=(40, 0))), log)
     assert reset.changed[P0] == PartitionState("new id", 90, 90, 1)
     assert reset.ledger is not None
     assert reset.ledger.gaps == ()
@@ -168,22 +168,22 @@ def test_offsets_of_a_recreated_topic_are_no_gap_and_take_its_new_id():
 def test_partitions_that_a_recreated_topic_has_no_more_wait_at_offset_0_of_its_new_id(recorded: str, request_: Request):
     log = LogView("cluster", {P0: PartitionLog("new id", 0, 100)})
     states = {P0: state(40), P1: state(30, 0, OpenRange(30, 35, 4, 100, 0))} if recorded == "in ZooKeeper" else {}
-    reset = work_out(view(states), request_, truth(checkpoint(p0=(40, 0), p1=(30, 4))), log)
+    reset = plan_reset(view(states), request_, truth(checkpoint(p0=(40, 0), p1=(30, 4))), log)
     assert reset.changed[P1] == PartitionState("new id", 0, 0, 5)
     assert [move.effect for move in reset.moves] == ["starts here", "is no more; starts here if it is added again"]
-    again = work_out(view(reset.changed), request_, truth(checkpoint(p0=(40, 0), p1=(30, 4))), log)
+    again = plan_reset(view(reset.changed), request_, truth(checkpoint(p0=(40, 0), p1=(30, 4))), log)
     assert again.changed[P1] == PartitionState("new id", 0, 0, 6)
 
 
 def test_a_partition_that_is_only_missing_keeps_its_place():
     log = LogView("cluster", {P0: PartitionLog("id", 0, 100)})
-    assert P1 not in work_out(view({P0: state(40), P1: state(30)}), EARLIEST, NO_TABLE, log).changed
+    assert P1 not in plan_reset(view({P0: state(40), P1: state(30)}), EARLIEST, NO_TABLE, log).changed
 
 
 def test_another_topic_keeps_what_it_has_lost():
     log = LogView("cluster", {P0: PartitionLog("new id", 0, 100), TopicPartition("b", 0): PartitionLog("new b", 0, 9)})
     gone = {TopicPartition("b", 0): state(5), TopicPartition("b", 1): state(5)}
-    reset = work_out(view({P0: state(40), **gone}), Request(Position.EARLIEST, topics=("orders",)), NO_TABLE, log)
+    reset = plan_reset(view({P0: state(40), **gone}), Request(Position.EARLIEST, topics=("orders",)), NO_TABLE, log)
     assert set(reset.changed) == {P0}
 
 
@@ -192,7 +192,9 @@ def test_a_reset_of_several_multis_keeps_the_sink_halted_until_the_last_one(halt
     monkeypatch.setattr(tree, "SHARD", 1)
     monkeypatch.setattr(tree, "MULTI_OPS", 1)
     now = view({P0: state(40), P1: state(40)}, halt=halt)
-    *before, last = drafts(now, work_out(now, Request(Position.LATEST), truth(checkpoint(p0=(40, 0), p1=(40, 0))), LOG))
+    *before, last = write_plans(
+        now, plan_reset(now, Request(Position.LATEST), truth(checkpoint(p0=(40, 0), p1=(40, 0))), LOG)
+    )
     assert Delete(tree.HALT) in last
     assert len(before) > 1
     # Partition states without their ledger are not believed: an emptied tree has to have it from the first multi on.
@@ -205,7 +207,7 @@ def test_a_reset_of_several_multis_keeps_the_sink_halted_until_the_last_one(halt
 
 def test_a_reset_of_one_multi_needs_no_halt():
     now = view({P0: state(40)})
-    (only,) = drafts(now, work_out(now, EARLIEST, truth(checkpoint(p0=(40, 0))), LOG))
+    (only,) = write_plans(now, plan_reset(now, EARLIEST, truth(checkpoint(p0=(40, 0))), LOG))
     assert all(op.path != tree.HALT for op in only)
 
 
@@ -214,7 +216,7 @@ def test_after_the_table_was_restored_the_checkpoint_is_followed_and_the_sink_go
     ledger = Ledger(last=5, committed=5)
     now = view({P0: state(50, 1), P1: state(40)}, ledger=ledger)
     assert isinstance(recovery.compare(now.states, ledger, restored), recovery.Ahead)
-    reset = work_out(now, Request(Position.CHECKPOINT), truth(restored), None)
+    reset = plan_reset(now, Request(Position.CHECKPOINT), truth(restored), None)
     assert reset.changed == {P0: PartitionState("id", 20, 20, 2), P1: PartitionState("id", 10, 10, 1)}
     assert reset.ledger is not None
     assert (reset.ledger.last, reset.ledger.committed) == (5, 2)
@@ -233,14 +235,14 @@ def test_of_a_restored_table_no_partition_is_left_beyond_what_it_holds(
     """A higher generation would look like a reset that no commit carries yet, and the sink would go on with a hole."""
     now = view({P0: state(50), P1: state(40, generation)}, ledger=Ledger(committed=5))
     with pytest.raises(ConfigError, match="ends at transaction 2, ZooKeeper at 5; orders-1 would go on beyond"):
-        work_out(now, request_, truth(checkpoint(number=2, **ends)), LOG)
+        plan_reset(now, request_, truth(checkpoint(number=2, **ends)), LOG)
 
 
 def test_in_a_tree_from_a_backup_what_is_not_moved_follows_the_table():
     """The ledger is level with the table afterwards: a higher generation would stand, and rows would come twice."""
     gap = Gap("orders", 1, 0, 9)
     now = view({P0: state(50), P1: state(9, 1)}, ledger=Ledger(last=3, committed=0, gaps=(gap,)))
-    reset = work_out(now, Request(offsets={P0: 20}), truth(checkpoint(p0=(50, 0), p1=(13, 0))), LOG)
+    reset = plan_reset(now, Request(offsets={P0: 20}), truth(checkpoint(p0=(50, 0), p1=(13, 0))), LOG)
     assert reset.changed == {P0: PartitionState("id", 20, 20, 1), P1: PartitionState("id", 13, 13, 0)}
     assert reset.ledger is not None
     assert (reset.ledger.committed, reset.ledger.gaps) == (3, ())
@@ -249,14 +251,14 @@ def test_in_a_tree_from_a_backup_what_is_not_moved_follows_the_table():
 
 def test_with_zookeeper_emptied_the_tables_word_on_generations_counts():
     table = TableTruth(checkpoint(p0=(40, 1)), {P0: 6, P1: 2}, frozenset(), frozenset())
-    reset = work_out(view({}), EARLIEST, table, LOG)
+    reset = plan_reset(view({}), EARLIEST, table, LOG)
     assert {source: s.generation for source, s in reset.changed.items()} == {P0: 7, P1: 3}
     assert {source: s.end for source, s in reset.changed.items()} == {P0: 3, P1: 0}
 
 
 def test_to_the_checkpoint_without_one_is_refused():
     with pytest.raises(ConfigError, match="no checkpoint of this sink"):
-        work_out(view({}), Request(Position.CHECKPOINT), NO_TABLE, None)
+        plan_reset(view({}), Request(Position.CHECKPOINT), NO_TABLE, None)
 
 
 ENDS = st.integers(0, 100)
@@ -284,7 +286,7 @@ def test_a_moved_partition_is_settled_under_a_generation_that_nobody_used(record
     newest = replace(checkpoint(), ends=committed) if committed else None
     if target is Position.CHECKPOINT and newest is None:
         return
-    reset = work_out(view(recorded), Request(target), truth(newest), LOG)
+    reset = plan_reset(view(recorded), Request(target), truth(newest), LOG)
     moved = {move.source for move in reset.moves}
     for move in reset.moves:
         used = [r.generation for r in recorded[move.source].open] if move.source in recorded else []

@@ -22,7 +22,7 @@ from sink.layout.partition_paths import PartitionPaths
 from sink.layout.partition_times import PartitionTime
 from sink.layout.record_keys import RecordKeys
 from sink.schema import parse_ddl
-from sink.write.record_columns import Rows, RowShape
+from sink.write.record_columns import Rows, RowSpec
 from tests.unit.protobuf_kit import Proto
 
 DDL = "id bigint, name string"
@@ -117,7 +117,7 @@ def test_what_is_bad_is_found_by_itself_whatever_its_neighbours(monkeypatch, nam
     wrong = {at: random.choice(bads) for at in random.sample(range(ROWS), random.choice((1, 20, ROWS // 2)))}
     values = [wrong.get(at, b"") if at in wrong else make(at) for at in range(ROWS)]
     schema = parse_ddl("value string" if name == "string" else DDL)
-    rows = Rows(RowShape(schema, form, RecordKeys((), False), PartitionPaths((), True, False)))
+    rows = Rows(RowSpec(schema, form, RecordKeys((), False), PartitionPaths((), True, False)))
     keys: list[bytes | None] = [None] * ROWS
     good, bad = sifted(rows, values, keys, [ROWS])
     assert [offset for offset, *_ in bad] == sorted(wrong)
@@ -130,7 +130,7 @@ def test_what_is_bad_is_found_by_itself_whatever_its_neighbours(monkeypatch, nam
 def test_each_row_is_told_the_first_stage_that_it_does_not_get_through() -> None:
     schema = replace(parse_ddl("id bigint, name string, at bigint"), key=T.StringType(), generated=("day",))
     paths = PartitionPaths(("name",), True, False, PartitionTime("at", unit="s"))
-    rows = Rows(RowShape(schema, ValueFormat("json"), RecordKeys(("id",), False), paths))
+    rows = Rows(RowSpec(schema, ValueFormat("json"), RecordKeys(("id",), False), paths))
     some = [
         (b"k", {"id": 1, "name": "a", "at": 0}, None),
         (b"\xff", {"id": "x"}, "value"),

@@ -10,13 +10,13 @@ import pytest
 from coordination.planning.tolerance import NO_ERRORS, ErrorLimits
 from coordination.state import codec
 from coordination.state.messages import Complete
-from coordination.state.model import FailureKind, SetAside, Slice, SliceResult, WriteStatus
+from coordination.state.model import FailureKind, QuarantinedRecords, Slice, SliceResult, WriteStatus
 from tests.unit.machine_kit import Place, new_term
 
 
 def status(records: int, errors: int, incarnation: str = "w:1", first: int = 0) -> WriteStatus:
     piece = Slice("t", 0, first, first + records + errors, "id", 0)
-    aside = (SetAside(".hoodie/x", errors, "t", 0, first + 3, "no number"),) if errors else ()
+    aside = (QuarantinedRecords(".hoodie/x", errors, "t", 0, first + 3, "no number"),) if errors else ()
     return WriteStatus(1, incarnation, (SliceResult(piece, records, 1, errors),), errors=aside)
 
 
@@ -68,7 +68,9 @@ def bad_place(errors: int) -> Place:
             first = replace(first, records=first.records - errors, errors=errors)
             results = (first, *others)
             piece = first.slice
-            aside = (SetAside(f"p{piece.start}", errors, piece.topic, piece.partition, piece.start, "no number"),)
+            aside = (
+                QuarantinedRecords(f"p{piece.start}", errors, piece.topic, piece.partition, piece.start, "no number"),
+            )
             self.table.aside |= {each.path: frozenset() for each in aside}
             return WriteStatus(said.number, said.incarnation, results, said.stats, errors=aside)
 

@@ -16,7 +16,7 @@ from sink.layout.partition_paths import PartitionPaths
 from sink.layout.record_keys import RecordKeys
 from sink.schema import parse_ddl
 from sink.write import slice_task, task_input
-from sink.write.record_columns import RowShape
+from sink.write.record_columns import RowSpec
 from sink.write.slice_files import Limits
 from sink.write.slice_task import WriteJob, report_of, run
 from sink.write.task_input import FrameSource
@@ -67,7 +67,7 @@ def test_rows_that_wait_to_be_written_keep_nothing_of_the_batch_in_memory(
         tasks=(WriteTask((Slice("t", 0, 0, COUNT, "id", 0),)),),
         source=FrameSource(1 << 20),
         side_by_side=1,
-        shape=RowShape(
+        shape=RowSpec(
             parse_ddl("id bigint", True), ValueFormat(), RecordKeys((), False), PartitionPaths((), True, False)
         ),
         meta_fields=True,

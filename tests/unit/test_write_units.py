@@ -1,4 +1,4 @@
-"""Units depend on the rows of a slice alone, and small batches cost no more than their rows."""
+"""RowChunker depend on the rows of a slice alone, and small batches cost no more than their rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from sink.write.batch_sizes import BATCH_ROWS
-from sink.write.units import UNIT_ROWS, Unit, Units, row_bytes
+from sink.write.units import UNIT_ROWS, RowChunker, Unit, row_bytes
 
 INNER = pa.struct([("city", pa.string()), ("zips", pa.list_(pa.int32()))])
 SCHEMA = pa.schema(
@@ -56,7 +56,7 @@ def cut(count: int, sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def units_of(rows: pa.RecordBatch, sizes: Sequence[int], bytes_max: int) -> list[Unit]:
-    units, made = Units(bytes_max), []
+    units, made = RowChunker(bytes_max), []
     for start, stop in cut(rows.num_rows, sizes):
         made += units.add(rows.slice(start, stop - start), np.arange(start, stop))
     rest = units.rest()
@@ -106,7 +106,7 @@ def test_batches_of_the_usual_size_are_units_as_they_are() -> None:
 
 
 def test_ten_thousand_batches_of_one_row_cost_little_more_than_their_rows() -> None:
-    rows, units = batch_of(0, 1), Units(1 << 30)
+    rows, units = batch_of(0, 1), RowChunker(1 << 30)
     before = pa.total_allocated_bytes()
     counted = 0
     for number in range(10_000):

@@ -34,7 +34,7 @@ STOP_SECONDS = 15.0
 READ_SECONDS = 20.0
 
 
-class Stage:
+class DemoCluster:
     """Servers and fleet in `directory`. `start` before anything else; `end` is safe at any moment.
 
     A transaction takes at most `transaction_records`.

@@ -23,7 +23,7 @@ from coordination.state.tree import KeeperView
 from sink.audit import Report, TopicAccess, audit
 from sink.clients import artifacts
 from sink.clients.child_process import overrides_a_setting
-from sink.devtools.demo.fleet import NAME, PARTITIONS, TOPIC, Stage
+from sink.devtools.demo.fleet import NAME, PARTITIONS, TOPIC, DemoCluster
 from sink.devtools.demo.orders import Feed
 from sink.devtools.demo.place import PLACES
 from sink.devtools.demo.view import Screen, in_doubt, picture
@@ -42,7 +42,7 @@ KILL_AFTER = 0.2
 
 
 @dataclass
-class Story:
+class DemoProgress:
     """The events of the demo so far, in monotonic seconds."""
 
     victim: str = ""
@@ -77,7 +77,7 @@ def run(
         if directory is None:
             place.rmdir()
         raise
-    stage = Stage(place, -(-records // TRANSACTIONS), table)
+    stage = DemoCluster(place, -(-records // TRANSACTIONS), table)
     try:
         with Screen() as screen:
             story = _play(stage, screen, records, feed_seconds)
@@ -114,7 +114,7 @@ def _place(directory: Path | None) -> Path:
     return place
 
 
-def _play(stage: Stage, screen: Screen, records: int, feed_seconds: float) -> Story:
+def _play(stage: DemoCluster, screen: Screen, records: int, feed_seconds: float) -> DemoProgress:
     *names, last = (name for name, _ in _addresses(stage))
     screen.say(f"starting {', '.join(names)} and {last}")
     stage.start()
@@ -124,7 +124,7 @@ def _play(stage: Stage, screen: Screen, records: int, feed_seconds: float) -> St
         stage.start_worker(name)
     screen.say(f"starting {len(FIRST_WORKERS)} workers, each with a PySpark session of its own")
     feed = Feed(stage.kafka.address, TOPIC, PARTITIONS, records, records / feed_seconds)
-    story = Story()
+    story = DemoProgress()
     try:
         while not _step(stage, screen, feed, story, records):
             time.sleep(LOOK_SECONDS)
@@ -133,7 +133,7 @@ def _play(stage: Stage, screen: Screen, records: int, feed_seconds: float) -> St
     return story
 
 
-def _step(stage: Stage, screen: Screen, feed: Feed, story: Story, records: int) -> bool:
+def _step(stage: DemoCluster, screen: Screen, feed: Feed, story: DemoProgress, records: int) -> bool:
     """One look, and what follows from it; True when everything has landed."""
     view = stage.view()
     _require_life(stage, view, story)
@@ -159,7 +159,7 @@ def _in_the_middle(view: KeeperView) -> bool:
     return any(t.header.phase is Phase.STARTED and len(t.statuses) < len(t.plan.slices) for t in view.transactions)
 
 
-def _kill_coordinator(stage: Stage, screen: Screen, story: Story, view: KeeperView, landed: int) -> None:
+def _kill_coordinator(stage: DemoCluster, screen: Screen, story: DemoProgress, view: KeeperView, landed: int) -> None:
     assert view.coordinator is not None
     story.victim = view.coordinator.rpartition(":")[0]
     worker = stage.workers[story.victim]
@@ -175,7 +175,7 @@ def _kill_coordinator(stage: Stage, screen: Screen, story: Story, view: KeeperVi
     screen.say(f"starting {LATE_WORKER}")
 
 
-def _watch_takeover(screen: Screen, story: Story, view: KeeperView, landed: int) -> None:
+def _watch_takeover(screen: Screen, story: DemoProgress, view: KeeperView, landed: int) -> None:
     since = time.monotonic() - story.killed_at
     if not story.elected_after and view.epoch > story.killed_epoch and view.coordinator:
         story.elected_after = since
@@ -186,7 +186,7 @@ def _watch_takeover(screen: Screen, story: Story, view: KeeperView, landed: int)
         screen.say(f"first commit of the new coordinator {since:.1f} s after the kill")
 
 
-def _require_life(stage: Stage, view: KeeperView, story: Story) -> None:
+def _require_life(stage: DemoCluster, view: KeeperView, story: DemoProgress) -> None:
     """Raises `Unavailable` when the sink halted, or a worker ended that nobody killed."""
     if view.halt is not None:
         raise Unavailable(f"the sink halted: {view.halt.reason}; see the logs in {stage.logs}")
@@ -195,12 +195,12 @@ def _require_life(stage: Stage, view: KeeperView, story: Story) -> None:
             raise Unavailable(f"{name} ended with status {worker.exit_status}: {worker.tail()} (log: {worker.log})")
 
 
-def _addresses(stage: Stage) -> list[tuple[str, str]]:
+def _addresses(stage: DemoCluster) -> list[tuple[str, str]]:
     servers = [("ZooKeeper", stage.zookeeper.address), ("Kafka", stage.kafka.address)]
     return servers + [(each.name, each.address) for each in stage.table.servers]
 
 
-def _tell(screen: Screen, story: Story, report: Report, records: int) -> None:
+def _tell(screen: Screen, story: DemoProgress, report: Report, records: int) -> None:
     screen.console.print()
     report.render(screen.console)
     if report.held and report.rows != records:
@@ -216,7 +216,7 @@ def _tell(screen: Screen, story: Story, report: Report, records: int) -> None:
     screen.console.print(takeover, soft_wrap=True)
 
 
-def _tell_table(screen: Screen, stage: Stage, keep: bool) -> None:
+def _tell_table(screen: Screen, stage: DemoCluster, keep: bool) -> None:
     """A table that ends with its server is shown now."""
     table, ends = stage.table, bool(stage.table.servers) and not keep
     where = f"\nThe table {'was' if ends else 'is'} in {table.base_path}, logs are in {stage.logs}. "
@@ -229,7 +229,7 @@ def _tell_table(screen: Screen, stage: Stage, keep: bool) -> None:
         screen.console.print("It ends with the demo's S3 server, which keeps it in memory; --keep leaves both running.")
 
 
-def _tell_kept(screen: Screen, stage: Stage) -> None:
+def _tell_kept(screen: Screen, stage: DemoCluster) -> None:
     config = next(reversed(stage.workers.values())).config  # anyone's: there is no late worker if nobody was killed
     # With its path: whoever came by `make demo` has it in no PATH. Variables for a real sink would lead there.
     unset = "".join(f"-u {name} " for name in sorted(os.environ) if overrides_a_setting(name))

@@ -27,7 +27,7 @@ CLUSTERING = "clustering"
 COMPACTION = "compaction"
 
 
-class Hudi(HudiObjects):
+class HudiClient(HudiObjects):
     """The Java objects of one table. One thread at a time for what changes the table; reading is free."""
 
     def __init__(self, spark: SparkSession, base_path: str, avro_schema: str, options: Mapping[str, str]) -> None:
@@ -39,9 +39,9 @@ class Hudi(HudiObjects):
         self._has_made_sure = False
         self._metafiles: set[str] = set()
 
-    def anew(self, options: Mapping[str, str], avro_schema: str | None = None) -> Hudi:
+    def with_options(self, options: Mapping[str, str], avro_schema: str | None = None) -> HudiClient:
         """The same table by other options, and other columns if they are given."""
-        return Hudi(self._spark, self.base_path, avro_schema or self._avro, options)
+        return HudiClient(self._spark, self.base_path, avro_schema or self._avro, options)
 
     @property
     def client(self) -> Any:
@@ -102,7 +102,7 @@ class Hudi(HudiObjects):
         self._own.add(instant)
         return instant
 
-    def take_over(self, instant: str, meta: Any = None) -> None:
+    def refresh_conflict_baseline(self, instant: str, meta: Any = None) -> None:
         """Lets the client complete an instant that another process began. It looks for conflicts from what it saw when
         the instant was begun; without that it takes every commit of the table for one. `meta` as for `begin`.
         """
