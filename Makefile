@@ -15,7 +15,7 @@ TESTED = $(BIN)/python -m pytest tests -n 2 --dist loadgroup --tb=short --durati
 $(VENV)/%.stamp: export PYTHONWARNINGS := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-s3 test test-all unit simulate chaos takeover bench bench-data docs lint jars clean
+.PHONY: help demo demo-s3 test test-all unit simulate chaos takeover bench bench-data docs site lint jars clean
 
 help: ## this list
 	@echo "make demo    is the place to start. All targets:"
@@ -56,6 +56,11 @@ bench-data: $(VENV)/dev.stamp ## the same for Avro, upserts and 5,000 table part
 docs: $(VENV)/demo.stamp ## write the generated parts of docs/ again
 	$(BIN)/python -m sink.devtools.settings_reference > docs/configuration.md.new && mv docs/configuration.md.new docs/configuration.md
 	$(BIN)/python -m sink.devtools.protocol_reference docs/how-it-works.md
+	$(BIN)/python -m tests.docs.help
+
+site: $(VENV)/docs.stamp ## the documentation as a site in build/site, every link checked
+	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
 
 lint: $(VENV)/dev.stamp ## ruff, mypy and the contract of the rooms (.importlinter)
 	$(BIN)/ruff check .
@@ -86,6 +91,10 @@ $(VENV)/demo-s3.stamp: $(VENV)/demo.stamp
 
 $(VENV)/test.stamp: $(VENV)/demo.stamp
 	$(INSTALL) '.[test]'
+	@touch $@
+
+$(VENV)/docs.stamp: $(VENV)/demo.stamp
+	$(INSTALL) '.[docs]'
 	@touch $@
 
 $(VENV)/dev.stamp: $(VENV)/test.stamp

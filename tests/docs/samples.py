@@ -1,0 +1,92 @@
+"""Plays docs/tutorial.md and docs/commands.md and writes down what the commands print.
+
+`python -m tests.docs.samples` starts real servers and workers in the directory that the tutorial names, and takes
+some minutes. The commands of docs/commands.md run where the tutorial says so, in the same shell. Everything that is
+started ends with it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.docs.pages import COMMANDS, PICTURE, ROOT, TUTORIAL, Shown, with_outputs
+
+HERE = "<!-- the commands of commands.md run here -->\n"
+BIN = str(Path(sys.executable).parent)
+LOG = "/tmp/tour.log"
+STOP = f"""kill %+; eval "$(sed -n 's/^  stop:  //p' {LOG})"; rm {LOG}"""
+END = "--- end of output ---"
+SETUP = f"""
+export PATH={BIN}:$PATH PYTHONPATH={ROOT} COLUMNS=110
+sink() {{
+    if [ "$1" = demo ]; then shift; python -m tests.docs.picture {PICTURE} "$@" | tee {LOG}; else command sink "$@"; fi
+}}
+set -m
+cd "$HOME"
+"""
+
+
+class Shell:
+    """One bash that runs everything, so that directories, variables and jobs stay."""
+
+    def __init__(self) -> None:
+        self._bash = subprocess.Popen(
+            ["bash"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+        self.run(SETUP)
+
+    def shown(self, command: Shown) -> str:
+        if command.wait:
+            self.run(command.wait)
+        print(f"$ {command.typed}", end="", flush=True)
+        output = self.run(command.typed)
+        print(output, end="", flush=True)
+        return _neutral(output)
+
+    def run(self, script: str) -> str:
+        assert self._bash.stdin is not None
+        assert self._bash.stdout is not None
+        self._bash.stdin.write(f"{script.rstrip()}\necho; echo '{END}'\n")
+        self._bash.stdin.flush()
+        lines: list[str] = []
+        for line in self._bash.stdout:
+            if line.rstrip("\n") == END:
+                break
+            lines.append(line)
+        output = "".join(line.rstrip() + "\n" for line in lines).rstrip("\n")
+        return f"{output}\n" if output else ""
+
+    def end(self) -> None:
+        assert self._bash.stdin is not None
+        self.run(STOP)
+        self._bash.stdin.close()
+        self._bash.wait()
+
+
+def _neutral(output: str) -> str:
+    """Without what is of this machine alone."""
+    output = output.replace(BIN, ".venv/bin").replace(os.uname().nodename, "host-1")
+    return re.sub(r"env (-u \S+ )+", "", output)
+
+
+def main() -> None:
+    shell = Shell()
+    try:
+        before, here, after = TUTORIAL.read_text().partition(HERE)
+        if not here:
+            raise ValueError(f"{TUTORIAL} does not say where the commands of {COMMANDS.name} run: {HERE}")
+        played = with_outputs(before, shell.shown)
+        COMMANDS.write_text(with_outputs(COMMANDS.read_text(), shell.shown))
+        played += here + with_outputs(after, shell.shown)
+        TUTORIAL.write_text(played)
+    finally:
+        shell.end()
+
+
+if __name__ == "__main__":
+    main()
