@@ -172,6 +172,54 @@ def test_every_test_that_is_named_exists(page: Path) -> None:
     assert named - _tests() == set()
 
 
+GENERATED = re.compile(r"^<!-- begin: \w+ -->\n.*?^<!-- end: \w+ -->$", re.MULTILINE | re.DOTALL)
+INDENTED_FENCE = re.compile(r"^ +```\w*\n.*?^ +```$", re.MULTILINE | re.DOTALL)
+WIDEST = 120
+NOT_WRAPPED = re.compile(r"\||#|\[[^]]+\]:|<!--|- Command: `")
+"""A table's row, a heading, a comment; the command of a benchmark, which its program writes."""
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != DOCS / "configuration.md"], ids=_id)
+def test_prose_is_wrapped_so_that_a_change_can_be_read(page: Path) -> None:
+    """By sentence or at 120 columns, but for what cannot be broken: links and code."""
+    prose = INDENTED_FENCE.sub("", GENERATED.sub("", _prose(page)))
+    lines = [line for line in prose.splitlines() if len(line) > WIDEST and not NOT_WRAPPED.match(line.lstrip())]
+    assert [line for line in lines if not (LINK.search(line) or any(" " in code for code in CODE.findall(line)))] == []
+
+
+def test_the_help_texts_are_those_of_the_program() -> None:
+    from tests.docs import help as texts
+    from tests.docs.pages import COMMANDS, helped, with_help
+
+    page = COMMANDS.read_text()
+    assert helped(page) == set(texts.commands())
+    assert _words(page) == _words(with_help(page, texts.help_of)), "run `python -m tests.docs.help`"
+
+
+def _words(page: str) -> list[str]:
+    """Without what differs between versions of typer: how a value is called, what is the default, where lines end."""
+    return re.sub(r"<[^>\n]*>|\[[^]]*\]|\.\.\.", "", page).split()
+
+
+def test_what_the_tutorial_and_the_commands_show_can_be_played_again() -> None:
+    from tests.docs.pages import COMMANDS, TUTORIAL, with_outputs
+    from tests.docs.samples import HERE
+
+    played: list[str] = []
+    for page in (COMMANDS, TUTORIAL):
+        with_outputs(page.read_text(), lambda shown: played.append(shown.typed) or "")  # type: ignore[func-returns-value]
+    assert HERE in TUTORIAL.read_text()
+    assert {command.split()[1] for command in played if command.startswith("sink ")} >= {"demo", "infer", "audit"}
+
+
+def test_the_picture_is_made_of_what_the_demo_shows() -> None:
+    from sink.devtools.demo.view import Screen
+    from tests.docs.picture import RecordingScreen
+
+    assert issubclass(RecordingScreen, Screen)
+    assert "killed" in (DOCS / "demo.svg").read_text()
+
+
 def test_every_page_and_every_decision_is_in_its_index() -> None:
     for index in (DOCS / "README.md", DOCS / "decisions" / "README.md"):
         listed = set(LINK.findall(index.read_text()))
