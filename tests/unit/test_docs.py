@@ -220,6 +220,16 @@ def test_the_picture_is_made_of_what_the_demo_shows() -> None:
     assert "killed" in (DOCS / "demo.svg").read_text()
 
 
+def test_every_file_and_name_of_the_tour_exists() -> None:
+    named = re.findall(r"\]\(\.\./([\w/]+\.py)\):\s+`(\w+)(?:\.(\w+))?`", (DOCS / "tour.md").read_text())
+    assert len(named) > 20
+    missing = []
+    for path, name, method in named:
+        defined = re.findall(r"^ *(?:def|class) (\w+)", (ROOT / path).read_text(), re.MULTILINE)
+        missing += [f"{path}: {each}" for each in (name, method) if each and each not in defined]
+    assert missing == []
+
+
 def test_every_page_and_every_decision_is_in_its_index() -> None:
     for index in (DOCS / "README.md", DOCS / "decisions" / "README.md"):
         listed = set(LINK.findall(index.read_text()))
