@@ -19,7 +19,7 @@ PICTURE = ROOT / "docs" / "demo.svg"
 
 _HELP = re.compile(r"(<!-- help: ?(?P<command>[a-z ]*) -->\n```text\n)(.*?)(^```$)", re.MULTILINE | re.DOTALL)
 _BLOCK = re.compile(
-    r"(?:^<!-- wait: (?P<wait>.+) -->\n)?^```console\n(?P<content>.*?)^```$", re.MULTILINE | re.DOTALL
+    r"(?:^<!-- wait: (?P<wait>[^\n]+) -->\n)?^```console\n(?P<content>.*?)^```$", re.MULTILINE | re.DOTALL
 )
 
 
@@ -64,7 +64,7 @@ def _typed(content: str) -> list[str]:
         if line.startswith("$ "):
             commands.append(line)
             goes_on = True
-        elif goes_on and line.startswith("> "):
+        elif goes_on and line.startswith((">\n", "> ")):
             commands[-1] += line
         else:
             goes_on = False
@@ -74,4 +74,4 @@ def _typed(content: str) -> list[str]:
 
 
 def _script(typed: str) -> str:
-    return "".join(line[2:] for line in typed.splitlines(keepends=True))
+    return "".join(line[1:].removeprefix(" ") for line in typed.splitlines(keepends=True))

@@ -11,14 +11,17 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from tests.docs.pages import COMMANDS, PICTURE, ROOT, TUTORIAL, Shown, with_outputs
 
 HERE = "<!-- the commands of commands.md run here -->\n"
 BIN = str(Path(sys.executable).parent)
 LOG = "/tmp/tour.log"
-STOP = f"""kill %+; eval "$(sed -n 's/^  stop:  //p' {LOG})"; rm {LOG}"""
+STOP = f"""eval "$(sed -n 's/^  stop:  //p' {LOG})"; rm {LOG}"""
 END = "--- end of output ---"
 SETUP = f"""
 export PATH={BIN}:$PATH PYTHONPATH={ROOT} COLUMNS=110
@@ -66,7 +69,12 @@ class Shell:
         return f"{output}\n" if output else ""
 
     def end(self) -> None:
-        self.run(STOP)
+        """Ends the demo and whatever else was started, even if the shell has ended."""
+        subprocess.run(["bash", "-c", STOP], check=False)
+        for process in psutil.process_iter():
+            with suppress(psutil.NoSuchProcess, ProcessLookupError):
+                if os.getsid(process.pid) == self._bash.pid:
+                    process.kill()
         self._script.close()
         self._bash.wait()
 
