@@ -59,7 +59,7 @@ docs: $(VENV)/demo.stamp ## write the generated parts of docs/ again
 	$(BIN)/python -m tests.docs.help
 
 site: $(VENV)/docs.stamp ## the documentation as a site in build/site, every link checked
-	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "open build/site/index.html"
 
 lint: $(VENV)/dev.stamp ## ruff, mypy and the contract of the rooms (.importlinter)

@@ -42,7 +42,7 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:  # noqa: ARG001
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Turns links to files of the repository into links to their pages."""
     source = page.file.src_uri
     up = "../" * (len(PurePosixPath(source).parts) - 1)
