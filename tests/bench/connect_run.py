@@ -12,10 +12,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +23,7 @@ from sink.clients.artifacts import fetch
 from sink.clients.child_process import Child
 from sink.clients.java import BROKER_VERSIONS, find_java
 from sink.devtools.local.servers import LOG4J, LOOPBACK, free_ports
+from tests.bench.catalog import DRIVER, postgres
 from tests.bench.lab import PATIENCE, Lab, StoreSampler, Window, measured
 from tests.bench.lake_store import LakeStore
 from tests.bench.orders import create_topic
@@ -45,9 +44,10 @@ ICEBERG = (
 ICEBERG_S3 = (
     "org.apache.iceberg:iceberg-aws:1.10.1",
     "org.apache.iceberg:iceberg-aws-bundle:1.10.1",
-    "org.xerial:sqlite-jdbc:3.53.4.0",
+    DRIVER,
 )
 """Beside them on S3: Iceberg's own client, and a catalogue, for which Hadoop's file system would have to be there."""
+# Made before the tasks, which stand in each other's way when both make them.
 _CATALOG = """
 CREATE TABLE iceberg_tables (catalog_name VARCHAR(255) NOT NULL, table_namespace VARCHAR(255) NOT NULL,
   table_name VARCHAR(255) NOT NULL, metadata_location VARCHAR(1000), previous_metadata_location VARCHAR(1000),
@@ -85,17 +85,15 @@ class Directory:
 
 
 class Bucket:
-    """A warehouse on an S3 server, by Iceberg's own client; its catalogue is a file that no delay is added to."""
+    """A warehouse on an S3 server, by Iceberg's own client. `catalog`: JDBC's address, which no delay is added to."""
 
-    def __init__(self, store: LakeStore, catalog: Path) -> None:
+    def __init__(self, store: LakeStore, catalog: str) -> None:
         self._direct = store.direct
         self._bucket = store.store.make_bucket()
-        # Two tasks that make its tables at once stand in each other's way.
-        with closing(sqlite3.connect(catalog)) as made:
-            made.executescript(_CATALOG)
         self.settings: Mapping[str, object] = {
             "type": "jdbc",
-            "uri": f"jdbc:sqlite:{catalog}?busy_timeout=60000&journal_mode=WAL",
+            "uri": catalog,
+            "jdbc.user": "bench",
             "jdbc.schema-version": "V1",
             "warehouse": f"s3://{self._bucket}/warehouse",
             "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
@@ -116,9 +114,15 @@ class Bucket:
 
 def run(lab: Lab, peer: str, number: int) -> Run:
     place = lab.place(f"{peer}-{number}")
+    if lab.store is None:
+        return _run(lab, peer, number, place, Directory(place / "warehouse"))
+    with postgres(place / "catalog.log", _CATALOG) as catalog:
+        return _run(lab, peer, number, place, Bucket(lab.store, catalog))
+
+
+def _run(lab: Lab, peer: str, number: int, place: Path, warehouse: Directory | Bucket) -> Run:
     name = f"bench-{peer}-{number}-{int(time.time())}"
     create_topic(lab.kafka.address, f"control-{name}", 1)
-    warehouse = Bucket(lab.store, place / "catalog.db") if lab.store else Directory(place / "warehouse")
     child = Child(peer, _command(lab, place, name, warehouse.settings), place / "peer.log")
     child.start()
     try:
