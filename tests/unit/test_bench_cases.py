@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from coordination.errors import ConfigError
+from coordination.errors import ConfigError, Unavailable
 from tests.bench.__main__ import _options, _partial
 from tests.bench.cases import Axes, Where, in_turn, millions, numbers
+from tests.bench.catalog import postgres
 from tests.bench.results import Shape
 from tests.bench.topics import BATCH, Topic, chunk, orders, runs
 
@@ -104,3 +106,10 @@ def test_large_records_have_the_bytes_that_were_asked_for_and_are_not_alike() ->
     assert topic.large == 4
     urls = [json.loads(value)["url"] for value in values[::5]]
     assert len({url[-1000:] for url in urls}) == 4
+
+
+def test_the_peer_on_s3_says_that_postgresql_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(Unavailable, match=r"not on the path: initdb, postgres, psql\. Install PostgreSQL"):
+        postgres(tmp_path / "log", "").__enter__()
