@@ -230,6 +230,12 @@ def test_every_file_and_name_of_the_tour_exists() -> None:
     assert missing == []
 
 
+def test_every_figure_of_the_promises_stands_on_the_page_that_it_leads_to() -> None:
+    figures = re.findall(r"\[(\d[\d.,]*)(?: s| kills)?\]\(([\w-]+\.md)#[\w-]+\)", (DOCS / "promises.md").read_text())
+    assert len(figures) > 5
+    assert [figure for figure, page in figures if figure not in (DOCS / page).read_text()] == []
+
+
 def test_every_page_and_every_decision_is_in_its_index() -> None:
     for index in (DOCS / "README.md", DOCS / "decisions" / "README.md"):
         listed = set(LINK.findall(index.read_text()))
