@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import logging
 import re
-import zipfile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 
 from coordination.errors import SinkError
+from tests.docs import mermaid
 
 LOG = logging.getLogger("mkdocs.hooks")
 ROOT = Path(__file__).resolve().parents[2]
-MERMAID = "11.6.0"
-"""The newest that Maven Central has as a WebJar."""
 SCRIPT = "assets/mermaid.min.js"
 _LINK = re.compile(r"(?<=\]\()(?P<path>\.\.?/[^)#\s]+)(?P<anchor>#[^)\s]*)?(?=\))")
 _LANGUAGES = {".py": "python", ".yml": "yaml", ".yaml": "yaml", ".sh": "bash", ".json": "json"}
@@ -34,7 +32,7 @@ def on_files(files: Files, config: Any) -> Files:
         page.inclusion = page.inclusion.NOT_IN_NAV
         files.append(page)
     try:
-        files.append(File.generated(config, SCRIPT, content=_mermaid()))
+        files.append(File.generated(config, SCRIPT, content=mermaid.script()))
         config["extra_javascript"].append(SCRIPT)
     except SinkError as error:
         # The theme's own way: pages with diagrams ask another host for it.
@@ -74,22 +72,3 @@ def _source(target: str) -> str:
     if path.suffix == ".md":
         return re.sub(r"\]\((?![a-z]+:)[^)]*\)", "]", content)
     return f"# {target}\n\n````{language}\n{content.rstrip()}\n````\n"
-
-
-def _mermaid() -> bytes:
-    """Mermaid's script out of its WebJar, which is kept as other downloads are. Raises SinkError."""
-    from sink.clients.artifacts import cache_home, download
-
-    place = cache_home() / "jars" / f"mermaid-{MERMAID}"
-    if not place.is_dir():
-        place.parent.mkdir(parents=True, exist_ok=True)
-        download("mermaid", _IVY, place)
-    with zipfile.ZipFile(place / f"mermaid-{MERMAID}.jar") as jar:
-        return jar.read(f"META-INF/resources/webjars/mermaid/{MERMAID}/dist/mermaid.min.js")
-
-
-_IVY = f"""\
-<ivy-module version="2.0"><info organisation="hudi-keeper-sink" module="site"/><dependencies>
-<dependency org="org.webjars.npm" name="mermaid" rev="{MERMAID}" conf="*->default" transitive="false"/>
-</dependencies></ivy-module>
-"""

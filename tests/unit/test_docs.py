@@ -236,6 +236,16 @@ def test_every_figure_of_the_promises_stands_on_the_page_that_it_leads_to() -> N
     assert [figure for figure, page in figures if figure not in (DOCS / page).read_text()] == []
 
 
+def test_every_page_is_in_the_sites_navigation() -> None:
+    """Which `make site` says too, with tools that tests do not need."""
+    from tests.docs import mermaid  # what the site takes from the product
+
+    assert callable(mermaid.script)
+    named = set(re.findall(r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if page.parent.name != "decisions"}
+    assert pages - named == set()
+
+
 def test_every_page_and_every_decision_is_in_its_index() -> None:
     for index in (DOCS / "README.md", DOCS / "decisions" / "README.md"):
         listed = set(LINK.findall(index.read_text()))

@@ -1,0 +1,25 @@
+"""Mermaid's script, out of its WebJar, which is kept as the other downloads are."""
+
+from __future__ import annotations
+
+import zipfile
+
+from sink.clients.artifacts import cache_home, download
+
+VERSION = "11.6.0"
+"""The newest that Maven Central has as a WebJar."""
+_IVY = f"""\
+<ivy-module version="2.0"><info organisation="hudi-keeper-sink" module="site"/><dependencies>
+<dependency org="org.webjars.npm" name="mermaid" rev="{VERSION}" conf="*->default" transitive="false"/>
+</dependencies></ivy-module>
+"""
+
+
+def script() -> bytes:
+    """Downloads it the first time. Raises SinkError."""
+    place = cache_home() / "jars" / f"mermaid-{VERSION}"
+    if not place.is_dir():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        download("mermaid", _IVY, place)
+    with zipfile.ZipFile(place / f"mermaid-{VERSION}.jar") as jar:
+        return jar.read(f"META-INF/resources/webjars/mermaid/{VERSION}/dist/mermaid.min.js")
