@@ -49,7 +49,7 @@ from sink.write.column_resolution import Columns
 from sink.write.engines import engine_of
 from sink.write.hudi_engine import Decode, decoding_of_rows
 from sink.write.record_columns import sift
-from sink.write.shape import row_shape, table_schema
+from sink.write.row_spec import row_spec, table_schema
 from sink.write.upsert_engine import UpsertEngine
 
 Place = tuple[str, int, int, int]
@@ -212,7 +212,7 @@ class Replay:
         """A decoder of the same records as the engine's, with the columns that the next transaction would have."""
         columns = self._columns()
         if self._settings.operation == "append":
-            return decoding_of_rows(row_shape(self._settings, self._schema).with_columns(columns)).make
+            return decoding_of_rows(row_spec(self._settings, self._schema).with_columns(columns)).make
         return UpsertEngine(self._spark, self._settings, self._schema).decoding(columns).make
 
     def _columns(self) -> str:

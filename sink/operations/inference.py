@@ -36,7 +36,7 @@ from sink.infer.registered import Registered, columns_of_avro, columns_of_regist
 from sink.schema import parse_ddl
 from sink.schema.ddl import to_ddl
 from sink.schema.warnings import Remark
-from sink.write.shape import registry_access, value_format
+from sink.write.row_spec import registry_access, value_format
 
 GROUP = "sink-infer"
 """The client asks for a name. Nobody ever joins that group, nor commits for it."""

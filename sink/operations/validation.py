@@ -41,7 +41,7 @@ from sink.schema import TableSchema
 from sink.storage.files import open_storage, unwritable
 from sink.write.changes import Changes
 from sink.write.inputs import require_reader
-from sink.write.shape import change_shape, registry_access, table_schema, value_format
+from sink.write.row_spec import change_spec, registry_access, table_schema, value_format
 
 METASTORE_SECONDS = 5.0
 REGISTRY_SECONDS = 5.0
@@ -93,7 +93,7 @@ def _schema(settings: Settings) -> tuple[TableSchema | None, list[Finding]]:
         if settings.operation != "upsert":
             value_format(settings).decoder(schema)
         elif not wrong:
-            Changes(change_shape(settings, schema))
+            Changes(change_spec(settings, schema))
     except SinkError as error:
         return None, [Finding("schema", str(error), wrong=True)]
     columns = schema.spark.names

@@ -22,7 +22,7 @@ from sink.clients.java_errors import JAVA_ERRORS, said
 from sink.clients.spark import start_session, warm_up
 from sink.config import Settings, load
 from sink.runtime.commit_warmup import rehearse
-from sink.write.shape import table_schema
+from sink.write.row_spec import table_schema
 
 END_SECONDS = 300.0
 

@@ -40,7 +40,7 @@ from sink.storage.faults import fault_in
 from sink.storage.files import require_answer
 from sink.telemetry.version import sink_version
 from sink.write.engines import engine_of
-from sink.write.shape import table_schema
+from sink.write.row_spec import table_schema
 
 LOG = structlog.get_logger("sink.worker")
 DRAIN_SECONDS = 60.0

@@ -23,7 +23,7 @@ from sink.storage.files import open_storage
 from sink.write.engine import Written, slices_in, written
 from sink.write.inputs import frame_input, inputs_of
 from sink.write.quarantine import quarantine, tolerated
-from sink.write.shape import row_shape
+from sink.write.row_spec import row_spec
 from sink.write.slice_files import Limits
 from sink.write.slice_task import REPORT, WriteJob, report_of, run
 from sink.write.source import data_loss
@@ -42,14 +42,14 @@ class ArrowEngine:
         self._spark = spark
         self._settings = settings
         self._schema = schema
-        self._shape = row_shape(settings, schema)
+        self._spec = row_spec(settings, schema)
         self._inputs = inputs_of(spark, settings)
 
     def check(self) -> None:
         """Refuses settings that this engine cannot serve."""
         require_usable(self._settings, self._schema, "arrow")
         self._inputs.check()
-        self._shape.format.decoder(self._schema)
+        self._spec.format.decoder(self._schema)
         open_storage(self._settings.base_path, self._settings.storage)
 
     def write(
@@ -93,7 +93,7 @@ class ArrowEngine:
             tasks=tuple(tasks),
             source=given.source,
             side_by_side=given.side_by_side,
-            shape=self._shape.with_columns(columns),
+            spec=self._spec.with_columns(columns),
             meta_fields=populate_meta_fields(settings),
             codec=arrow_codec(settings),
             limits=Limits(settings.file_max_bytes, settings.open_files_max, buffer),

@@ -72,11 +72,11 @@ class _Decoded:
 class Changes:
     """Not to be shared between threads."""
 
-    def __init__(self, shape: ChangeSpec) -> None:
-        self._shape = shape
-        self._schema = shape.rows.schema
-        self._values = _PlainValues(shape) if shape.envelope == "none" else _Events(shape)
-        self._keys = KeyBytes(shape.rows.keys.fields, self._schema, shape.key_format, shape.envelope == "debezium")
+    def __init__(self, spec: ChangeSpec) -> None:
+        self._spec = spec
+        self._schema = spec.rows.schema
+        self._values = _PlainValues(spec) if spec.envelope == "none" else _Events(spec)
+        self._keys = KeyBytes(spec.rows.keys.fields, self._schema, spec.key_format, spec.envelope == "debezium")
 
     def of(self, batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
         found = self._decoded(batch)
@@ -112,8 +112,8 @@ class Changes:
             return whole
 
         bad = {int(live[at]): reason for at, reason in found.bad.items()}
-        left_out = bool(self._shape.ordering) and self._shape.envelope == "debezium"
-        if self._shape.ordering and not left_out:
+        left_out = bool(self._spec.ordering) and self._spec.envelope == "debezium"
+        if self._spec.ordering and not left_out:
             bad |= dict.fromkeys(np.flatnonzero(nulls).tolist(), _NO_PLACE)
         return _Decoded(
             {name: spread(column, places) for name, column in found.columns.items()},
@@ -128,9 +128,9 @@ class Changes:
         bad: dict[int, str] = {}
         live = ~found.deleted & ~found.skipped
         deletes = found.deleted & ~found.skipped
-        required = [(name, "what orders the changes of a row", ~found.skipped) for name in self._shape.ordering]
+        required = [(name, "what orders the changes of a row", ~found.skipped) for name in self._spec.ordering]
         required += [(field.name, "NOT NULL", live) for field in self._schema.values.fields if not field.nullable]
-        required += [(name, _NO_PARTITION, deletes) for name in self._shape.located]
+        required += [(name, _NO_PARTITION, deletes) for name in self._spec.located]
         for name, what, rows in required:
             column = columns[name]
             if column.null_count:
@@ -142,24 +142,24 @@ class Changes:
         """The rows complete; raises for those that are bad."""
         if bad:
             raise BadRows("value", bad)
-        shape = self._shape.rows
+        row_spec = self._spec.rows
         try:
-            rows = shape.paths.complete(rows)
+            rows = row_spec.paths.complete(rows)
         except BadPartition as error:
             raise BadRows("partition", error.reasons) from None
         numbers = np.flatnonzero(kept).tolist()
         of_changes = rows if kept.all() else rows.filter(pa.array(kept))
-        if keyless := shape.keys.bad(of_changes):
+        if keyless := row_spec.keys.bad(of_changes):
             raise BadRows("record key", {numbers[at]: reason for at, reason in keyless.items()})
         try:
-            shape.paths.group(of_changes)
+            row_spec.paths.group(of_changes)
         except BadPartition as error:
             raise BadRows("partition", {numbers[at]: reason for at, reason in error.reasons.items()}) from None
         return rows
 
     def _typed(self, rows: pa.RecordBatch, place: list[pa.Array]) -> pa.RecordBatch:
         """As the JVM takes them: without dictionaries."""
-        wanted = arrow_schema(self._shape.columns)
+        wanted = arrow_schema(self._spec.columns)
         columns = [rows.column(field.name).cast(field.type) for field in self._schema.arrow]
         return pa.RecordBatch.from_arrays([*columns, *place], schema=wanted)
 
@@ -167,11 +167,11 @@ class Changes:
 class _PlainValues:
     """Values that are the rows themselves, and may say that they delete."""
 
-    def __init__(self, shape: ChangeSpec) -> None:
-        schema = shape.rows.schema
-        self._says = shape.rows.format.name not in RAW
+    def __init__(self, spec: ChangeSpec) -> None:
+        schema = spec.rows.schema
+        self._says = spec.rows.format.name not in RAW
         marker = [T.StructField(IS_DELETED, T.BooleanType())] if self._says else []
-        self._decoder = shape.rows.format.decoder(
+        self._decoder = spec.rows.format.decoder(
             TableSchema(T.StructType([*schema.unchecked.fields, *marker]), provenance=False)
         )
 
@@ -193,12 +193,12 @@ class _PlainValues:
 class _Events:
     """Debezium's change events."""
 
-    def __init__(self, shape: ChangeSpec) -> None:
-        schema = shape.rows.schema
+    def __init__(self, spec: ChangeSpec) -> None:
+        schema = spec.rows.schema
         self._names = schema.values.names
-        self._keys = [name for name in shape.rows.keys.fields if name in self._names]
+        self._keys = [name for name in spec.rows.keys.fields if name in self._names]
         self._ordering = [field.name for field in (schema.change or T.StructType()).fields if field.name != IS_DELETED]
-        self._decoder = EventDecoder(shape.rows.format, schema.unchecked, shape.debezium_ordering)
+        self._decoder = EventDecoder(spec.rows.format, schema.unchecked, spec.debezium_ordering)
 
     def decode(self, values: pa.BinaryArray) -> _Decoded:
         events = self._decoder.decode(values)

@@ -21,7 +21,7 @@ from sink.hudi.changes import merges_on_read
 from sink.hudi.preflight import require_usable
 from sink.schema import TableSchema
 from sink.schema.evolution import Compatibility, evolved
-from sink.write.shape import table_schema
+from sink.write.row_spec import table_schema
 
 REMEDY = (
     "change the table with Spark SQL, register a schema that fits, or choose another schema.compatibility; then clear"

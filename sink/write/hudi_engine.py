@@ -101,13 +101,13 @@ class HudiEngine(ABC):
         """Hudi's write stats, one a file."""
 
 
-def decoding_of_rows(shape: RowSpec) -> Decoding:
+def decoding_of_rows(spec: RowSpec) -> Decoding:
     """Each record as the row that it is."""
-    return Decoding(partial(_decoder_of_rows, shape), shape.schema.spark)
+    return Decoding(partial(_decoder_of_rows, spec), spec.schema.spark)
 
 
-def _decoder_of_rows(shape: RowSpec) -> Decode:
-    rows, schema = Rows(shape), shape.schema.arrow
+def _decoder_of_rows(spec: RowSpec) -> Decode:
+    rows, schema = Rows(spec), spec.schema.arrow
 
     def of(batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
         """As the JVM takes them: without dictionaries."""

@@ -93,9 +93,9 @@ def sift(
 class Rows:
     """Not to be shared between threads."""
 
-    def __init__(self, shape: RowSpec) -> None:
-        self._shape = shape
-        self._decoder = shape.format.decoder(shape.schema)
+    def __init__(self, spec: RowSpec) -> None:
+        self._spec = spec
+        self._decoder = spec.format.decoder(spec.schema)
 
     def sift(self, batch: pa.RecordBatch, topic: str) -> Sifted:
         """The rows of a batch of one topic, with a dictionary for its name, and the table partitions they go to."""
@@ -108,14 +108,14 @@ class Rows:
         decoded = self._decoder.decode(batch.column("value"))
         if decoded.bad:
             raise BadRows("value", {each.index: each.reason for each in decoded.bad})
-        added = added_columns(self._shape.schema, batch, topic)
+        added = added_columns(self._spec.schema, batch, topic)
         fields = [*decoded.rows.schema, *(pa.field(name, column.type) for name, column in added.items())]
         rows = pa.RecordBatch.from_arrays([*decoded.rows.columns, *added.values()], schema=pa.schema(fields))
         try:
-            rows = self._shape.paths.complete(rows)
-            if no_key := self._shape.keys.bad(rows):
+            rows = self._spec.paths.complete(rows)
+            if no_key := self._spec.keys.bad(rows):
                 raise BadRows("record key", no_key)
-            return rows, self._shape.paths.group(rows)
+            return rows, self._spec.paths.group(rows)
         except BadPartition as error:
             raise BadRows("partition", error.reasons) from None
 

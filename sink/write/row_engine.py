@@ -17,22 +17,22 @@ from sink.hudi.client import HudiClient
 from sink.hudi.preflight import require_usable
 from sink.schema import TableSchema
 from sink.write.hudi_engine import Decoding, HudiEngine, decoding_of_rows
-from sink.write.shape import row_shape
+from sink.write.row_spec import row_spec
 
 
 class RowEngine(HudiEngine):
     def __init__(self, spark: SparkSession, settings: Settings, schema: TableSchema) -> None:
         super().__init__(spark, settings, schema)
-        self._shape = row_shape(settings, schema)
+        self._spec = row_spec(settings, schema)
 
     def check(self) -> None:
         """Refuses settings that this engine cannot serve."""
         require_usable(self._settings, self._schema, "hudi")
         self._inputs.check()
-        self._shape.format.decoder(self._schema)
+        self._spec.format.decoder(self._schema)
 
     def _decoding(self, schema: TableSchema) -> Decoding:
-        return decoding_of_rows(replace(self._shape, schema=schema))
+        return decoding_of_rows(replace(self._spec, schema=schema))
 
     def _write(self, hudi: HudiClient, rows: DataFrame, instant: str, _tasks: int) -> list[str]:
         return hudi.bulk_insert_rows(rows._jdf, instant)

@@ -44,7 +44,7 @@ class WriteJob:
     tasks: tuple[WriteTask, ...]
     source: BatchSource
     side_by_side: int
-    shape: RowSpec
+    spec: RowSpec
     meta_fields: bool
     codec: str
     limits: Limits
@@ -91,7 +91,7 @@ class _TaskWriter:
     def __init__(self, job: WriteJob, number: int) -> None:
         self._job = job
         task = job.tasks[number]
-        self._rows = Rows(job.shape)
+        self._rows = Rows(job.spec)
         self._counter = SliceCounter(number, task, job.tolerated)
         # A sequence number has to be the only one of its kind in the file.
         self._topics_in_file = len({piece.topic for piece in task.slices})
@@ -118,7 +118,7 @@ class _TaskWriter:
         if len(batch.parts) == 1:
             partitions = partitions[0]
         offsets = pc.cast(records.column("offset"), pa.string())
-        key = self._job.shape.keys.column(rows, batch.topic, partitions, offsets)
+        key = self._job.spec.keys.column(rows, batch.topic, partitions, offsets)
         source = f"{batch.topic}-" if self._topics_in_file > 1 else ""
         number = joined(pa.scalar(f"{self._job.instant}_{source}"), partitions, pa.scalar("_"), offsets)
         fields = [

@@ -22,7 +22,7 @@ from sink.write.change_keys import change_keys
 from sink.write.changes import Changes, ChangeSpec
 from sink.write.hudi_engine import Decode, Decoding, HudiEngine, decoding_of_rows
 from sink.write.last_changes import last_changes
-from sink.write.shape import change_shape, row_shape
+from sink.write.row_spec import change_spec, row_spec
 
 
 class UpsertEngine(HudiEngine):
@@ -33,9 +33,9 @@ class UpsertEngine(HudiEngine):
         require_usable(self._settings, self._schema)
         self._inputs.check()
         if self._upserts:
-            Changes(change_shape(self._settings, self._schema))
+            Changes(change_spec(self._settings, self._schema))
         else:
-            row_shape(self._settings, self._schema).format.decoder(self._schema)
+            row_spec(self._settings, self._schema).format.decoder(self._schema)
 
     @property
     def _upserts(self) -> bool:
@@ -50,9 +50,9 @@ class UpsertEngine(HudiEngine):
 
     def _decoding(self, schema: TableSchema) -> Decoding:
         if not self._upserts:
-            return decoding_of_rows(row_shape(self._settings, schema))
-        shape = change_shape(self._settings, schema)
-        return Decoding(partial(_decoder_of_changes, shape), shape.columns)
+            return decoding_of_rows(row_spec(self._settings, schema))
+        spec = change_spec(self._settings, schema)
+        return Decoding(partial(_decoder_of_changes, spec), spec.columns)
 
     def _write(self, hudi: HudiClient, rows: DataFrame, instant: str, tasks: int) -> list[str]:
         return hudi.write_records((self._last(rows, tasks) if self._upserts else rows)._jdf, instant)
@@ -62,5 +62,5 @@ class UpsertEngine(HudiEngine):
         return last_changes(changes, change_keys(self._settings), ordering_fields(self._settings), parts)
 
 
-def _decoder_of_changes(shape: ChangeSpec) -> Decode:
-    return Changes(shape).of
+def _decoder_of_changes(spec: ChangeSpec) -> Decode:
+    return Changes(spec).of

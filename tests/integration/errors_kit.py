@@ -19,7 +19,7 @@ from sink.hudi.timeline import Timeline
 from sink.layout.quarantine import QUARANTINE
 from sink.write.engine import Written
 from sink.write.engines import engine_of
-from sink.write.shape import table_schema
+from sink.write.row_spec import table_schema
 from tests.integration.reader_kit import kept_producer
 from tests.integration.sinktable import FIRST_TIMESTAMP, tasks_of
 from tests.integration.table_kit import allow

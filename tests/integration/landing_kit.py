@@ -15,7 +15,7 @@ from sink.write.arrow_engine import ArrowEngine
 from sink.write.column_resolution import Columns
 from sink.write.engine import Written
 from sink.write.row_engine import RowEngine
-from sink.write.shape import table_schema
+from sink.write.row_spec import table_schema
 from tests.integration.sinktable import tasks_of
 from tests.integration.table_kit import allow, checkpoint
 

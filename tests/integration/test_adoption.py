@@ -26,7 +26,7 @@ from sink.hudi import Table
 from sink.hudi.lock import TableLocks
 from sink.operations.adoption import CONNECT, STREAMER_V1, STREAMER_V2, Left, Tool, choose, offsets_of, read_remains
 from sink.write.arrow_engine import ArrowEngine
-from sink.write.shape import table_schema
+from sink.write.row_spec import table_schema
 from tests.fleet import SCHEMA, Fleet, produce
 from tests.integration.conftest import PARTITIONS, MakeFleet
 from tests.integration.sinktable import make_settings

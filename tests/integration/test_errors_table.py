@@ -16,7 +16,7 @@ from sink.bad_records.table import SetAsideGone
 from sink.hudi import Table, TableOutcome
 from sink.hudi.lock import TableLocks
 from sink.write.engines import ENGINES
-from sink.write.shape import table_schema
+from sink.write.row_spec import table_schema
 from tests.integration.errors_kit import DDL, HEADERS, Record, Sink, produce
 from tests.integration.sinktable import FIRST_TIMESTAMP, OpenInstant, make_settings, tasks_of
 from tests.unit.test_sifting import AVRO, DESCRIPTORS, FORMATS

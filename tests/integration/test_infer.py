@@ -18,7 +18,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from sink import cli
 from sink.config import load
 from sink.schema import parse_ddl
-from sink.write.shape import table_schema
+from sink.write.row_spec import table_schema
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("registry")]
 
@@ -264,9 +264,7 @@ def test_plain_avro_and_protobuf_are_inferred_from_their_schema_file(
     produced(name, b"\x02\x00", b"\xff")
     assert f"1 values do not fit the columns; a sink that meets one halts:\n- {name}-0 offset 1:" in infer(config)[2]
     (tmp_path / "order.proto").write_text(PROTO)
-    config = configured(
-        name, value__format="protobuf", value__schema__file="order.proto", value__message="shop.Order"
-    )
+    config = configured(name, value__format="protobuf", value__schema__file="order.proto", value__message="shop.Order")
     code, out, err = infer(config)
     assert (code, out) == (0, "id BIGINT,\nheads ARRAY<STRUCT<host: STRING>>,\nplaced_at TIMESTAMP\n")
     assert "from shop.Order of value.schema.file" in err

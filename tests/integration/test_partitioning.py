@@ -22,7 +22,7 @@ from coordination.errors import ConfigError, TableError
 from sink.hudi import Table, TableOutcome
 from sink.hudi.lock import TableLocks
 from sink.layout.partition_times import PRESETS, PartitionTime
-from sink.write.shape import table_schema
+from sink.write.row_spec import table_schema
 from sink.write.slice_files import METAFILE
 from tests.integration.landing_kit import Landing
 from tests.integration.sinktable import make_settings, produce, stats_of, tasks_of

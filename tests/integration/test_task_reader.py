@@ -17,7 +17,7 @@ from coordination.errors import BadRecord, DataLoss
 from coordination.state.model import Slice, SliceResult, WriteTask
 from sink.write.arrow_engine import ArrowEngine
 from sink.write.engine import Written
-from sink.write.shape import table_schema
+from sink.write.row_spec import table_schema
 from tests.integration.reader_kit import (
     EAGER_COMPACTION,
     Sent,

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from sink.write.arrow_engine import ArrowEngine
 from sink.write.memory import MemoryLimits
-from sink.write.shape import table_schema
+from sink.write.row_spec import table_schema
 from tests.integration.reader_kit import MIB, Sent, send
 from tests.integration.sinktable import OpenInstant, make_settings, tasks_of
 from tests.processes import python_workers

@@ -25,7 +25,7 @@ from sink.hudi.lock import TableLocks
 from sink.hudi.options import commit_options, service_options
 from sink.write.column_resolution import Columns
 from sink.write.engine import Written
-from sink.write.shape import table_schema
+from sink.write.row_spec import table_schema
 from sink.write.upsert_engine import UpsertEngine
 from tests.integration.conftest import METADATA
 from tests.integration.sinktable import make_settings, slices_of, tasks_of

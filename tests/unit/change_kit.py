@@ -12,7 +12,7 @@ import pyarrow as pa
 from sink.config import Settings, load
 from sink.write.changes import Changes
 from sink.write.record_columns import BadRow, sift
-from sink.write.shape import change_shape, table_schema
+from sink.write.row_spec import change_spec, table_schema
 
 DDL = "id bigint, name string not null, at bigint"
 
@@ -48,7 +48,7 @@ def changes_of(settings: Settings, records: Sequence[Record]) -> list[dict[str, 
 
 def sifted(settings: Settings, records: Sequence[Record]) -> tuple[list[dict[str, Any]], tuple[BadRow, ...]]:
     """The rows of the good records, and what is said of the bad ones."""
-    changes = Changes(change_shape(settings, table_schema(settings)))
+    changes = Changes(change_spec(settings, table_schema(settings)))
     _, found, bad = sift(batch_of(records), "t", changes.of)
     rows = [] if found is None else found.to_pylist()
     for row in rows:

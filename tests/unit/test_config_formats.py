@@ -10,7 +10,7 @@ import pytest
 
 from coordination.errors import ConfigError
 from sink.config import Settings, load
-from sink.write.shape import registry_access, table_schema, value_format
+from sink.write.row_spec import registry_access, table_schema, value_format
 
 MINIMAL = {
     "zookeeper.connect": "zk",

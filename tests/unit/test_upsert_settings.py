@@ -11,7 +11,7 @@ from sink.hudi.options import commit_options
 from sink.hudi.preflight import unusable
 from sink.operations.validation import _schema as described
 from sink.runtime.incarnation import coordinator_config
-from sink.write.shape import table_schema
+from sink.write.row_spec import table_schema
 from tests.unit.change_kit import settings_of
 
 EVENTS_OF_SUBJECT = {

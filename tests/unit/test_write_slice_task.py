@@ -67,7 +67,7 @@ def test_rows_that_wait_to_be_written_keep_nothing_of_the_batch_in_memory(
         tasks=(WriteTask((Slice("t", 0, 0, COUNT, "id", 0),)),),
         source=FrameSource(1 << 20),
         side_by_side=1,
-        shape=RowSpec(
+        spec=RowSpec(
             parse_ddl("id bigint", True), ValueFormat(), RecordKeys((), False), PartitionPaths((), True, False)
         ),
         meta_fields=True,

@@ -83,13 +83,13 @@ def _left_out(settings: Settings, remarks: Sequence[Remark]) -> Iterator[Omitted
             yield replace(each, path=each.path.removeprefix(row))
 
 
-def row_shape(settings: Settings, schema: TableSchema) -> RowSpec:
+def row_spec(settings: Settings, schema: TableSchema) -> RowSpec:
     return RowSpec(schema, value_format(settings), record_keys(settings), partition_paths(settings))
 
 
-def change_shape(settings: Settings, schema: TableSchema) -> ChangeSpec:
+def change_spec(settings: Settings, schema: TableSchema) -> ChangeSpec:
     return ChangeSpec(
-        row_shape(settings, schema),
+        row_spec(settings, schema),
         settings.value_envelope,
         settings.debezium_ordering,
         ordering_fields(settings),
