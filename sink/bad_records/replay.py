@@ -45,10 +45,10 @@ from sink.hudi.lock import TableLocks
 from sink.operations.reset import require_no_live_workers
 from sink.operations.reset_writer import lock, workers
 from sink.telemetry.failpoints import Failpoints
-from sink.write.column_resolution import Columns
+from sink.write.column_resolution import ColumnResolver
 from sink.write.engines import engine_of
 from sink.write.hudi_engine import Decode, decoding_of_rows
-from sink.write.record_columns import sift
+from sink.write.record_columns import separate_bad
 from sink.write.row_spec import row_spec, table_schema
 from sink.write.upsert_engine import UpsertEngine
 
@@ -218,7 +218,7 @@ class Replay:
     def _columns(self) -> str:
         """Those that the next transaction would have."""
         self._table.view()
-        seen = Columns(self._settings, self._table).of(LogView("", {}))
+        seen = ColumnResolver(self._settings, self._table).resolve(LogView("", {}))
         if seen.schema_conflict:
             raise TableError(seen.schema_conflict)
         return seen.columns
@@ -334,7 +334,7 @@ def _tried(make: Callable[[], Decode], batches: Iterator[pa.RecordBatch]) -> Ite
     of = make()
     for batch in batches:
         reasons: list[str | None] = [None] * batch.num_rows
-        for bad in sift(batch, "", of)[2]:
+        for bad in separate_bad(batch, "", of)[2]:
             reasons[bad.row] = bad.reason
         columns = [batch.column(name) for name in ("topic", "partition", "offset", "generation")]
         yield pa.RecordBatch.from_arrays([*columns, pa.array(reasons, pa.string())], schema=_TRIED_SCHEMA)

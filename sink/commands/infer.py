@@ -61,7 +61,7 @@ def summary(found: Inference) -> Iterator[str]:
     cut = "; no more, for they are held in memory" if sample.cut else ""
     yield f"{len(found.columns.fields):,} columns, from {found.origin}."
     yield f"{len(sample.values):,} records read{_spans(found)}{cut}."
-    yield from (f"- {line}" for line in _shortened(found.remarks))
+    yield from (f"- {line}" for line in _shortened(found.warnings))
     if found.null:
         yield f"- null throughout, and STRING for want of better: {', '.join(_shortened(found.null))}"
     if found.missing:

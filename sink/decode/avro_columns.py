@@ -23,7 +23,7 @@ from coordination.errors import ConfigError
 from sink.decode.avro_values import LONG_MAX, Node, Null, kind_of, shown, simple_node, span
 from sink.decode.cursors import Cursors, Rows, as_map, joined, offsets_after, scattered
 from sink.decode.records import SchemaMismatch
-from sink.schema import held_type
+from sink.schema import stored_type
 
 MOST_NESTED = 200
 """Each takes up to four frames of Python's, which allows a thousand."""
@@ -81,7 +81,7 @@ class _Compiler:
         if name == "null":
             if not nullable:
                 raise SchemaMismatch(path, "null", f"{kind.simpleString()} NOT NULL")
-            return Null(held_type(kind))
+            return Null(stored_type(kind))
         if name == "record" and isinstance(kind, T.StructType):
             return _Record(self, schema, kind, path)
         if name == "array" and isinstance(kind, T.ArrayType):
@@ -190,7 +190,7 @@ class _Record(Node):
             else:
                 found[number] = node.read(cursors, rows)
         return [
-            pa.nulls(len(rows), held_type(field.dataType)) if column is None else column
+            pa.nulls(len(rows), stored_type(field.dataType)) if column is None else column
             for field, column in zip(self._target.fields, found, strict=True)
         ]
 
@@ -206,7 +206,7 @@ class _Record(Node):
 class _Array(Node):
     def __init__(self, item: Node, kind: T.ArrayType) -> None:
         self._item = item
-        self._element = pa.field("element", held_type(kind.elementType), kind.containsNull)
+        self._element = pa.field("element", stored_type(kind.elementType), kind.containsNull)
 
     def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
         parts: list[tuple[Rows, pa.Array]] = []
@@ -220,7 +220,7 @@ class _Map(Node):
 
     def __init__(self, value: Node, kind: T.MapType) -> None:
         self._value = value
-        self._type = held_type(kind)
+        self._type = stored_type(kind)
 
     def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
         keys: list[tuple[Rows, pa.Array]] = []
@@ -239,7 +239,7 @@ class _Union(Node):
     """One branch each. One that cannot go into the column fails the rows that chose it."""
 
     def __init__(self, compiler: _Compiler, schema: list[Any], kind: T.DataType, nullable: bool, path: str) -> None:
-        self._type = held_type(kind)
+        self._type = stored_type(kind)
         self._branches: list[Node] = []
         refused: SchemaMismatch | None = None
         fits = False

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import types as T
 
 from sink.decode.cursors import Cursors, Rows
-from sink.schema import held_type
+from sink.schema import stored_type
 from sink.schema.avro import logical_type
 
 _BITS: dict[type[T.DataType], int] = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
@@ -109,7 +109,7 @@ class _Decimal(Node):
     """Two's complement, the highest byte first, with the writer's scale."""
 
     def __init__(self, size: int | None, scale: int, kind: T.DecimalType) -> None:
-        self._size, self._kind = size, held_type(kind)
+        self._size, self._kind = size, stored_type(kind)
         self._factor = 10 ** (kind.scale - scale)
         self._most = 10**kind.precision - 1
         self._name = kind.simpleString()
@@ -165,7 +165,7 @@ def simple_node(schema: Any, kind: T.DataType) -> Node | None:
         return _integer(name, logical, kind)
     if name in ("float", "double") and isinstance(kind, (T.FloatType, T.DoubleType)):
         narrows = name == "double" and isinstance(kind, T.FloatType)
-        return None if narrows else _Float("<f4" if name == "float" else "<f8", held_type(kind))
+        return None if narrows else _Float("<f4" if name == "float" else "<f8", stored_type(kind))
     if name in ("string", "bytes") and isinstance(kind, T.StringType) and logical != "decimal":
         return _Text()
     if name in ("string", "bytes", "fixed") and isinstance(kind, T.BinaryType):
@@ -178,13 +178,13 @@ def simple_node(schema: Any, kind: T.DataType) -> Node | None:
 def _integer(name: str, logical: str | None, kind: T.DataType) -> Node | None:
     low, high = (_INT_MIN, _INT_MAX) if name == "int" else (-LONG_MAX - 1, LONG_MAX)
     if isinstance(kind, T.DateType):
-        return _Integer(low, high, held_type(kind)) if logical == "date" else None
+        return _Integer(low, high, stored_type(kind)) if logical == "date" else None
     if isinstance(kind, T.TimestampType):
         scale = {"timestamp-micros": 1, "timestamp-millis": 1000}.get(logical or "")
         most = LONG_MAX // (scale or 1)
-        return None if scale is None else _Integer(-most, most, held_type(kind), scale)
+        return None if scale is None else _Integer(-most, most, stored_type(kind), scale)
     if isinstance(kind, (T.FloatType, T.DoubleType)):
-        return _Integer(low, high, held_type(kind))
+        return _Integer(low, high, stored_type(kind))
     bits = _BITS.get(type(kind))
     if bits is None or (name == "long" and bits < 64):
         return None

@@ -77,7 +77,7 @@ class WireDecoder:
                 parts.append((found, reader.read(cursors, found)))
         columns = [
             scattered(len(rows), [(found, columns[number]) for found, columns in parts], field.type)
-            for number, field in enumerate(self._schema.fields)
+            for number, field in enumerate(self._schema.stored_arrow)
         ]
         return _decoded(cursors, columns, self._schema)
 
@@ -112,8 +112,8 @@ class RawDecoder:
 
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
-        self._text = pa.types.is_string(schema.fields.field(0).type)
-        self._nullable = schema.fields.field(0).nullable
+        self._text = pa.types.is_string(schema.stored_arrow.field(0).type)
+        self._nullable = schema.stored_arrow.field(0).nullable
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         cursors = Cursors(values)
@@ -177,4 +177,4 @@ def _decoded(cursors: Cursors, columns: list[pa.Array], schema: TableSchema) -> 
     if bad:
         good = pa.array(~cursors.failed)
         columns = [column.filter(good) for column in columns]
-    return Decoded(pa.RecordBatch.from_arrays(columns, schema=schema.fields), bad)
+    return Decoded(pa.RecordBatch.from_arrays(columns, schema=schema.stored_arrow), bad)

@@ -69,9 +69,7 @@ class EventDecoder:
         kinds = np.array(ops, object)
         deleted, skipped = kinds == "d", kinds == "m"
         before, after = event["before"], event["after"]
-        columns = [
-            picked(deleted, old, new) for old, new in zip(before.flatten(), after.flatten(), strict=True)
-        ]
+        columns = [picked(deleted, old, new) for old, new in zip(before.flatten(), after.flatten(), strict=True)]
         missing = ~np.isin(kinds, ["d", "m"]) & after.is_null().to_numpy(zero_copy_only=False)
         for at in np.flatnonzero(missing | ~np.isin(kinds, ["c", "u", "r", "d", "m"])).tolist():
             reasons[int(good[at])] = _no_change(ops[at])
@@ -107,7 +105,7 @@ class EventDecoder:
     def _refuse_unavailable(
         self, columns: list[pa.Array], good: npt.NDArray[np.int64], reasons: dict[int, str]
     ) -> None:
-        for field, column in zip(self._row.fields, columns, strict=True):
+        for field, column in zip(self._row.stored_arrow, columns, strict=True):
             if pa.types.is_string(field.type) or pa.types.is_binary(field.type):
                 sign = pa.scalar(UNAVAILABLE.encode() if pa.types.is_binary(field.type) else UNAVAILABLE, field.type)
                 for at in np.flatnonzero(pc.equal(column, sign).fill_null(False).to_numpy(zero_copy_only=False)):

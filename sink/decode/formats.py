@@ -58,8 +58,8 @@ class ValueFormat:
 
     def _reader(self, schema: TableSchema) -> Reader:
         if self.name == "avro":
-            return AvroReader(self.writer.decode(), schema.values)
-        return ProtobufReader(self.writer, self.message, schema.values)
+            return AvroReader(self.writer.decode(), schema.value_struct)
+        return ProtobufReader(self.writer, self.message, schema.value_struct)
 
     def _registered(self, schema: TableSchema, schema_id: int, place: tuple[int, ...]) -> Reader:
         assert self.access is not None
@@ -73,8 +73,8 @@ class ValueFormat:
             raise UnusableSchema(f"it is one of {found.kind}, and value.format is {self.name}")
         try:
             if wanted == "PROTOBUF":
-                return ProtobufReader(descriptor_set(found), place, schema.values)
-            return AvroReader(found.text, schema.values, referred(found))
+                return ProtobufReader(descriptor_set(found), place, schema.value_struct)
+            return AvroReader(found.text, schema.value_struct, referred(found))
         except ConfigError as error:
             raise UnusableSchema(str(error)) from None
 
@@ -88,7 +88,7 @@ def referred(schema: RegisteredSchema) -> list[str]:
 
 
 def _raw(schema: TableSchema, kind: str) -> Decoder:
-    fields = schema.values.fields
+    fields = schema.value_struct.fields
     if len(fields) != 1 or not isinstance(fields[0].dataType, RAW[kind]):
         wanted = RAW[kind]().simpleString()
         shown = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in fields)

@@ -38,10 +38,10 @@ class FastParser:
 
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
-        kinds = [field.dataType for field in schema.values.fields]
+        kinds = [field.dataType for field in schema.value_struct.fields]
         self.supported = not any(_holds(kind, T.MapType) for kind in kinds)
         forms = (pa.string(), pa.int64()) if any(_holds(kind, T.TimestampType) for kind in kinds) else (pa.string(),)
-        self._forms = [_read_schema(schema.values, form) for form in forms] if self.supported else []
+        self._forms = [_read_schema(schema.value_struct, form) for form in forms] if self.supported else []
 
     def parse(self, values: pa.BinaryArray) -> pa.RecordBatch | None:
         """The value columns in the table's types, or None when the reference has to decide."""
@@ -62,7 +62,7 @@ class FastParser:
         if table.num_rows != expected:
             raise NotExact
         read = []
-        for field in self._schema.values.fields:
+        for field in self._schema.value_struct.fields:
             chunks = table.column(field.name).chunks
             read.append(chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks))
         return exact_rows(self._schema, read)
@@ -123,11 +123,11 @@ def read_type(kind: T.DataType, timestamps: pa.DataType) -> pa.DataType:
 def exact_rows(schema: TableSchema, read: list[pa.Array]) -> pa.RecordBatch:
     """Columns as Arrow read them, in the table's types; raises where the reference might answer otherwise."""
     columns = []
-    for field, column in zip(schema.values.fields, read, strict=True):
+    for field, column in zip(schema.value_struct.fields, read, strict=True):
         if not field.nullable and column.null_count:
             raise NotExact
         columns.append(_exact(column, field.dataType))
-    return pa.RecordBatch.from_arrays(columns, schema=schema.fields)
+    return pa.RecordBatch.from_arrays(columns, schema=schema.stored_arrow)
 
 
 def _exact(column: pa.Array, kind: T.DataType) -> pa.Array:

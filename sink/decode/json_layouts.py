@@ -107,7 +107,7 @@ class LayoutParser:
         try:
             return Taken(matched.positions, columns.rows(self._schema))
         except (pa.ArrowInvalid, NotExact):
-            good = columns.fitting(self._schema.values)
+            good = columns.fitting(self._schema.value_struct)
         if good.all() or not good.any():
             return None
         matched = matched.only(good)
@@ -129,7 +129,7 @@ class _Columns:
         self._odd = pa.array(np.arange(0, 2 * self._count, 2))
 
     def rows(self, schema: TableSchema) -> pa.RecordBatch:
-        read = self._object(schema.values, self._layout.members)
+        read = self._object(schema.value_struct, self._layout.members)
         return exact_rows(schema, read)
 
     def fitting(self, struct: T.StructType) -> Flags:

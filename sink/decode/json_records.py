@@ -32,7 +32,7 @@ class JsonDecoder:
         self._schema = schema
         self._layouts = LayoutParser(schema)
         self._fast = FastParser(schema)
-        self._slow = record_decoder(schema.values)
+        self._slow = record_decoder(schema.value_struct)
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         taken = self._layouts.parse(values)
@@ -56,8 +56,8 @@ class JsonDecoder:
         parts: list[pa.RecordBatch] = []
         bad: list[BadValue] = []
         self._cut(values, 0, parts, bad)
-        whole = pa.Table.from_batches(parts, schema=self._schema.fields).combine_chunks().to_batches()
-        return Decoded(whole[0] if whole else _rows([], self._schema.fields), tuple(bad))
+        whole = pa.Table.from_batches(parts, schema=self._schema.stored_arrow).combine_chunks().to_batches()
+        return Decoded(whole[0] if whole else _rows([], self._schema.stored_arrow), tuple(bad))
 
     def _cut(self, values: pa.BinaryArray, at: int, parts: list[pa.RecordBatch], bad: list[BadValue]) -> None:
         """Decodes values that the fast parser refused as a whole; `at` is where they begin in the batch."""
@@ -83,9 +83,9 @@ class JsonDecoder:
                 if rows is None:
                     bad.append(BadValue(at + index, str(error)))
                     continue
-                parts.extend((_rows(pending, self._schema.fields), rows))
+                parts.extend((_rows(pending, self._schema.stored_arrow), rows))
                 pending = []
-        parts.append(_rows(pending, self._schema.fields))
+        parts.append(_rows(pending, self._schema.stored_arrow))
 
 
 def _in_order(parts: list[Taken]) -> pa.RecordBatch:

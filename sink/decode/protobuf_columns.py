@@ -60,7 +60,7 @@ from sink.decode.protobuf_types import (
     decimal_of_text,
 )
 from sink.decode.records import SchemaMismatch
-from sink.schema import arrow_type, held_type
+from sink.schema import arrow_type, stored_type
 
 _UINT64_DIGITS = 20
 _TYPE_NAMES = {int(number): name.removeprefix("TYPE_").lower() for name, number in FieldDescriptorProto.Type.items()}
@@ -133,7 +133,7 @@ class _Singular(_Field):
     """`default` is for messages that have none; `always` for a message's field that is there in any case, empty."""
 
     def __init__(self, value: Value, column: T.StructField, default: pa.Scalar | None, always: bool = False) -> None:
-        self._value, self._held = value, held_type(column.dataType)
+        self._value, self._held = value, stored_type(column.dataType)
         self._default, self._always = default, always and isinstance(value, _Nested)
         self._needed = None if column.nullable else f"{column.name!r} is not set, and its column is NOT NULL"
 
@@ -172,7 +172,7 @@ class _Singular(_Field):
 
 class _Repeated(_Field):
     def __init__(self, value: Value, kind: T.DataType) -> None:
-        self._value, self._held = value, held_type(kind)
+        self._value, self._held = value, stored_type(kind)
 
     def column(self, lot: Lot, found: Found) -> pa.Array:
         lengths = np.bincount(lot.owners[found.rows], minlength=lot.count)
@@ -184,7 +184,7 @@ class _Map(_Field):
     """An entry is a message of two fields. One whose value is an unknown number of a closed enum is none."""
 
     def __init__(self, entry: _Message, kind: T.DataType) -> None:
-        self._entry, self._held = entry, held_type(kind)
+        self._entry, self._held = entry, stored_type(kind)
 
     def column(self, lot: Lot, found: Found) -> pa.Array:
         count = len(found.rows)
@@ -249,7 +249,7 @@ class _Message:
         wanted = {position for position, _ in self._fields.values()}
         for position, missing in enumerate(self._target.fields):
             if position not in wanted:
-                columns[position] = pa.nulls(lot.count, held_type(missing.dataType))
+                columns[position] = pa.nulls(lot.count, stored_type(missing.dataType))
         return columns
 
     def _settle(self, lot: Lot, members: dict[int, Found], found: dict[int, Found]) -> None:
@@ -323,7 +323,7 @@ def _default(field: FieldDescriptor, kind: T.DataType, path: str, entry: bool) -
     elif isinstance(kind, T.DecimalType):
         value = Decimal(value)
     try:
-        return pa.scalar(value, arrow_type(kind)).cast(held_type(kind))
+        return pa.scalar(value, arrow_type(kind)).cast(stored_type(kind))
     except (pa.ArrowInvalid, OverflowError):
         raise SchemaMismatch(path, f"{_shown(field)} [default = {value}]", kind.simpleString()) from None
 

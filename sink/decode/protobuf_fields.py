@@ -25,7 +25,7 @@ from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 from pyspark.sql import types as T
 
 from sink.decode.cursors import TOO_LONG, TOO_SHORT, Cursors, Rows
-from sink.schema import held_type
+from sink.schema import stored_type
 
 Numbers = npt.NDArray[Any]
 Bits = npt.NDArray[np.uint64]
@@ -358,7 +358,7 @@ class Value(ABC):
 
 class Number(Value):
     def __init__(self, of_bits: Callable[[Bits], Numbers], kind: T.DataType) -> None:
-        self._of_bits, self._held = of_bits, held_type(kind)
+        self._of_bits, self._held = of_bits, stored_type(kind)
         self._range = _RANGES.get(type(kind), (-_LONG_MAX - 1, _LONG_MAX))
         self._name = kind.simpleString()
 

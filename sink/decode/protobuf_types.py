@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 
 from sink.decode.cursors import Cursors, Rows
 from sink.decode.protobuf_fields import Found
-from sink.schema import held_type
+from sink.schema import stored_type
 
 Composer = Callable[["Lot", list[pa.Array]], pa.Array]
 
@@ -100,7 +100,7 @@ def as_decimal(
             values.append(None)
     wrong = np.array([value is None for value in values], np.bool_)
     lot.fail(wrong, f"a number that {kind.simpleString()} cannot hold exactly")
-    return pa.array([Decimal(0) if value is None else value for value in values], held_type(kind))
+    return pa.array([Decimal(0) if value is None else value for value in values], stored_type(kind))
 
 
 def decimal_of_text(text: str) -> Decimal | None:

@@ -124,7 +124,7 @@ def _untimely(paths: PartitionPaths, time: PartitionTime, schema: TableSchema) -
             f"partition.field.name: {time.name!r} is the column that partition.time.field makes, and the table is"
             " partitioned by it already; remove it there"
         )
-    own = {name.lower() for name in (*schema.values.names, *schema.added.names)}
+    own = {name.lower() for name in (*schema.value_struct.names, *schema.added.names)}
     if time.name.lower() in own or time.name.lower().startswith(RESERVED_PREFIXES):
         yield ConfigError(
             f"partition.time.column: {time.name!r} is the name of another column, of the schema or of the sink's and"

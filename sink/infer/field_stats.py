@@ -31,7 +31,7 @@ _ISO_TIME = re.compile(
 
 
 class Kind(Enum):
-    """What may be found at a place; the value is how a remark calls it."""
+    """What may be found at a place; the value is how a warning calls it."""
 
     NULL = "null"
     BOOLEAN = "a boolean"
@@ -51,7 +51,7 @@ class Form(Enum):
     OTHER = "other texts"
 
 
-class Place:
+class FieldStats:
     """All that was found at one place of the documents."""
 
     def __init__(self) -> None:
@@ -71,10 +71,10 @@ class Place:
         self.unzoned: int | None = None
         """A timestamp without a zone."""
         self.objects = 0
-        self.members: dict[str, Place] = {}
+        self.members: dict[str, FieldStats] = {}
         self.holders: Counter[str] = Counter()
         """In how many objects each member is."""
-        self.element: Place | None = None
+        self.element: FieldStats | None = None
 
     def add(self, found: Any, index: int, depth: int = 0) -> None:
         kind = _kind_of(found, depth)
@@ -91,11 +91,11 @@ class Place:
             for name, inner in found:
                 member = self.members.get(name)
                 if member is None:
-                    member = self.members[name] = Place()
+                    member = self.members[name] = FieldStats()
                 member.add(inner, index, depth + 1)
             self.holders.update({name for name, _ in found})
         elif kind is Kind.ARRAY:
-            self.element = self.element or Place()
+            self.element = self.element or FieldStats()
             for inner in found:
                 self.element.add(inner, index, depth + 1)
 
@@ -123,7 +123,7 @@ class Place:
         else:
             self.forms.add(Form.OTHER)
 
-    def absorb(self, other: Place) -> None:
+    def absorb(self, other: FieldStats) -> None:
         """As if all that the other has had been found here."""
         for kind, index in other.first.items():
             self.first.setdefault(kind, index)
@@ -134,9 +134,9 @@ class Place:
         self.objects += other.objects
         self.holders.update(other.holders)
         for name, member in other.members.items():
-            self.members.setdefault(name, Place()).absorb(member)
+            self.members.setdefault(name, FieldStats()).absorb(member)
         if other.element is not None:
-            self.element = self.element or Place()
+            self.element = self.element or FieldStats()
             self.element.absorb(other.element)
 
     def has_keys_like_data(self) -> bool:

@@ -13,7 +13,7 @@ A place's type is the narrowest of these that holds all that was found there:
 - arrays: ARRAY of the union of their elements
 - kinds that do not go together, nothing but null, and what is deeper than `DEEPEST`: STRING, which takes any JSON
 
-Raises nothing on purpose: what had to be decided is in `remarks`.
+Raises nothing on purpose: what had to be decided is in `warnings`.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from pyspark.sql import types as T
 
 from sink.decode.json_values import Undecodable, document, record_decoder
 from sink.decode.records import BadValue
-from sink.infer.field_stats import DECIMAL_DIGITS, DEEPEST, Form, Kind, Place
+from sink.infer.field_stats import DECIMAL_DIGITS, DEEPEST, FieldStats, Form, Kind
 from sink.schema import RESERVED_PREFIXES
 from sink.schema.avro import AVRO_NAME
-from sink.schema.warnings import Remark
+from sink.schema.warnings import SchemaWarning
 
 _NAMED = 10
-"""Names that a remark lists."""
+"""Names that a warning lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Inferred:
     """Paths are dotted, with [] for the elements of an array and {} for the values of a map."""
 
     columns: T.StructType
-    remarks: tuple[Remark, ...] = ()
+    warnings: tuple[SchemaWarning, ...] = ()
     null: tuple[str, ...] = ()
     """Paths at which nothing but null was found: they are STRING for want of better."""
     missing: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ def infer_json(values: Sequence[bytes | None], where: Callable[[int], str] = str
         wrong = _refused(columns, {index: values[index] for index in documents})
         if not wrong:
             found = tuple(BadValue(index, reason) for index, reason in sorted(bad.items()))
-            return Inferred(columns, tuple(work.remarks), tuple(work.null), tuple(work.missing), found)
+            return Inferred(columns, tuple(work.warnings), tuple(work.null), tuple(work.missing), found)
         # No columns would hold them (half a surrogate pair, say): what else is in them shall not count.
         bad |= wrong
         documents = {index: document for index, document in documents.items() if index not in wrong}
@@ -86,36 +86,36 @@ def _refused(columns: T.StructType, values: dict[int, bytes | None]) -> dict[int
     return wrong
 
 
-def nameable(struct: T.StructType, remarks: list[Remark], path: str = "") -> T.StructType:
-    """The columns without those whose names no table can have, which the remarks tell."""
-    kept = _usable_names(struct.names, Counter(), remarks, path)
+def nameable(struct: T.StructType, warnings: list[SchemaWarning], path: str = "") -> T.StructType:
+    """The columns without those whose names no table can have, which the warnings tell."""
+    kept = _usable_names(struct.names, Counter(), warnings, path)
     fields = []
     for field in struct.fields:
         if field.name not in kept:
             continue
-        kind = _inside(field.dataType, remarks, f"{path}{field.name}")
+        kind = _inside(field.dataType, warnings, f"{path}{field.name}")
         if kind is None:
-            remarks.append(f"left out, for nothing is left in it: {path}{field.name}")
+            warnings.append(f"left out, for nothing is left in it: {path}{field.name}")
         else:
             fields.append(T.StructField(field.name, kind, field.nullable))
     return T.StructType(fields)
 
 
-def _inside(kind: T.DataType, remarks: list[Remark], path: str) -> T.DataType | None:
+def _inside(kind: T.DataType, warnings: list[SchemaWarning], path: str) -> T.DataType | None:
     """None for a struct without a field that can be one, and what holds it."""
     if isinstance(kind, T.ArrayType):
-        element = _inside(kind.elementType, remarks, f"{path}[]")
+        element = _inside(kind.elementType, warnings, f"{path}[]")
         return None if element is None else T.ArrayType(element, kind.containsNull)
     if isinstance(kind, T.MapType):
-        value = _inside(kind.valueType, remarks, f"{path}{{}}")
+        value = _inside(kind.valueType, warnings, f"{path}{{}}")
         return None if value is None else T.MapType(kind.keyType, value, kind.valueContainsNull)
     if isinstance(kind, T.StructType):
-        struct = nameable(kind, remarks, f"{path}.")
+        struct = nameable(kind, warnings, f"{path}.")
         return struct if struct.fields else None
     return kind
 
 
-def _usable_names(names: Iterable[str], weights: Counter[str], remarks: list[Remark], path: str) -> list[str]:
+def _usable_names(names: Iterable[str], weights: Counter[str], warnings: list[SchemaWarning], path: str) -> list[str]:
     """Names that columns at `path` (empty, or with a dot at its end) can have, of those alike the weightiest."""
     unusable: list[str] = []
     reserved: list[str] = []
@@ -129,16 +129,16 @@ def _usable_names(names: Iterable[str], weights: Counter[str], remarks: list[Rem
             alike.setdefault(name.lower(), []).append(name)
     place = f"in {path.rstrip('.')}: " if path else ""
     if unusable:
-        remarks.append(f"left out, for Hudi can hold no column of such a name: {place}{_listed(unusable)}")
+        warnings.append(f"left out, for Hudi can hold no column of such a name: {place}{_listed(unusable)}")
     if reserved:
-        remarks.append(f"left out, for Hudi and the sink add columns of such names: {_listed(reserved)}")
+        warnings.append(f"left out, for Hudi and the sink add columns of such names: {_listed(reserved)}")
     kept = []
     for group in alike.values():
         best = max(group, key=lambda name: weights[name])
         kept.append(best)
         if len(group) > 1:
             others = [name for name in group if name != best]
-            remarks.append(f"left out, for it differs in case only from {path}{best}: {place}{_listed(others)}")
+            warnings.append(f"left out, for it differs in case only from {path}{best}: {place}{_listed(others)}")
     return kept
 
 
@@ -152,108 +152,108 @@ class _Work:
 
     def __init__(self, where: Callable[[int], str]) -> None:
         self._where = where
-        self.remarks: list[Remark] = []
+        self.warnings: list[SchemaWarning] = []
         self.null: list[str] = []
         self.missing: list[str] = []
 
     def columns(self, documents: dict[int, Any]) -> T.StructType:
-        root = Place()
+        root = FieldStats()
         for index, found in documents.items():
             root.add(found, index)
         return self._struct(root, "")
 
-    def _struct(self, place: Place, path: str) -> T.StructType:
+    def _struct(self, stats: FieldStats, path: str) -> T.StructType:
         fields = []
-        for name in _usable_names(place.members, place.holders, self.remarks, path):
-            if place.holders[name] < place.objects:
+        for name in _usable_names(stats.members, stats.holders, self.warnings, path):
+            if stats.holders[name] < stats.objects:
                 self.missing.append(f"{path}{name}")
-            fields.append(T.StructField(name, self._type(place.members[name], f"{path}{name}")))
+            fields.append(T.StructField(name, self._type(stats.members[name], f"{path}{name}")))
         return T.StructType(fields)
 
-    def _type(self, place: Place, path: str) -> T.DataType:
-        kinds = [kind for kind in place.first if kind is not Kind.NULL]
+    def _type(self, stats: FieldStats, path: str) -> T.DataType:
+        kinds = [kind for kind in stats.first if kind is not Kind.NULL]
         if not kinds:
             self.null.append(path)
             return T.StringType()
         if set(kinds) == {Kind.WHOLE, Kind.FRACTION}:
-            return self._mixed(place, path)
+            return self._mixed(stats, path)
         if len(kinds) > 1:
-            found = ", ".join(f"{kind.value} ({self._where(place.first[kind])})" for kind in kinds)
+            found = ", ".join(f"{kind.value} ({self._where(stats.first[kind])})" for kind in kinds)
             return self._text(path, f"it holds {found}, each of which goes into it as text")
-        return self._of_one_kind(place, kinds[0], path)
+        return self._of_one_kind(stats, kinds[0], path)
 
-    def _of_one_kind(self, place: Place, kind: Kind, path: str) -> T.DataType:
+    def _of_one_kind(self, stats: FieldStats, kind: Kind, path: str) -> T.DataType:
         match kind:
             case Kind.BOOLEAN:
                 return T.BooleanType()
             case Kind.WHOLE:
-                return self._whole(place, path)
+                return self._whole(stats, path)
             case Kind.FRACTION:
-                return self._double(place, path)
+                return self._double(stats, path)
             case Kind.TEXT:
-                return self._form(place, path)
+                return self._form(stats, path)
             case Kind.OBJECT:
-                return self._object(place, path)
+                return self._object(stats, path)
             case Kind.ARRAY:
-                return self._array(place, path)
+                return self._array(stats, path)
         return self._text(path, f"it is more than {DEEPEST} levels deep, and goes into it as the text of its JSON")
 
     def _text(self, path: str, reason: str) -> T.DataType:
-        self.remarks.append(f"{path} is STRING: {reason}")
+        self.warnings.append(f"{path} is STRING: {reason}")
         return T.StringType()
 
-    def _whole(self, place: Place, path: str) -> T.DataType:
-        if place.wider is not None:
-            found = f"it holds an integer of more than {DECIMAL_DIGITS} digits ({self._where(place.wider)})"
+    def _whole(self, stats: FieldStats, path: str) -> T.DataType:
+        if stats.wider is not None:
+            found = f"it holds an integer of more than {DECIMAL_DIGITS} digits ({self._where(stats.wider)})"
             return self._text(path, found)
-        if place.wide is not None:
-            found = f"it holds an integer beyond 64 bits ({self._where(place.wide)})"
-            self.remarks.append(f"{path} is DECIMAL({DECIMAL_DIGITS},0): {found}")
+        if stats.wide is not None:
+            found = f"it holds an integer beyond 64 bits ({self._where(stats.wide)})"
+            self.warnings.append(f"{path} is DECIMAL({DECIMAL_DIGITS},0): {found}")
             return T.DecimalType(DECIMAL_DIGITS, 0)
         return T.LongType()
 
-    def _mixed(self, place: Place, path: str) -> T.DataType:
-        if place.inexact is not None:
-            found = f"it holds fractions, and an integer that a DOUBLE would change ({self._where(place.inexact)})"
+    def _mixed(self, stats: FieldStats, path: str) -> T.DataType:
+        if stats.inexact is not None:
+            found = f"it holds fractions, and an integer that a DOUBLE would change ({self._where(stats.inexact)})"
             return self._text(path, found)
-        return self._double(place, path)
+        return self._double(stats, path)
 
-    def _double(self, place: Place, path: str) -> T.DataType:
-        if place.lossy is not None:
-            found = f"it holds more digits than that keeps ({self._where(place.lossy)})"
-            self.remarks.append(f"{path} is DOUBLE: {found}; make it a DECIMAL if they matter")
+    def _double(self, stats: FieldStats, path: str) -> T.DataType:
+        if stats.lossy is not None:
+            found = f"it holds more digits than that keeps ({self._where(stats.lossy)})"
+            self.warnings.append(f"{path} is DOUBLE: {found}; make it a DECIMAL if they matter")
         return T.DoubleType()
 
-    def _form(self, place: Place, path: str) -> T.DataType:
-        if place.forms == {Form.DATE}:
+    def _form(self, stats: FieldStats, path: str) -> T.DataType:
+        if stats.forms == {Form.DATE}:
             return T.DateType()
-        if place.forms == {Form.DATE, Form.TIME}:
+        if stats.forms == {Form.DATE, Form.TIME}:
             return self._text(path, "it holds dates and timestamps")
-        if Form.OTHER in place.forms:
+        if Form.OTHER in stats.forms:
             return T.StringType()
-        if place.unzoned is not None:
-            found = f"it holds some without a zone ({self._where(place.unzoned)}), which are taken as UTC"
-            self.remarks.append(f"{path} is TIMESTAMP: {found}")
-        if place.nanos is not None:
-            found = f"it holds more digits than microseconds ({self._where(place.nanos)}), which are dropped"
-            self.remarks.append(f"{path} is TIMESTAMP: {found}")
+        if stats.unzoned is not None:
+            found = f"it holds some without a zone ({self._where(stats.unzoned)}), which are taken as UTC"
+            self.warnings.append(f"{path} is TIMESTAMP: {found}")
+        if stats.nanos is not None:
+            found = f"it holds more digits than microseconds ({self._where(stats.nanos)}), which are dropped"
+            self.warnings.append(f"{path} is TIMESTAMP: {found}")
         return T.TimestampType()
 
-    def _object(self, place: Place, path: str) -> T.DataType:
-        if not place.members:
-            self.remarks.append(f"{path} is MAP<STRING, STRING>: its objects are all empty")
+    def _object(self, stats: FieldStats, path: str) -> T.DataType:
+        if not stats.members:
+            self.warnings.append(f"{path} is MAP<STRING, STRING>: its objects are all empty")
             return T.MapType(T.StringType(), T.StringType())
-        if not place.has_keys_like_data():
-            return self._struct(place, f"{path}.")
-        value = Place()
-        for member in place.members.values():
+        if not stats.has_keys_like_data():
+            return self._struct(stats, f"{path}.")
+        value = FieldStats()
+        for member in stats.members.values():
             value.absorb(member)
-        names = list(place.members)
-        self.remarks.append(f"{path} is a MAP: its {len(names):,} keys look like data ({_listed(names[:3])}, ...)")
+        names = list(stats.members)
+        self.warnings.append(f"{path} is a MAP: its {len(names):,} keys look like data ({_listed(names[:3])}, ...)")
         return T.MapType(T.StringType(), self._type(value, f"{path}{{}}"))
 
-    def _array(self, place: Place, path: str) -> T.DataType:
-        if place.element is None or not place.element.first:
-            self.remarks.append(f"{path} is ARRAY<STRING>: its arrays are all empty")
+    def _array(self, stats: FieldStats, path: str) -> T.DataType:
+        if stats.element is None or not stats.element.first:
+            self.warnings.append(f"{path} is ARRAY<STRING>: its arrays are all empty")
             return T.ArrayType(T.StringType())
-        return T.ArrayType(self._type(place.element, f"{path}[]"))
+        return T.ArrayType(self._type(stats.element, f"{path}[]"))

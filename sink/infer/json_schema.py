@@ -2,7 +2,7 @@
 
 Guarantee: all columns are nullable. What a schema says of values beyond their types (`format`, bounds, patterns) makes
 no column narrower, for producers need not hold to it. What may be of several types, or of none that is said, is a text:
-its JSON, which the remarks tell, and what only some values have. Raises ConfigError for what is no object.
+its JSON, which the warnings tell, and what only some values have. Raises ConfigError for what is no object.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from referencing.jsonschema import DRAFT7, Schema, specification_with
 
 from coordination.errors import ConfigError
 from sink.decode.registry import RegisteredSchema
-from sink.schema.warnings import Remark
+from sink.schema.warnings import SchemaWarning
 
 _SCALARS: Mapping[str, T.DataType] = {
     "boolean": T.BooleanType(),
@@ -40,10 +40,10 @@ _BRANCHES = ("oneOf", "anyOf", "allOf")
 _NULLS = ({"type": "null"}, {"enum": [None]}, {"const": None})
 
 
-def columns_of_json_schema(schema: RegisteredSchema, remarks: list[Remark]) -> T.StructType:
-    """Its properties, but for what the remarks tell."""
+def columns_of_json_schema(schema: RegisteredSchema, warnings: list[SchemaWarning]) -> T.StructType:
+    """Its properties, but for what the warnings tell."""
     try:
-        found = _columns(schema, remarks)
+        found = _columns(schema, warnings)
     except SchemaError as error:
         raise ConfigError(f"it is no JSON Schema: {error.message}") from None
     except (ValueError, RecursionError) as error:
@@ -54,11 +54,11 @@ def columns_of_json_schema(schema: RegisteredSchema, remarks: list[Remark]) -> T
     return found
 
 
-def _columns(schema: RegisteredSchema, remarks: list[Remark]) -> T.DataType:
+def _columns(schema: RegisteredSchema, warnings: list[SchemaWarning]) -> T.DataType:
     root = _parsed(schema)
     registry: Registry[Schema] = Registry().with_resources(_named(schema, root))
     specification = specification_with(_dialect(root.contents), default=DRAFT7)
-    return _Walk(registry.resolver_with_root(root), specification, (), remarks).type_of(root.contents, "")
+    return _Walk(registry.resolver_with_root(root), specification, (), warnings).type_of(root.contents, "")
 
 
 def _dialect(contents: Any) -> str:
@@ -86,13 +86,13 @@ class _Walk:
     """Through a schema, from one within it to the next."""
 
     def __init__(
-        self, resolver: Any, specification: Specification[Schema], above: tuple[int, ...], remarks: list[Remark]
+        self, resolver: Any, specification: Specification[Schema], above: tuple[int, ...], warnings: list[SchemaWarning]
     ) -> None:
         self._resolver = resolver
         self._specification = specification
         self._above = above
         """The schemas on the way here."""
-        self._remarks = remarks
+        self._warnings = warnings
 
     def type_of(self, schema: Any, path: str) -> T.DataType:
         """Raises ConfigError where it tells no type, or more than one."""
@@ -103,7 +103,7 @@ class _Walk:
         try:
             return self.type_of(schema, path)
         except ConfigError as error:
-            self._remarks.append(f"{path} is STRING, the JSON of its values: {error}")
+            self._warnings.append(f"{path} is STRING, the JSON of its values: {error}")
             return T.StringType()
 
     def _at(self, schema: Any) -> tuple[_Walk, Mapping[str, Any]]:
@@ -124,7 +124,7 @@ class _Walk:
         return self._to(found.resolver, schema)._at(found.contents)
 
     def _to(self, resolver: Any, schema: Mapping[str, Any]) -> _Walk:
-        return _Walk(resolver, self._specification, (*self._above, id(schema)), self._remarks)
+        return _Walk(resolver, self._specification, (*self._above, id(schema)), self._warnings)
 
     def _type_of(self, schema: Mapping[str, Any], path: str) -> T.DataType:
         name = _type_name(schema)
@@ -151,7 +151,7 @@ class _Walk:
             return self.type_of(_only_branch(schema), path)
         choices = (each for key in ("oneOf", "anyOf") for each in schema.get(key, ()) if isinstance(each, dict))
         if any("properties" in each for each in choices):
-            self._remarks.append(f"left out: {path or 'columns'}: what is in some of its values only (oneOf, anyOf)")
+            self._warnings.append(f"left out: {path or 'columns'}: what is in some of its values only (oneOf, anyOf)")
         within = f"{path}." if path else ""
         columns = [(name, walk.column_of(each, within + name)) for name, (each, walk) in properties.items()]
         return T.StructType([T.StructField(name, kind) for name, kind in columns])

@@ -1,7 +1,7 @@
 """Columns of a Protobuf message: for each field the type that takes all its values, as `sink.decode` reads them.
 
 Guarantee: a reader can be made of the message and these columns (tests hold it to that). All columns are nullable: a
-field that is not there may be null. Left out, with a remark, is what no column holds: a message within itself, and one
+field that is not there may be null. Left out, with a warning, is what no column holds: a message within itself, and one
 without fields. Raises ConfigError for descriptors that have no such message.
 """
 
@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 
 from sink.decode.protobuf_columns import descriptor_of, map_entry
 from sink.decode.protobuf_types import WRAPPERS
-from sink.schema.warnings import OmittedField, Remark
+from sink.schema.warnings import OmittedField, SchemaWarning
 
 _Type = FieldDescriptor
 _SCALARS: dict[int, T.DataType] = {
@@ -38,40 +38,44 @@ _DECIMALS = ("google.type.Decimal", "confluent.type.Decimal")
 
 def columns_of_message(
     descriptors: bytes, message: str | Sequence[int]
-) -> tuple[str, T.StructType, tuple[Remark, ...]]:
+) -> tuple[str, T.StructType, tuple[SchemaWarning, ...]]:
     """The message's full name, its columns (none, if it has no field that can be one), and what is to be said of them.
 
     `descriptors` and `message` as `ProtobufReader` takes them.
     """
-    remarks: list[Remark] = []
+    warnings: list[SchemaWarning] = []
     found = descriptor_of(descriptors, message)
-    struct = _struct(found, "", (), remarks)
-    return found.full_name, struct or T.StructType([]), tuple(remarks)
+    struct = _struct(found, "", (), warnings)
+    return found.full_name, struct or T.StructType([]), tuple(warnings)
 
 
-def _struct(message: Descriptor, path: str, above: tuple[str, ...], remarks: list[Remark]) -> T.StructType | None:
+def _struct(
+    message: Descriptor, path: str, above: tuple[str, ...], warnings: list[SchemaWarning]
+) -> T.StructType | None:
     """None for a message without a field that can be a column. `above` are the messages that it is in."""
     fields = []
     for field in message.fields:
         inner = f"{path}{field.name}"
-        kind = _type(field, inner, (*above, message.full_name), remarks)
+        kind = _type(field, inner, (*above, message.full_name), warnings)
         if kind is not None:
             fields.append(T.StructField(field.name, kind))
     return T.StructType(fields) if fields else None
 
 
-def _type(field: FieldDescriptor, path: str, above: tuple[str, ...], remarks: list[Remark]) -> T.DataType | None:
+def _type(
+    field: FieldDescriptor, path: str, above: tuple[str, ...], warnings: list[SchemaWarning]
+) -> T.DataType | None:
     entry = map_entry(field)
     if entry is not None:
-        value = _one(entry.fields_by_name["value"], f"{path}{{}}", above, remarks)
+        value = _one(entry.fields_by_name["value"], f"{path}{{}}", above, warnings)
         return None if value is None else T.MapType(T.StringType(), value)
     if field.is_repeated:
-        element = _one(field, f"{path}[]", above, remarks)
+        element = _one(field, f"{path}[]", above, warnings)
         return None if element is None else T.ArrayType(element)
-    return _one(field, path, above, remarks)
+    return _one(field, path, above, warnings)
 
 
-def _one(field: FieldDescriptor, path: str, above: tuple[str, ...], remarks: list[Remark]) -> T.DataType | None:
+def _one(field: FieldDescriptor, path: str, above: tuple[str, ...], warnings: list[SchemaWarning]) -> T.DataType | None:
     message = field.message_type
     if message is None:
         return _SCALARS[field.type]
@@ -81,11 +85,11 @@ def _one(field: FieldDescriptor, path: str, above: tuple[str, ...], remarks: lis
     if name in WRAPPERS:
         return _SCALARS[message.fields_by_name["value"].type]
     if name in above:
-        remarks.append(OmittedField(path, f"it is a {name} within a {name}, which no column can hold"))
+        warnings.append(OmittedField(path, f"it is a {name} within a {name}, which no column can hold"))
         return None
     if name in _DECIMALS:
-        remarks.append(f"{path} is a STRUCT: make it a DECIMAL(precision, scale) that holds each {name} exactly")
-    struct = _struct(message, f"{path}.", above, remarks)
+        warnings.append(f"{path} is a STRUCT: make it a DECIMAL(precision, scale) that holds each {name} exactly")
+    struct = _struct(message, f"{path}.", above, warnings)
     if struct is None:
-        remarks.append(OmittedField(path, f"it is a {name}, which has no field that a column can hold"))
+        warnings.append(OmittedField(path, f"it is a {name}, which has no field that a column can hold"))
     return struct

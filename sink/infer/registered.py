@@ -1,6 +1,6 @@
 """Columns of a registry's schema: for each field the type that takes all its values, as `sink.decode` reads them.
 
-Guarantee: a reader can be made of the schema and these columns. What no column can hold is left out, with a remark.
+Guarantee: a reader can be made of the schema and these columns. What no column can hold is left out, with a warning.
 Raises ConfigError for what is no record, or one of another kind than the settings say.
 """
 
@@ -22,7 +22,7 @@ from sink.decode.records import SchemaMismatch
 from sink.decode.registry import RegisteredSchema
 from sink.infer.protobuf import columns_of_message
 from sink.schema.avro import struct_of_avro
-from sink.schema.warnings import OmittedField, Remark
+from sink.schema.warnings import OmittedField, SchemaWarning
 
 _PRIMITIVE = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 
@@ -35,23 +35,23 @@ class Registered:
     place: tuple[int, ...] = (0,)
 
 
-def columns_of_registered(named: Registered, kind: str, remarks: list[Remark]) -> tuple[str, T.StructType]:
+def columns_of_registered(named: Registered, kind: str, warnings: list[SchemaWarning]) -> tuple[str, T.StructType]:
     schema = named.schema
     where = f"schema id {schema.id}"
     if schema.kind != kind:
         raise ConfigError(f"{where} is one of {schema.kind}, and value.format says {kind}; correct value.format")
     try:
         if kind == "AVRO":
-            return where, columns_of_avro(schema.text, referred(schema), remarks)
+            return where, columns_of_avro(schema.text, referred(schema), warnings)
         if kind == "JSON":
             # With a validator, which every worker of other formats does without.
             from sink.infer.json_schema import columns_of_json_schema
 
-            return where, columns_of_json_schema(schema, remarks)
+            return where, columns_of_json_schema(schema, warnings)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
     name, columns, said = columns_of_message(descriptor_set(schema), named.place)
-    remarks += said
+    warnings += said
     return f"{name} of {where}", columns
 
 
@@ -67,8 +67,8 @@ def _nullable(kind: T.DataType) -> T.DataType:
     return T.MapType(kind.keyType, _nullable(kind.valueType)) if isinstance(kind, T.MapType) else kind
 
 
-def columns_of_avro(text: str, references: Sequence[str], remarks: list[Remark]) -> T.StructType:
-    """Fields that can be columns; the remarks tell what is left out. Raises ConfigError for what is no record."""
+def columns_of_avro(text: str, references: Sequence[str], warnings: list[SchemaWarning]) -> T.StructType:
+    """Fields that can be columns; the warnings tell what is left out. Raises ConfigError for what is no record."""
     try:
         AvroReader(text, T.StructType([]), references)
     except SchemaMismatch as error:
@@ -78,7 +78,7 @@ def columns_of_avro(text: str, references: Sequence[str], remarks: list[Remark])
         parse_schema(json.loads(each), named)
     # Types that are named and used again are written out where they are used, as `struct_of_avro` needs them.
     whole: Any = parse_schema(json.loads(text), named, expand=True)
-    fields = _fitting(whole, "", remarks)
+    fields = _fitting(whole, "", warnings)
     return _struct_of(fields) if fields else T.StructType([])
 
 
@@ -86,37 +86,37 @@ def _struct_of(fields: list[dict[str, Any]]) -> T.StructType:
     return struct_of_avro(json.dumps({"type": "record", "name": "record", "fields": fields}))
 
 
-def _fitting(record: Mapping[str, Any], path: str, remarks: list[Remark]) -> list[dict[str, Any]]:
+def _fitting(record: Mapping[str, Any], path: str, warnings: list[SchemaWarning]) -> list[dict[str, Any]]:
     """The fields of a record that can be columns, without what cannot be one in them."""
     kept = []
     for each in record["fields"]:
         name, inner = each["name"], f"{path}{each['name']}"
         try:
-            found = {"name": name, "type": _without_misfits(each["type"], inner, remarks)}
+            found = {"name": name, "type": _without_misfits(each["type"], inner, warnings)}
             _struct_of([found])
         except ConfigError as error:
             if each["type"] in ("null", ["null"]):
-                remarks.append(f"left out: {inner}: it is always null")
+                warnings.append(f"left out: {inner}: it is always null")
                 continue
-            remarks.append(OmittedField(inner, str(error).removeprefix("schema: ").removeprefix(f"{name}: ")))
+            warnings.append(OmittedField(inner, str(error).removeprefix("schema: ").removeprefix(f"{name}: ")))
         else:
             kept.append(found)
     return kept
 
 
-def _without_misfits(kind: Any, path: str, remarks: list[Remark]) -> Any:
+def _without_misfits(kind: Any, path: str, warnings: list[SchemaWarning]) -> Any:
     if isinstance(kind, list):
-        return [_without_misfits(branch, path, remarks) for branch in kind] if len(kind) <= 2 else kind
+        return [_without_misfits(branch, path, warnings) for branch in kind] if len(kind) <= 2 else kind
     if isinstance(kind, str) and kind not in _PRIMITIVE:
         raise ConfigError(f"{kind} contains itself, which no column can")
     if not isinstance(kind, dict):
         return kind
     if kind["type"] == "array":
-        return {**kind, "items": _without_misfits(kind["items"], f"{path}[]", remarks)}
+        return {**kind, "items": _without_misfits(kind["items"], f"{path}[]", warnings)}
     if kind["type"] == "map":
-        return {**kind, "values": _without_misfits(kind["values"], f"{path}{{}}", remarks)}
+        return {**kind, "values": _without_misfits(kind["values"], f"{path}{{}}", warnings)}
     if kind["type"] == "record":
-        return {**kind, "fields": _fitting(kind, f"{path}.", remarks)}
+        return {**kind, "fields": _fitting(kind, f"{path}.", warnings)}
     if isinstance(kind["type"], (dict, list)):
-        return {**kind, "type": _without_misfits(kind["type"], path, remarks)}
+        return {**kind, "type": _without_misfits(kind["type"], path, warnings)}
     return kind

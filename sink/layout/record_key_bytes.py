@@ -40,7 +40,7 @@ class KeyBytes:
             self._decoder = None
             return
         key = T.StructType([T.StructField(name, schema.spark[name].dataType) for name in self._fields])
-        self._kinds = [field.type for field in TableSchema(key, provenance=False).fields]
+        self._kinds = [field.type for field in TableSchema(key, provenance=False).stored_arrow]
         if form.name == "string":
             key = T.StructType([T.StructField(self._fields[0], T.StringType())])
         elif self._wrapped:

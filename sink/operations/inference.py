@@ -35,7 +35,7 @@ from sink.infer.protobuf import columns_of_message
 from sink.infer.registered import Registered, columns_of_avro, columns_of_registered, nullable
 from sink.schema import parse_ddl
 from sink.schema.ddl import to_ddl
-from sink.schema.warnings import Remark
+from sink.schema.warnings import SchemaWarning
 from sink.write.row_spec import registry_access, value_format
 
 GROUP = "sink-infer"
@@ -80,7 +80,7 @@ class Inference:
     columns: T.StructType
     origin: str
     sample: Sample
-    remarks: tuple[str, ...]
+    warnings: tuple[str, ...]
     null: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     bad: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ class Inference:
 class _Draft:
     columns: T.StructType
     origin: str
-    remarks: Sequence[Remark] = ()
+    warnings: Sequence[SchemaWarning] = ()
     null: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     bad: Mapping[int, str] = field(default_factory=dict)
@@ -116,12 +116,12 @@ def infer(settings: Settings, request: Request) -> Inference:
             draft = _of_avro(settings, topics, sample)
         case _:
             draft = _of_protobuf(settings, topics, sample)
-    remarks = list(draft.remarks)
-    columns = nameable(draft.columns, remarks)
+    warnings = list(draft.warnings)
+    columns = nameable(draft.columns, warnings)
     if not columns.fields:
-        raise ConfigError(f"{draft.origin}: not one column can be made of it{_because(remarks)}")
+        raise ConfigError(f"{draft.origin}: not one column can be made of it{_because(warnings)}")
     bad = _refused(settings, columns, sample, draft.bad)
-    return Inference(columns, draft.origin, sample, tuple(map(str, remarks)), draft.null, draft.missing, bad)
+    return Inference(columns, draft.origin, sample, tuple(map(str, warnings)), draft.null, draft.missing, bad)
 
 
 def _topics(settings: Settings, request: Request) -> tuple[str, ...]:
@@ -132,8 +132,8 @@ def _topics(settings: Settings, request: Request) -> tuple[str, ...]:
     return request.topics or tuple(settings.topics)
 
 
-def _because(remarks: Sequence[Remark]) -> str:
-    return f" ({remarks[0]})" if remarks else ""
+def _because(warnings: Sequence[SchemaWarning]) -> str:
+    return f" ({warnings[0]})" if warnings else ""
 
 
 def _refused(settings: Settings, columns: T.StructType, sample: Sample, known: Mapping[int, str]) -> tuple[str, ...]:
@@ -163,7 +163,7 @@ def _of_json(settings: Settings, topics: Sequence[str], sample: Sample) -> _Draf
             f"not one of the {len(values):,} values read of {', '.join(topics)} is a record of"
             f" value.format={settings.value_format}: {sample.where(first)}: {bad[first]}"
         )
-    return _Draft(found.columns, f"{len(values) - len(bad):,} records", found.remarks, found.null, found.missing, bad)
+    return _Draft(found.columns, f"{len(values) - len(bad):,} records", found.warnings, found.null, found.missing, bad)
 
 
 def _require_records(topics: Sequence[str], sample: Sample) -> None:
@@ -193,8 +193,8 @@ def _of_avro(settings: Settings, topics: Sequence[str], sample: Sample) -> _Draf
     if settings.value_format == "avro":
         file = settings.value_schema_file
         assert file is not None
-        remarks: list[Remark] = []
-        return _Draft(columns_of_avro(file.read_text("utf-8"), (), remarks), f"value.schema.file ({file})", remarks)
+        warnings: list[SchemaWarning] = []
+        return _Draft(columns_of_avro(file.read_text("utf-8"), (), warnings), f"value.schema.file ({file})", warnings)
     return _of_registry(settings, topics, sample)
 
 
@@ -205,8 +205,8 @@ def _of_protobuf(settings: Settings, topics: Sequence[str], sample: Sample) -> _
     if settings.value_format == "protobuf":
         # The descriptors as the decoder will have them.
         given = value_format(settings)
-        name, columns, remarks = columns_of_message(given.writer, given.message)
-        return _Draft(columns, f"{name} of value.schema.file ({settings.value_schema_file})", remarks)
+        name, columns, warnings = columns_of_message(given.writer, given.message)
+        return _Draft(columns, f"{name} of value.schema.file ({settings.value_schema_file})", warnings)
     return _of_registry(settings, topics, sample)
 
 
@@ -221,26 +221,26 @@ def _of_registry(settings: Settings, topics: Sequence[str], sample: Sample) -> _
     asked = registry(access)
     kind = settings.value_format.removesuffix(WIRE).upper()
     named = _named(sample.values, places=kind == "PROTOBUF")
-    remarks: list[Remark] = []
+    warnings: list[SchemaWarning] = []
     if not named:
         newest = _latest(asked, topics, sample, places=kind == "PROTOBUF")
         if kind == "PROTOBUF":
-            remarks.append(f"no record says which message it is: taken is the first of schema id {newest.schema.id}")
+            warnings.append(f"no record says which message it is: taken is the first of schema id {newest.schema.id}")
     else:
         # Ids rise; of one schema's messages the one that most records are.
         schema_id, place = max(named, key=lambda each: (each[0], named[each]))
         newest = Registered(asked.schema(schema_id), place)
-    origin, columns = columns_of_registered(newest, kind, remarks)
+    origin, columns = columns_of_registered(newest, kind, warnings)
     for schema_id, place in sorted(set(named) - {(newest.schema.id, newest.place)}, reverse=True):
         try:
             other, more = columns_of_registered(Registered(asked.schema(schema_id), place), kind, [])
         except (ConfigError, UnknownSchema) as error:
-            remarks.append(f"schema id {schema_id} ({named[schema_id, place]:,} records) cannot be used: {error}")
+            warnings.append(f"schema id {schema_id} ({named[schema_id, place]:,} records) cannot be used: {error}")
             continue
         lost = [name for name in more.names if name not in columns.names]
         said = f"has also {', '.join(lost)}, of which no column is made" if lost else "has no other fields"
-        remarks.append(f"{other} ({named[schema_id, place]:,} records) {said}")
-    return _Draft(nullable(columns), origin, remarks)
+        warnings.append(f"{other} ({named[schema_id, place]:,} records) {said}")
+    return _Draft(nullable(columns), origin, warnings)
 
 
 def _named(values: Sequence[bytes | None], places: bool) -> Counter[tuple[int, tuple[int, ...]]]:

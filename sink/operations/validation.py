@@ -85,10 +85,10 @@ def validate(settings: Settings) -> list[Finding]:
 
 def _schema(settings: Settings) -> tuple[TableSchema | None, list[Finding]]:
     """The columns, and whether a table and an engine can do with them what the settings ask for."""
-    remarks: list[str] = []
+    warnings: list[str] = []
     place = f"schema.file ({settings.schema_file})" if settings.schema_file else "schema.ddl"
     try:
-        schema = table_schema(settings, place, remarks.append)
+        schema = table_schema(settings, place, warnings.append)
         wrong = list(unusable(settings, schema))
         if settings.operation != "upsert":
             value_format(settings).decoder(schema)
@@ -98,7 +98,7 @@ def _schema(settings: Settings) -> tuple[TableSchema | None, list[Finding]]:
         return None, [Finding("schema", str(error), wrong=True)]
     columns = schema.spark.names
     said = f"{len(columns)} columns: {', '.join(columns[:12])}{', ...' if columns[12:] else ''}"
-    findings = [Finding("schema", each) for each in (said, *remarks)]
+    findings = [Finding("schema", each) for each in (said, *warnings)]
     return schema, [*findings, *(Finding("settings", str(error), wrong=True) for error in wrong)]
 
 

@@ -42,7 +42,7 @@ from sink.hudi import Table, TableOutcome
 from sink.layout.column_ranges import within_bounds
 from sink.telemetry.failpoints import Failpoints
 from sink.telemetry.metrics import Metrics
-from sink.write.column_resolution import Columns
+from sink.write.column_resolution import ColumnResolver
 from sink.write.engine import Engine
 from sink.write.memory import from_memory
 
@@ -56,7 +56,7 @@ class CoordinatorPerformer:
         table: Table,
         errors: ErrorsTable,
         log: LogReader,
-        columns: Columns,
+        columns: ColumnResolver,
         lock_path: str,
         metrics: Metrics,
     ) -> None:
@@ -101,7 +101,7 @@ class CoordinatorPerformer:
                 return self._table.view(instants)
             case messages.ReadLog(topics):
                 # The columns after the log's ends: a record was written after its schema was registered.
-                seen = self._columns.of(self._log.view(topics))
+                seen = self._columns.resolve(self._log.view(topics))
                 self._metrics.lag(self._states, seen)
                 return seen
             case messages.FindExistingFiles(stats=stats, tasks=tasks):

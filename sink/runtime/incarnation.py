@@ -45,7 +45,7 @@ from sink.runtime.effect_handlers import CoordinatorPerformer, ParticipantPerfor
 from sink.runtime.notes import Observer
 from sink.runtime.storage_watch import WatchedPerformer
 from sink.runtime.table_service_runner import Services
-from sink.write.column_resolution import Columns
+from sink.write.column_resolution import ColumnResolver
 from sink.write.engine import Engine
 
 LOG = structlog.get_logger("sink.worker")
@@ -292,7 +292,7 @@ class Incarnation:
             LOG.info("coordinator.resigned", reason=reason)
             resigned.set()
 
-        columns = Columns(self._with.settings, self._with.table)
+        columns = ColumnResolver(self._with.settings, self._with.table)
         performer = CoordinatorPerformer(
             self._with.keeper,
             self._with.table,

@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 from coordination.errors import ConfigError
 from sink.schema.avro import AVRO_NAME, avro_schema, struct_of_avro
 from sink.schema.ddl import parse_struct
-from sink.schema.storage_types import held, held_struct
+from sink.schema.storage_types import storage_struct, storage_type
 from sink.schema.warnings import OmittedField
 
 RESERVED_PREFIXES = ("_hoodie_", "_kafka_", "_debezium_", "_sink_")
@@ -59,13 +59,12 @@ _ARROW: dict[type[T.DataType], pa.DataType] = {
 
 @dataclass(frozen=True)
 class TableSchema:
-    """`values` are the columns as declared: what a record's value must hold. The table adds to them what else there is
-    of a record: its provenance, its key as a text or as bytes, its headers; and `generated` columns of text. `change`
-    are columns that say of a row what change it is, in a table whose rows are changed: there every column of the value
-    may be null, for of a deleted row only the key is known. `left_out` is what no column holds of the schema that they
-    were made of."""
+    """`value_struct` has the columns as declared: a record's value must satisfy them. The table adds the record's
+    provenance, its key as a text or as bytes, its headers, and `generated` columns of text. `change` has the columns
+    that describe a change, in a table whose rows are changed. In such a table every value column may be null, because
+    a delete may carry the key alone. `left_out` names the fields of the source schema that no column holds."""
 
-    values: T.StructType
+    value_struct: T.StructType
     provenance: bool = True
     key: T.StringType | T.BinaryType | None = None
     headers: bool = False
@@ -77,14 +76,16 @@ class TableSchema:
     def spark(self) -> T.StructType:
         """The whole table as Spark reads it back. Avro has no 8 and 16 bit integers: they are read as int."""
         generated = [T.StructField(name, T.StringType()) for name in self.generated]
-        values = held_struct(self.values) if self.change is None else _nullable(held_struct(self.values))
+        values = (
+            storage_struct(self.value_struct) if self.change is None else _nullable(storage_struct(self.value_struct))
+        )
         change = [] if self.change is None else self.change.fields
         return T.StructType(values.fields + self.added.fields + change + generated)
 
     @property
     def unchecked(self) -> T.StructType:
         """The value columns, each of which may be null."""
-        return _nullable(self.values)
+        return _nullable(self.value_struct)
 
     @cached_property
     def added(self) -> T.StructType:
@@ -94,23 +95,23 @@ class TableSchema:
         return T.StructType([*(PROVENANCE.fields if self.provenance else []), *key, *headers])
 
     @cached_property
-    def columns(self) -> str:
+    def columns_json(self) -> str:
         """The value columns as a text that `with_columns` takes: of DDL it would lose which elements may be null."""
-        return str(self.values.json())
+        return str(self.value_struct.json())
 
     def with_columns(self, text: str) -> TableSchema:
         """The same table with these value columns; with none, as it is."""
-        return replace(self, values=T.StructType.fromJson(json.loads(text))) if text else self
+        return replace(self, value_struct=T.StructType.fromJson(json.loads(text))) if text else self
 
     @cached_property
-    def fields(self) -> pa.Schema:
+    def stored_arrow(self) -> pa.Schema:
         """The value columns in the types the table holds."""
-        return arrow_schema(held_struct(self.values))
+        return arrow_schema(storage_struct(self.value_struct))
 
     @cached_property
-    def declared(self) -> pa.Schema:
+    def declared_arrow(self) -> pa.Schema:
         """The value columns in the types a record must satisfy."""
-        return arrow_schema(self.values)
+        return arrow_schema(self.value_struct)
 
     @cached_property
     def arrow(self) -> pa.Schema:
@@ -180,9 +181,9 @@ def arrow_type(kind: T.DataType) -> pa.DataType:
     return _ARROW[type(kind)]
 
 
-def held_type(kind: T.DataType) -> pa.DataType:
+def stored_type(kind: T.DataType) -> pa.DataType:
     """The type in which the table holds what is declared so."""
-    return arrow_type(held(kind))
+    return arrow_type(storage_type(kind))
 
 
 def _arrow_field(field: T.StructField) -> pa.Field:

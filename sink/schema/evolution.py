@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
 from sink.schema.ddl import to_ddl
-from sink.schema.storage_types import held
+from sink.schema.storage_types import storage_type
 from sink.schema.warnings import OmittedField
 
 _SHOWN = 60
@@ -130,7 +130,7 @@ def _without(table: T.StructField, rules: _Rules, path: str) -> Iterator[str]:
 
 def _field(table: T.StructField, wanted: T.StructField, rules: _Rules, path: str) -> T.StructField:
     kind = _type(table.dataType, wanted.dataType, rules, path)
-    if rules.on_read and held(kind) != table.dataType:
+    if rules.on_read and storage_type(kind) != table.dataType:
         if rules.compatibility is not Compatibility.NONE:
             rules.reasons.append(f"{_differ(path, table.dataType, wanted.dataType)} ({_FIXED})")
         kind = table.dataType
@@ -149,7 +149,7 @@ def _type(table: T.DataType, wanted: T.DataType, rules: _Rules, path: str) -> T.
     if isinstance(table, T.MapType) and isinstance(wanted, T.MapType):
         inner = _type(table.valueType, wanted.valueType, rules, f"{path}{{}}")
         return T.MapType(table.keyType, inner, table.valueContainsNull or wanted.valueContainsNull)
-    if held(wanted) == table:
+    if storage_type(wanted) == table:
         return wanted
     inside = "." in path or path.endswith(("[]", "{}"))
     if rules.compatibility in (Compatibility.BACKWARD, Compatibility.NONE) and not inside and widens(table, wanted):
@@ -168,7 +168,7 @@ def _differ(path: str, table: T.DataType, wanted: T.DataType) -> str:
 
 def widens(narrow: T.DataType, wide: T.DataType) -> bool:
     """Whether every value of the one is a value of the other, and readers know it."""
-    if isinstance(held(narrow), T.IntegerType):
+    if isinstance(storage_type(narrow), T.IntegerType):
         return isinstance(wide, (T.LongType, T.DoubleType))
     if isinstance(narrow, T.FloatType):
         return isinstance(wide, T.DoubleType)

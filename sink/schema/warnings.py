@@ -17,4 +17,4 @@ class OmittedField:
         return f"left out: {self.path}: {self.reason}"
 
 
-Remark = str | OmittedField
+SchemaWarning = str | OmittedField

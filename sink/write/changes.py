@@ -129,7 +129,7 @@ class Changes:
         live = ~found.deleted & ~found.skipped
         deletes = found.deleted & ~found.skipped
         required = [(name, "what orders the changes of a row", ~found.skipped) for name in self._spec.ordering]
-        required += [(field.name, "NOT NULL", live) for field in self._schema.values.fields if not field.nullable]
+        required += [(field.name, "NOT NULL", live) for field in self._schema.value_struct.fields if not field.nullable]
         required += [(name, _NO_PARTITION, deletes) for name in self._spec.located]
         for name, what, rows in required:
             column = columns[name]
@@ -195,7 +195,7 @@ class _Events:
 
     def __init__(self, spec: ChangeSpec) -> None:
         schema = spec.rows.schema
-        self._names = schema.values.names
+        self._names = schema.value_struct.names
         self._keys = [name for name in spec.rows.keys.fields if name in self._names]
         self._ordering = [field.name for field in (schema.change or T.StructType()).fields if field.name != IS_DELETED]
         self._decoder = EventDecoder(spec.rows.format, schema.unchecked, spec.debezium_ordering)

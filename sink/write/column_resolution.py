@@ -29,7 +29,7 @@ REMEDY = (
 )
 
 
-class Columns:
+class ColumnResolver:
     def __init__(self, settings: Settings, table: Table) -> None:
         self._settings = settings
         self._table = table
@@ -37,7 +37,7 @@ class Columns:
         self._seen: Mapping[TopicPartition, PartitionLog] = {}
         self._schema: TableSchema | None = None
 
-    def of(self, seen: LogView) -> LogView:
+    def resolve(self, seen: LogView) -> LogView:
         """The view with the columns for what it has, or with why there are none."""
         try:
             schema = self._schema_for(seen)
@@ -45,10 +45,10 @@ class Columns:
             own = {*schema.added.names, *schema.generated, *change}
             table = T.StructType([field for field in self._table.columns.fields if field.name not in own])
             on_read = merges_on_read(self._settings)
-            columns = evolved(table, schema.values, self._compatibility, on_read, schema.left_out)
+            columns = evolved(table, schema.value_struct, self._compatibility, on_read, schema.left_out)
             if columns != table:
                 # Record keys and partition paths are texts: a key that became a DOUBLE would be another.
-                require_usable(self._settings, replace(schema, values=columns))
+                require_usable(self._settings, replace(schema, value_struct=columns))
         except (ConfigError, TableError, UnknownSchema) as error:
             return replace(seen, schema_conflict=f"{self._settings.base_path}: {error}\n{REMEDY}")
         return replace(seen, columns=str(columns.json()))

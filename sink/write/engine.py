@@ -58,7 +58,7 @@ class Engine(Protocol):
         records: DataFrame | None = None,
         attempt: int = 1,
     ) -> Written:
-        """Writes the tasks' files, with the columns that `TableSchema.columns` names, by default those it was made
+        """Writes the tasks' files, with the columns that `TableSchema.columns_json` names, by default those it was made
         with. The Spark job runs in the job group named by the instant. `records` are taken instead of Kafka's: the
         columns of `sink.write.read_batches.ReadBatch` and topic, and a Spark partition for each task, by rising offset
         in each Kafka partition. Each further `attempt` at a transaction holds less in memory.

@@ -29,7 +29,7 @@ from sink.schema import TableSchema
 from sink.write.engine import Written, slices_in, written
 from sink.write.inputs import frame_input, inputs_of
 from sink.write.quarantine import quarantine, tolerated
-from sink.write.record_columns import Rows, RowSpec, sift
+from sink.write.record_columns import RowDecoder, RowSpec, separate_bad
 from sink.write.source import data_loss
 from sink.write.task_errors import failed_task, task_error
 from sink.write.task_input import BatchSource, task_numbers
@@ -107,11 +107,11 @@ def decoding_of_rows(spec: RowSpec) -> Decoding:
 
 
 def _decoder_of_rows(spec: RowSpec) -> Decode:
-    rows, schema = Rows(spec), spec.schema.arrow
+    rows, schema = RowDecoder(spec), spec.schema.arrow
 
     def of(batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
         """As the JVM takes them: without dictionaries."""
-        found, _ = rows.of(batch, topic)
+        found, _ = rows.decode(batch, topic)
         columns = [column.cast(field.type) for column, field in zip(found.columns, schema, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -156,7 +156,7 @@ def decode(job: DecodeJob, reported: Accumulator[Reports], arrow: Iterator[pa.Re
     for number in task_numbers(len(job.tasks), job.side_by_side):
         counter = SliceCounter(number, job.tasks[number], job.tolerated)
         for batch in job.source.batches(job.tasks[number], arrow):
-            _, rows, bad = sift(batch.records, batch.topic, of)
+            _, rows, bad = separate_bad(batch.records, batch.topic, of)
             try:
                 counter.count(batch, bad)
             except BadRecord as error:

@@ -46,7 +46,7 @@ class BadRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Sifted:
+class SeparatedBatch:
     """`records` are those of a batch that are good, `rows` what they are in the table, and where they go."""
 
     records: pa.RecordBatch
@@ -70,7 +70,7 @@ class RowSpec:
         return replace(self, schema=self.schema.with_columns(columns))
 
 
-def sift(
+def separate_bad(
     batch: pa.RecordBatch, topic: str, of: Callable[[pa.RecordBatch, str], _Made]
 ) -> tuple[pa.RecordBatch, _Made | None, tuple[BadRow, ...]]:
     """The good records of a batch of one topic, what `of` makes of them, and the bad ones by rising row.
@@ -90,20 +90,20 @@ def sift(
     return batch, None, tuple(sorted(bad))
 
 
-class Rows:
+class RowDecoder:
     """Not to be shared between threads."""
 
     def __init__(self, spec: RowSpec) -> None:
         self._spec = spec
         self._decoder = spec.format.decoder(spec.schema)
 
-    def sift(self, batch: pa.RecordBatch, topic: str) -> Sifted:
+    def separate_bad(self, batch: pa.RecordBatch, topic: str) -> SeparatedBatch:
         """The rows of a batch of one topic, with a dictionary for its name, and the table partitions they go to."""
-        good, found, bad = sift(batch, topic, self.of)
+        good, found, bad = separate_bad(batch, topic, self.decode)
         rows, groups = found or (None, _NOWHERE)
-        return Sifted(good, rows, groups, bad)
+        return SeparatedBatch(good, rows, groups, bad)
 
-    def of(self, batch: pa.RecordBatch, topic: str) -> tuple[pa.RecordBatch, Groups]:
+    def decode(self, batch: pa.RecordBatch, topic: str) -> tuple[pa.RecordBatch, Groups]:
         """Of records that are all good; raises BadRows for the first stage that some do not get through."""
         decoded = self._decoder.decode(batch.column("value"))
         if decoded.bad:

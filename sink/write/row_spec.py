@@ -24,7 +24,7 @@ from sink.infer.json_samples import nameable
 from sink.infer.registered import Registered, columns_of_registered, nullable
 from sink.layout.record_keys import DEFAULT_KEY, RecordKeys
 from sink.schema import TableSchema, parse_ddl
-from sink.schema.warnings import OmittedField, Remark
+from sink.schema.warnings import OmittedField, SchemaWarning
 from sink.write.changes import ChangeSpec
 from sink.write.record_columns import RowSpec
 
@@ -44,11 +44,11 @@ def table_schema(settings: Settings, place: str = "schema", tell: Callable[[str]
     if settings.schema_subject is None:
         schema = parse_ddl(settings.schema_text, settings.provenance, place)
     else:
-        remarks: list[Remark] = []
-        columns = newest_columns(settings, settings.schema_subject, remarks)
-        schema = TableSchema(columns, settings.provenance, left_out=tuple(_left_out(settings, remarks)))
-        for remark in remarks:
-            tell(f"schema.subject {settings.schema_subject}: {remark}")
+        warnings: list[SchemaWarning] = []
+        columns = newest_columns(settings, settings.schema_subject, warnings)
+        schema = TableSchema(columns, settings.provenance, left_out=tuple(_left_out(settings, warnings)))
+        for warning in warnings:
+            tell(f"schema.subject {settings.schema_subject}: {warning}")
     time = partition_time(settings)
     generated = () if time is None else (time.name,)
     return replace(
@@ -60,25 +60,25 @@ def table_schema(settings: Settings, place: str = "schema", tell: Callable[[str]
     )
 
 
-def newest_columns(settings: Settings, subject: str, remarks: list[Remark]) -> T.StructType:
+def newest_columns(settings: Settings, subject: str, warnings: list[SchemaWarning]) -> T.StructType:
     """Nullable throughout: a column that is NOT NULL would halt the sink once records have its field no more."""
     access = registry_access(settings)
     assert access is not None
     newest = Registered(registry(access).latest(subject))
     kind = settings.value_format.removesuffix(WIRE).upper()
-    origin, found = columns_of_registered(newest, kind, remarks)
+    origin, found = columns_of_registered(newest, kind, warnings)
     if settings.value_envelope == "debezium":
         found = row_of_event(found, f"schema.subject {subject}: {origin}")
-    columns = nameable(found, remarks)
+    columns = nameable(found, warnings)
     if not columns.fields:
         raise ConfigError(f"schema.subject {subject}: {origin} has no field that can be a column")
     return nullable(columns)
 
 
-def _left_out(settings: Settings, remarks: Sequence[Remark]) -> Iterator[OmittedField]:
+def _left_out(settings: Settings, warnings: Sequence[SchemaWarning]) -> Iterator[OmittedField]:
     """Of Debezium's events the columns are those of the row after the change."""
     row = "after." if settings.value_envelope == "debezium" else ""
-    for each in remarks:
+    for each in warnings:
         if isinstance(each, OmittedField) and each.path.startswith(row):
             yield replace(each, path=each.path.removeprefix(row))
 

@@ -23,7 +23,7 @@ from sink.storage.access import NO_ACCESS, Access
 from sink.storage.files import kept_storage
 from sink.write.base_file import Attempt
 from sink.write.read_batches import ReadBatch
-from sink.write.record_columns import Rows, RowSpec
+from sink.write.record_columns import RowDecoder, RowSpec
 from sink.write.slice_files import Limits, SliceFiles
 from sink.write.task_errors import TaskFailed, failed_task
 from sink.write.task_input import BatchSource, task_numbers
@@ -91,7 +91,7 @@ class _TaskWriter:
     def __init__(self, job: WriteJob, number: int) -> None:
         self._job = job
         task = job.tasks[number]
-        self._rows = Rows(job.spec)
+        self._rows = RowDecoder(job.spec)
         self._counter = SliceCounter(number, task, job.tolerated)
         # A sequence number has to be the only one of its kind in the file.
         self._topics_in_file = len({piece.topic for piece in task.slices})
@@ -103,10 +103,10 @@ class _TaskWriter:
         self.files = SliceFiles(storage, attempt, job.limits, job.codec, job.meta_fields)
 
     def write(self, batch: ReadBatch) -> None:
-        sifted = self._rows.sift(batch.records, batch.topic)
-        self._counter.count(batch, sifted.bad)
-        if sifted.rows is not None:
-            self.files.add(self._with_key(sifted.rows, batch, sifted.records), sifted.groups)
+        separated = self._rows.separate_bad(batch.records, batch.topic)
+        self._counter.count(batch, separated.bad)
+        if separated.rows is not None:
+            self.files.add(self._with_key(separated.rows, batch, separated.records), separated.groups)
 
     def finish(self) -> TaskReport:
         return self._counter.report(self.files.close())

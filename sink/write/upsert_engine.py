@@ -44,9 +44,11 @@ class UpsertEngine(HudiEngine):
     def _with_columns(self, columns: str) -> TableSchema:
         """In an upsert table every column may be null: that one may not is known from the settings alone."""
         schema = super()._with_columns(columns)
-        strict = {field.name for field in self._schema.values.fields if not field.nullable}
-        fields = (T.StructField(f.name, f.dataType, f.nullable and f.name not in strict) for f in schema.values.fields)
-        return replace(schema, values=T.StructType(list(fields)))
+        strict = {field.name for field in self._schema.value_struct.fields if not field.nullable}
+        fields = (
+            T.StructField(f.name, f.dataType, f.nullable and f.name not in strict) for f in schema.value_struct.fields
+        )
+        return replace(schema, value_struct=T.StructType(list(fields)))
 
     def _decoding(self, schema: TableSchema) -> Decoding:
         if not self._upserts:

@@ -28,7 +28,7 @@ from sink.layout.record_keys import RecordKeys
 from sink.schema import TableSchema, parse_ddl
 from sink.storage.files import open_storage
 from sink.write.base_file import Attempt
-from sink.write.record_columns import Rows, RowSpec
+from sink.write.record_columns import RowDecoder, RowSpec
 from sink.write.slice_files import Limits, SliceFiles
 from tests.bench.orders import DDL, order
 
@@ -53,21 +53,21 @@ class Steps:
         self._duckdb.execute("SET threads = 1")
 
     def run(self) -> None:
-        decoder, rows = self.shape.format.decoder(self.schema), Rows(self.shape)
+        decoder, rows = self.shape.format.decoder(self.schema), RowDecoder(self.shape)
         documents = FastParser(self.schema)
         values = [batch.column("value") for batch in self.batches]
         self._clock("decode: json", lambda: [decoder.decode(each) for each in values])
         self._clock("decode: pyarrow.json alone", lambda: [documents.parse(each) for each in values])
         self._clock("decode: DuckDB json_transform", lambda: [self._transform(each) for each in values])
-        sifted = self._clock(
-            "decode, with Kafka's columns", lambda: [rows.sift(batch, "orders") for batch in self.batches]
+        separated = self._clock(
+            "decode, with Kafka's columns", lambda: [rows.separate_bad(batch, "orders") for batch in self.batches]
         )
         keyed = self._clock(
             "record keys and sequence numbers",
-            lambda: [self._keyed(each.rows, batch) for each, batch in zip(sifted, self.batches, strict=True)],
+            lambda: [self._keyed(each.rows, batch) for each, batch in zip(separated, self.batches, strict=True)],
         )
         with tempfile.TemporaryDirectory() as place:
-            groups = [each.groups for each in sifted]
+            groups = [each.groups for each in separated]
             self._clock("files: units, meta columns, Parquet", lambda: self._files(Path(place), keyed, groups))
 
     def _clock(self, name: str, call: Callable[[], Any]) -> Any:

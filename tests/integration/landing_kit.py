@@ -12,7 +12,7 @@ from sink.config import Settings
 from sink.hudi import Table, TableOutcome
 from sink.hudi.lock import TableLocks
 from sink.write.arrow_engine import ArrowEngine
-from sink.write.column_resolution import Columns
+from sink.write.column_resolution import ColumnResolver
 from sink.write.engine import Written
 from sink.write.row_engine import RowEngine
 from sink.write.row_spec import table_schema
@@ -42,7 +42,7 @@ class Landing:
 
     def columns(self) -> LogView:
         """What a coordinator would learn of the next transaction's."""
-        return Columns(self.settings, self.table).of(LogView("cluster", {}))
+        return ColumnResolver(self.settings, self.table).resolve(LogView("cluster", {}))
 
     def read(self, metadata: bool = True) -> Any:
         reader = self.spark.read.format("hudi").option("hoodie.metadata.enable", str(metadata).lower())

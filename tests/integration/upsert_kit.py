@@ -23,7 +23,7 @@ from sink.hudi import Table, TableOutcome
 from sink.hudi.client import HudiClient
 from sink.hudi.lock import TableLocks
 from sink.hudi.options import commit_options, service_options
-from sink.write.column_resolution import Columns
+from sink.write.column_resolution import ColumnResolver
 from sink.write.engine import Written
 from sink.write.row_spec import table_schema
 from sink.write.upsert_engine import UpsertEngine
@@ -133,7 +133,7 @@ class Upserts:
 
     def columns(self) -> LogView:
         """What a coordinator would learn of the next transaction's."""
-        return Columns(self.settings, self.table).of(LogView("cluster", {}))
+        return ColumnResolver(self.settings, self.table).resolve(LogView("cluster", {}))
 
     def write(self, instant: str, *ranges: tuple[int, int, int]) -> Written:
         self._columns = self.columns().columns

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sink.config import Settings, load
 from sink.write.changes import Changes
-from sink.write.record_columns import BadRow, sift
+from sink.write.record_columns import BadRow, separate_bad
 from sink.write.row_spec import change_spec, table_schema
 
 DDL = "id bigint, name string not null, at bigint"
@@ -41,15 +41,15 @@ def settings_of(directory: Path, **more: str) -> Settings:
 
 def changes_of(settings: Settings, records: Sequence[Record]) -> list[dict[str, Any]]:
     """The rows, each with its offset and without what else tells its place. None is bad."""
-    rows, bad = sifted(settings, records)
+    rows, bad = separated(settings, records)
     assert not bad
     return rows
 
 
-def sifted(settings: Settings, records: Sequence[Record]) -> tuple[list[dict[str, Any]], tuple[BadRow, ...]]:
+def separated(settings: Settings, records: Sequence[Record]) -> tuple[list[dict[str, Any]], tuple[BadRow, ...]]:
     """The rows of the good records, and what is said of the bad ones."""
     changes = Changes(change_spec(settings, table_schema(settings)))
-    _, found, bad = sift(batch_of(records), "t", changes.of)
+    _, found, bad = separate_bad(batch_of(records), "t", changes.of)
     rows = [] if found is None else found.to_pylist()
     for row in rows:
         row["offset"] = row.pop("_sink_offset")

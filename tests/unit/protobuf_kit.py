@@ -111,7 +111,7 @@ class Proto:
         return GetMessageClass(pool.FindMessageTypeByName(f"{self.package}.{name}"))
 
     def reader(self, ddl: str, name: str = "M") -> ProtobufReader:
-        return ProtobufReader(self.bytes(), f"{self.package}.{name}", parse_ddl(ddl).values)
+        return ProtobufReader(self.bytes(), f"{self.package}.{name}", parse_ddl(ddl).value_struct)
 
 
 def read(reader: ProtobufReader, values: Sequence[bytes]) -> list[Any]:
@@ -312,5 +312,5 @@ class Maker:
 
 def compared(made: Maker, values: list[bytes]) -> tuple[list[Any], list[Any], list[Any]]:
     ddl = ddl_of(made.type.DESCRIPTOR)
-    reader, kinds = made.proto.reader(ddl), parse_ddl(ddl).values.fields
+    reader, kinds = made.proto.reader(ddl), parse_ddl(ddl).value_struct.fields
     return read(reader, values), [judged(made.type, value) for value in values], kinds

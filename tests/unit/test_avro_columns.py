@@ -20,7 +20,7 @@ from coordination.errors import ConfigError
 from sink.decode.avro_columns import AvroReader
 from sink.decode.cursors import Cursors
 from sink.decode.records import SchemaMismatch
-from sink.schema import held_type, parse_ddl
+from sink.schema import parse_ddl, stored_type
 from sink.schema.avro import struct_of_avro
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -165,13 +165,11 @@ def read(schema: Any, values: list[bytes], target: T.StructType) -> tuple[list[d
     cursors = Cursors(pa.array(values, pa.binary()))
     columns = AvroReader(json.dumps(schema), target).read(cursors, np.arange(len(values)))
     kept = np.flatnonzero(~cursors.failed)
-    types_ = [held_type(field.dataType) for field in target.fields]
+    types_ = [stored_type(field.dataType) for field in target.fields]
     assert [column.type for column in columns] == types_
     rows = pa.RecordBatch.from_arrays(
         [column.take(pa.array(kept)) for column in columns],
-        schema=pa.schema(
-            [pa.field(f.name, kind, f.nullable) for f, kind in zip(target.fields, types_, strict=True)]
-        ),
+        schema=pa.schema([pa.field(f.name, kind, f.nullable) for f, kind in zip(target.fields, types_, strict=True)]),
     )
     rows.validate(full=True)
     return rows.to_pylist(), cursors.reasons
@@ -182,7 +180,7 @@ def struct(schema: Any) -> T.StructType:
 
 
 def columns(ddl: str) -> T.StructType:
-    return parse_ddl(ddl).values
+    return parse_ddl(ddl).value_struct
 
 
 def record(*fields: tuple[str, Any]) -> dict[str, Any]:
@@ -421,9 +419,7 @@ def test_moments_at_both_ends_of_64_bits_are_exact() -> None:
     assert found.cast(pa.int64()).to_pylist() == ends
 
 
-@pytest.mark.parametrize(
-    "text", ["{", '"no.such.type"', '{"type": "strange"}', "[]", "3"]
-)
+@pytest.mark.parametrize("text", ["{", '"no.such.type"', '{"type": "strange"}', "[]", "3"])
 def test_a_text_that_is_no_schema_of_a_record_is_refused_in_one_sentence(text: str) -> None:
     with pytest.raises((ConfigError, SchemaMismatch)):
         AvroReader(text, columns("f int"))
@@ -435,4 +431,4 @@ def test_the_types_of_columns_are_those_that_the_table_holds() -> None:
     schema = record(("a", "int"), ("b", inner), ("d", {"type": "array", "items": "int"}))
     cursors = Cursors(pa.array([b"\x02\x04\x02\x06\x00"], pa.binary()))
     found = AvroReader(json.dumps(schema), target).read(cursors, np.arange(1))
-    assert [column.type for column in found] == parse_ddl("a int, b struct<c int>, d array<int>").fields.types
+    assert [column.type for column in found] == parse_ddl("a int, b struct<c int>, d array<int>").stored_arrow.types

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.change_kit import changes_of, settings_of, sifted
+from tests.unit.change_kit import changes_of, separated, settings_of
 
 
 def row(key: int, **more: object) -> dict[str, object]:
@@ -57,7 +57,7 @@ def test_the_records_own_key_may_be_the_record_key(tmp_path: Path) -> None:
 def test_a_key_that_names_no_row_is_bad_alone(tmp_path: Path, form: str, bad: list[str | None]) -> None:
     settings = settings_of(tmp_path, delete__key__format=form)
     good = ["1", "2"] if form == "string" else ['{"id": 1}', '{"id": 2}']
-    rows, found = sifted(settings, [(good[0], None), *((key, None) for key in bad), (good[1], None)])
+    rows, found = separated(settings, [(good[0], None), *((key, None) for key in bad), (good[1], None)])
     assert [(each["id"], each["offset"]) for each in rows] == [(1, 0), (2, len(bad) + 1)]
     assert [each.row for each in found] == [*range(1, len(bad) + 1)]
 
@@ -73,7 +73,7 @@ def test_a_delete_says_in_which_partition_its_row_is_unless_the_index_knows(
     settings = settings_of(tmp_path, index__type=index, schema__ddl=ddl, **given)
     deleted = {"id": 1, "name": "n", "at": 1, "_hoodie_is_deleted": True}
     without = {name: value for name, value in deleted.items() if name != column}
-    rows, bad = sifted(settings, [(None, deleted), (None, without), (None, {"id": 2})])
+    rows, bad = separated(settings, [(None, deleted), (None, without), (None, {"id": 2})])
     assert [each["offset"] for each in rows] == ([0, 2] if index == "bloom" else [0, 1, 2])
     assert [each.row for each in bad] == ([1] if index == "bloom" else [])
     assert all(f"column '{column}' is null" in each.reason for each in bad)
@@ -105,7 +105,7 @@ def test_a_value_may_say_that_it_deletes_and_then_needs_no_more_than_its_key(tmp
 def test_the_first_record_that_is_no_change_is_named(
     tmp_path: Path, more: dict[str, str], record: tuple[object, object], offset: int, reason: str
 ) -> None:
-    rows, (first, *_) = sifted(settings_of(tmp_path, **more), [("5", row(5)), record, (None, "also bad")])
+    rows, (first, *_) = separated(settings_of(tmp_path, **more), [("5", row(5)), record, (None, "also bad")])
     assert first.row == offset
     assert reason in first.reason
     assert [each["offset"] for each in rows] == [0]
@@ -116,6 +116,6 @@ def test_all_bad_records_are_found_among_good_ones_whatever_is_wrong_with_them(t
     bad_ones = [("x", None), (None, "{"), (None, {"id": 1}), (None, {"name": "a"})]
     for first in range(len(bad_ones)):
         turned = [("5", row(5)), *bad_ones[first:], *bad_ones[:first], ("6", row(6))]
-        rows, bad = sifted(settings, turned)
+        rows, bad = separated(settings, turned)
         assert [each.row for each in bad] == [1, 2, 3, 4], turned
         assert [each["id"] for each in rows] == [5, 6]

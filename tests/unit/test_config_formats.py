@@ -54,7 +54,7 @@ def loaded(tmp_path: Path) -> Load:
 def test_each_format_has_columns_and_a_decoder(loaded: Load, given: dict[str, str], columns: str) -> None:
     settings = loaded(given)
     schema = table_schema(settings)
-    assert schema.values.simpleString() == columns
+    assert schema.value_struct.simpleString() == columns
     value_format(settings).decoder(schema)
 
 

@@ -16,7 +16,7 @@ from sink.config import Settings
 from sink.decode.debezium import EventDecoder, row_of_event
 from sink.decode.formats import ValueFormat
 from sink.schema import parse_ddl
-from tests.unit.change_kit import DDL, changes_of, settings_of, sifted
+from tests.unit.change_kit import DDL, changes_of, separated, settings_of
 
 POSTGRES = {
     "version": "2.7.0.Final",
@@ -102,7 +102,7 @@ def test_a_delete_of_which_postgres_tells_only_the_key_or_nothing(tmp_path: Path
         ({"id": 4}, event("d", {"id": 4, "name": "", "at": None}, None)),
     ]
     assert brief(changes_of(settings, records)) == [(1, None, True), (2, None, True), (3, None, True), (4, "", True)]
-    _, bad = sifted(debezium(tmp_path), records)
+    _, bad = separated(debezium(tmp_path), records)
     assert all("delete.key.format" in each.reason for each in bad)
     assert bad
 
@@ -166,11 +166,11 @@ def test_events_in_avro(tmp_path: Path) -> None:
 
 
 def test_the_columns_are_those_of_the_row_after_the_change() -> None:
-    rows = parse_ddl("before STRUCT<id: INT>, after STRUCT<id: INT, name: STRING>, op STRING").values
+    rows = parse_ddl("before STRUCT<id: INT>, after STRUCT<id: INT, name: STRING>, op STRING").value_struct
     assert row_of_event(rows, "subject s").names == ["id", "name"]
     for other in ("id INT, name STRING", "before STRUCT<id: INT>, after STRING"):
         with pytest.raises(ConfigError, match="subject s has no record `after`"):
-            row_of_event(parse_ddl(other).values, "subject s")
+            row_of_event(parse_ddl(other).value_struct, "subject s")
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_events_that_cannot_take_effect_are_bad_records(
     tmp_path: Path, value: Json, more: dict[str, str], reason: str
 ) -> None:
     good = (None, event("c", None, row(1), {**POSTGRES, **MYSQL}))
-    rows, (bad,) = sifted(debezium(tmp_path, **more), [good, (None, value)])
+    rows, (bad,) = separated(debezium(tmp_path, **more), [good, (None, value)])
     assert bad.row == 1
     assert reason in bad.reason
     assert len(rows) == 1

@@ -9,7 +9,7 @@ from pyspark.sql import types as T
 
 from sink.schema.ddl import parse_struct, to_ddl
 from sink.schema.evolution import Compatibility, Misfit, evolved, widens
-from sink.schema.storage_types import held_struct
+from sink.schema.storage_types import storage_struct
 from sink.schema.warnings import OmittedField
 
 BACKWARD, FORWARD, FULL, NONE = (
@@ -194,7 +194,7 @@ kinds = st.recursive(
 structs = structs_of(kinds)
 
 
-@given(structs.map(held_struct), structs, st.sampled_from(Compatibility), st.booleans())
+@given(structs.map(storage_struct), structs, st.sampled_from(Compatibility), st.booleans())
 def test_no_column_is_lost_and_what_became_of_a_table_does_not_change_again(
     table: T.StructType, records: T.StructType, compatibility: Compatibility, on_read: bool
 ) -> None:
@@ -203,7 +203,7 @@ def test_no_column_is_lost_and_what_became_of_a_table_does_not_change_again(
     except Misfit:
         assert compatibility is not NONE
         return
-    held = held_struct(found)
+    held = storage_struct(found)
     assert [field.name for field in found.fields[: len(table.fields)]] == table.names
     for field in table.fields:
         assert held[field.name].nullable or not field.nullable
@@ -216,4 +216,4 @@ def test_no_column_is_lost_and_what_became_of_a_table_does_not_change_again(
     elif compatibility is not NONE:
         # Whoever comes later with the same records finds nothing left to do; older records still fit.
         assert evolved(held, records, compatibility, on_read) == found
-        assert held_struct(evolved(held, table, BACKWARD, on_read)) == held
+        assert storage_struct(evolved(held, table, BACKWARD, on_read)) == held

@@ -31,7 +31,7 @@ from sink.infer.registered import columns_of_avro
 from sink.operations.inference import Span, spans
 from sink.schema import parse_ddl
 from sink.schema.ddl import parse_struct, to_ddl
-from sink.schema.warnings import OmittedField, Remark
+from sink.schema.warnings import OmittedField, SchemaWarning
 
 
 def inferred(*documents: object) -> Inferred:
@@ -127,7 +127,7 @@ def test_every_json_document_of_a_sample_decodes_with_the_columns_that_were_infe
 @settings(max_examples=25)
 def test_of_damaged_values_just_those_that_are_told_do_not_decode(seed):
     random, schema = Random(seed), parse_ddl("s string, i int, a array<double>, st struct<x: int, d: date>")
-    cases = Cases(random, schema.values)
+    cases = Cases(random, schema.value_struct)
     values: list[bytes | None] = [cases.value() if random.random() < 0.5 else cases.plain() for _ in range(30)]
     values += [None, b'{"s":"x"}']
     found = infer_json(values)
@@ -185,7 +185,7 @@ def test_numbers_are_judged_as_they_are_written_not_as_python_would_read_them():
     for text in (b"0.12345678901234567890", b"1e400", b"1e99999999999999999999"):
         found = inferred(b'{"a":' + text + b"}")
         assert to_ddl(found.columns) == "a DOUBLE"
-        assert "a is DOUBLE: it holds more digits than that keeps (orders-0 offset 0)" in found.remarks[0]
+        assert "a is DOUBLE: it holds more digits than that keeps (orders-0 offset 0)" in found.warnings[0]
 
 
 def test_objects_are_a_map_when_they_have_many_keys_and_none_of_them_often():
@@ -194,7 +194,7 @@ def test_objects_are_a_map_when_they_have_many_keys_and_none_of_them_often():
     assert ddl_of(*sparse[:-1]).startswith("scores STRUCT<user0: BIGINT, user1: DOUBLE")
     often = [{"scores": {"total": 1, **each["scores"]}} for each in sparse]
     assert ddl_of(*often).startswith("scores STRUCT<total: BIGINT, user0: BIGINT")
-    assert "scores is a MAP: its 20 keys look like data" in inferred(*sparse).remarks[0]
+    assert "scores is a MAP: its 20 keys look like data" in inferred(*sparse).warnings[0]
 
 
 def test_values_of_a_map_are_one_type_whatever_their_keys():
@@ -209,7 +209,7 @@ def test_what_is_too_deep_is_text():
         deep = [deep]
     found = inferred({"a": deep})
     assert to_ddl(found.columns) == f"a {'ARRAY<' * DEEPEST}STRING{'>' * DEEPEST}"
-    assert "more than 16 levels deep" in found.remarks[0]
+    assert "more than 16 levels deep" in found.warnings[0]
 
 
 @pytest.mark.parametrize("depth", [200, 500, 900, 5000])
@@ -221,7 +221,7 @@ def test_values_of_any_depth_leave_the_others_their_columns(depth):
 
 def test_conflicting_kinds_are_told_with_the_coordinates_of_each():
     found = inferred({"a": {"b": 1}}, {"a": {"b": 2}}, {"a": {"b": "x"}})
-    assert found.remarks == (
+    assert found.warnings == (
         "a.b is STRING: it holds an integer (orders-0 offset 0), a text (orders-0 offset 2), each of which goes into"
         " it as text",
     )
@@ -230,7 +230,7 @@ def test_conflicting_kinds_are_told_with_the_coordinates_of_each():
 def test_names_that_no_column_can_have_are_told_and_left_out():
     found = inferred({"a b": 1, "_kafka_offset": 2, "_Hoodie_x": 3, "ok": {"_kafka_offset": 4, "é": 5}})
     assert to_ddl(found.columns) == "ok STRUCT<_kafka_offset: BIGINT>"
-    said = "\n".join(found.remarks)
+    said = "\n".join(found.warnings)
     assert "Hudi can hold no column of such a name: 'a b'" in said
     assert "add columns of such names: '_kafka_offset', '_Hoodie_x'" in said
     assert "Hudi can hold no column of such a name: in ok: 'é'" in said
@@ -239,8 +239,8 @@ def test_names_that_no_column_can_have_are_told_and_left_out():
 def test_of_names_that_differ_in_case_only_the_one_that_is_there_most_often_is_a_column():
     found = inferred({"ID": 1, "x": {"a": 1, "A": 2}}, {"id": "a"}, {"id": "b"})
     assert to_ddl(found.columns) == "id STRING,\nx STRUCT<a: BIGINT>"
-    assert "left out, for it differs in case only from id: 'ID'" in found.remarks
-    assert "left out, for it differs in case only from x.a: in x: 'A'" in found.remarks
+    assert "left out, for it differs in case only from id: 'ID'" in found.warnings
+    assert "left out, for it differs in case only from x.a: in x: 'A'" in found.warnings
 
 
 def test_columns_are_nullable_and_those_that_were_null_or_missing_are_told():
@@ -273,7 +273,7 @@ def test_without_an_object_there_are_no_columns():
 
 
 def test_timestamps_that_lose_something_are_told():
-    said = "\n".join(inferred({"a": "2024-01-01T00:00:00.1234567Z"}, {"a": "2024-01-01T00:00:00"}).remarks)
+    said = "\n".join(inferred({"a": "2024-01-01T00:00:00.1234567Z"}, {"a": "2024-01-01T00:00:00"}).warnings)
     assert "more digits than microseconds (orders-0 offset 0)" in said
     assert "without a zone (orders-0 offset 1), which are taken as UTC" in said
 
@@ -283,14 +283,14 @@ def test_timestamps_that_lose_something_are_told():
 ITEM = {"type": "record", "name": "shop.Item", "fields": [{"name": "sku", "type": "string"}]}
 
 
-def avro(*fields: tuple[str, Any]) -> tuple[str, list[Remark]]:
+def avro(*fields: tuple[str, Any]) -> tuple[str, list[SchemaWarning]]:
     record = {"type": "record", "name": "shop.Order", "fields": [{"name": n, "type": kind} for n, kind in fields]}
-    remarks: list[Remark] = []
-    return to_ddl(columns_of_avro(json.dumps(record), [json.dumps(ITEM)], remarks)), remarks
+    warnings: list[SchemaWarning] = []
+    return to_ddl(columns_of_avro(json.dumps(record), [json.dumps(ITEM)], warnings)), warnings
 
 
 def test_fields_of_an_avro_record_that_cannot_be_columns_are_left_out_and_told():
-    made, remarks = avro(
+    made, warnings = avro(
         ("id", "long"),
         ("choice", ["null", "int", "string"]),
         ("nothing", "null"),
@@ -301,7 +301,7 @@ def test_fields_of_an_avro_record_that_cannot_be_columns_are_left_out_and_told()
         ("misplaced", {"type": "string", "logicalType": "decimal", "precision": 9, "scale": 2}),
     )
     assert made == "id BIGINT NOT NULL,\nat TIMESTAMP,\ntheirs STRING NOT NULL,\nmisplaced STRING NOT NULL"
-    assert [str(each) for each in remarks] == [
+    assert [str(each) for each in warnings] == [
         "left out: choice: of unions only [null, type] can be a column, not [null, int, string]",
         "left out: nothing: it is always null",
         "left out: next: shop.Order contains itself, which no column can",
@@ -316,7 +316,7 @@ def test_what_cannot_be_a_column_leaves_the_rest_of_its_record():
         "fields": [{"name": "a", "type": "int"}, {"name": "b", "type": ["int", "string"]}],
     }
     hollow = {"type": "record", "name": "Hollow", "fields": [{"name": "b", "type": "null"}]}
-    made, remarks = avro(
+    made, warnings = avro(
         ("x", inner),
         ("again", ["null", "Inner"]),
         ("many", {"type": "array", "items": "shop.Inner"}),
@@ -327,7 +327,7 @@ def test_what_cannot_be_a_column_leaves_the_rest_of_its_record():
         "x STRUCT<a: INT NOT NULL> NOT NULL,\nagain STRUCT<a: INT NOT NULL>,\n"
         "many ARRAY<STRUCT<a: INT NOT NULL>> NOT NULL,\nkeyed MAP<STRING, STRUCT<a: INT NOT NULL>> NOT NULL"
     )
-    assert [str(each).split(":")[1].strip() for each in remarks] == [
+    assert [str(each).split(":")[1].strip() for each in warnings] == [
         "x.b", "again.b", "many[].b", "keyed{}.b", "hollow.b", "hollow",
     ]  # fmt: skip
 
@@ -345,10 +345,10 @@ def test_avro_that_is_no_record_or_none_at_all_is_refused():
 
 
 def test_names_of_any_schema_that_no_column_can_have_are_left_out():
-    remarks: list[str] = []
+    warnings: list[str] = []
     struct = parse_struct("_hoodie_x int, a array<struct<x: int, X: string>>, A string")
-    assert to_ddl(nameable(struct, remarks)) == "a ARRAY<STRUCT<x: INT>>"
-    assert len(remarks) == 3
+    assert to_ddl(nameable(struct, warnings)) == "a ARRAY<STRUCT<x: INT>>"
+    assert len(warnings) == 3
 
 
 # Protobuf
@@ -366,8 +366,8 @@ def test_every_kind_of_protobuf_field_has_a_column_that_a_reader_takes():
         keyed = [f"map<string,{_typed(kind)}> c{number} = {number + 200}" for number, kind in enumerate(kinds, 1)]
         proto = Proto(syntax).enum("E", ZERO=0, ONE=1).message("Inner", "optional int32 x = 1")
         proto = proto.message("M", *singular, *repeated, *keyed, "map<bool,int32> d = 300")
-        name, columns, remarks = columns_of_message(proto.bytes(), "t.M")
-        assert (name, remarks, len(columns.fields)) == ("t.M", (), 3 * len(kinds) + 1)
+        name, columns, warnings = columns_of_message(proto.bytes(), "t.M")
+        assert (name, warnings, len(columns.fields)) == ("t.M", (), 3 * len(kinds) + 1)
         ProtobufReader(proto.bytes(), "t.M", columns)
         ProtobufReader(proto.bytes(), "t.M", parse_struct(to_ddl(columns)))
         assert columns["a4"].dataType == T.DecimalType(20, 0)
@@ -382,9 +382,9 @@ def _typed(kind: str) -> str:
 def test_protobuf_messages_within_themselves_or_without_fields_are_left_out_and_told():
     proto = Proto().message("Empty").message("M", "int64 id = 1", "message:M next = 2", "repeated message:N many = 3")
     proto.message("N", "message:M back = 1", "message:Empty empty = 2", "string name = 3")
-    _, columns, remarks = columns_of_message(proto.bytes(), [1])
+    _, columns, warnings = columns_of_message(proto.bytes(), [1])
     assert to_ddl(columns) == "id BIGINT,\nmany ARRAY<STRUCT<name: STRING>>"
-    assert remarks == (
+    assert warnings == (
         OmittedField("next", "it is a t.M within a t.M, which no column can hold"),
         OmittedField("many[].back", "it is a t.M within a t.M, which no column can hold"),
         OmittedField("many[].empty", "it is a t.Empty, which has no field that a column can hold"),

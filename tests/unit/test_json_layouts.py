@@ -308,20 +308,20 @@ def taken(parser: LayoutParser, schema: TableSchema, values: list[bytes]) -> lis
     found = [pair for part in parts for pair in zip(listed(part.rows), part.positions.tolist(), strict=True)]
     for part in parts:
         part.rows.validate(full=True)
-        assert part.rows.schema == schema.fields
+        assert part.rows.schema == schema.stored_arrow
         assert (np.diff(part.positions) > 0).all()
     assert len({place for _, place in found}) == len(found)
     return sorted(found, key=lambda pair: pair[1])
 
 
 def assert_as_the_reference(schema: TableSchema, values: list[bytes], found: list[tuple[dict[str, Any], int]]) -> None:
-    reference = record_decoder(schema.values)
+    reference = record_decoder(schema.value_struct)
     for row, place in found:
         try:
             record = reference(values[place])
         except Undecodable as error:
             raise AssertionError(f"{values[place]!r} was taken, and is no record: {error}") from error
-        (expected,) = listed(pa.RecordBatch.from_pylist([record], schema=schema.fields))
+        (expected,) = listed(pa.RecordBatch.from_pylist([record], schema=schema.stored_arrow))
         assert same(row, expected), values[place]
 
 

@@ -26,7 +26,7 @@ TEXT, WHOLE = {"type": "string"}, {"type": "integer"}
 
 
 def of(*properties: Any, **more: Any) -> tuple[str, list[str]]:
-    """Columns of an object with properties a, b and so on; and the remarks."""
+    """Columns of an object with properties a, b and so on; and the warnings."""
     named = dict(zip("abcdef", properties, strict=False))
     return of_schema({"type": "object", "properties": named, **more})
 
@@ -36,9 +36,9 @@ def registered(schema: Any) -> RegisteredSchema:
 
 
 def of_schema(schema: Any) -> tuple[str, list[str]]:
-    remarks: list[str] = []
-    found = columns_of_json_schema(registered(schema), remarks)
-    return to_ddl(found).replace("\n", " "), remarks
+    warnings: list[str] = []
+    found = columns_of_json_schema(registered(schema), warnings)
+    return to_ddl(found).replace("\n", " "), warnings
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_property_is_a_column_of_the_type_that_takes_all_its_values(schema: An
 
 
 @pytest.mark.parametrize(
-    ("schema", "remark"),
+    ("schema", "warning"),
     [
         ({"type": ["string", "integer"]}, "it is of several types: string, integer"),
         ({"oneOf": [TEXT, WHOLE]}, "it is one of several schemas"),
@@ -109,11 +109,11 @@ def test_a_property_is_a_column_of_the_type_that_takes_all_its_values(schema: An
         ),
     ],
 )
-def test_what_may_be_of_any_type_is_a_text_which_is_said(schema: Any, remark: str) -> None:
+def test_what_may_be_of_any_type_is_a_text_which_is_said(schema: Any, warning: str) -> None:
     inside = {"type": "object", "properties": {"x": {"type": "array", "items": schema}, "y": TEXT}}
     assert of(schema, TEXT, inside, required=["b"]) == (
         "a STRING, b STRING, c STRUCT<x: ARRAY<STRING>, y: STRING>",
-        [f"a is STRING, the JSON of its values: {remark}", f"c.x[] is STRING, the JSON of its values: {remark}"],
+        [f"a is STRING, the JSON of its values: {warning}", f"c.x[] is STRING, the JSON of its values: {warning}"],
     )
 
 
@@ -132,15 +132,15 @@ def test_references_are_followed_within_the_schema_and_to_others_and_from_these_
     town = RegisteredSchema(9, "JSON", json.dumps(TEXT))
     to = RegisteredSchema(8, "JSON", json.dumps(address), (("town.json", town),))
     named = RegisteredSchema(7, "JSON", json.dumps(order), (("address.json", to),))
-    remarks: list[str] = []
-    origin, found = columns_of_registered(Registered(named), "JSON", remarks)
+    warnings: list[str] = []
+    origin, found = columns_of_registered(Registered(named), "JSON", warnings)
     assert origin == "schema id 7"
     assert to_ddl(found).split(",\n") == [
         "id BIGINT",
         "to STRUCT<town: STRING>",
         "tree STRUCT<name: STRING, all: ARRAY<STRING>>",
     ]
-    assert remarks == ["tree.all[] is STRING, the JSON of its values: it contains itself"]
+    assert warnings == ["tree.all[] is STRING, the JSON of its values: it contains itself"]
 
 
 def test_the_row_in_an_event_of_debezium_is_found() -> None:
@@ -157,10 +157,10 @@ def test_what_only_some_values_have_is_left_out_and_said() -> None:
 
 def test_an_object_none_of_whose_names_a_table_can_have_is_left_out() -> None:
     texts = {"type": "array", "items": {"properties": {"de-DE": TEXT, "en-US": TEXT}}}
-    remarks: list[str] = []
-    found = nameable(columns_of_json_schema(registered({"properties": {"id": WHOLE, "texts": texts}}), []), remarks)
+    warnings: list[str] = []
+    found = nameable(columns_of_json_schema(registered({"properties": {"id": WHOLE, "texts": texts}}), []), warnings)
     assert to_ddl(found) == "id BIGINT"
-    assert remarks == [
+    assert warnings == [
         "left out, for Hudi can hold no column of such a name: in texts[]: 'de-DE', 'en-US'",
         "left out, for nothing is left in it: texts",
     ]

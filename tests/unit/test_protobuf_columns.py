@@ -24,7 +24,7 @@ from coordination.errors import ConfigError
 from sink.decode.cursors import Cursors
 from sink.decode.protobuf_columns import ProtobufReader
 from sink.decode.records import SchemaMismatch
-from sink.schema import held_type, parse_ddl
+from sink.schema import parse_ddl, stored_type
 
 
 @given(st.randoms(use_true_random=True))
@@ -398,7 +398,7 @@ def test_rows_that_are_not_asked_for_are_left_alone_and_headers_stepped_over() -
     cursors.spans(rows, np.array([2, 2]))
     (column,) = reader.read(cursors, rows)
     assert column.to_pylist()[0] == 7
-    assert column.type == held_type(T.IntegerType())
+    assert column.type == stored_type(T.IntegerType())
     assert cursors.failed.tolist() == [False, False, False, True]
 
 
@@ -407,20 +407,20 @@ def test_messages_are_found_by_name_or_by_the_indexes_of_the_wire_format() -> No
     inner = proto.file.message_type[1].nested_type.add(name="C")
     inner.field.add(name="c", number=1, type=Field.TYPE_INT32, label=1)
     for message, column in [("t.A", "a"), ([0], "a"), ("t.B.C", "c"), ([1, 0], "c")]:
-        reader = ProtobufReader(proto.bytes(), message, parse_ddl(f"{column} int not null").values)
+        reader = ProtobufReader(proto.bytes(), message, parse_ddl(f"{column} int not null").value_struct)
         assert read(reader, [b"\x08\x05"]) == [[5]]
 
 
 @pytest.mark.parametrize("message", ["t.Z", "M", [], [1], [0, 0], [-1]])
 def test_a_message_that_there_is_not_is_an_error_of_the_settings(message: Any) -> None:
     with pytest.raises(ConfigError, match="correct them"):
-        ProtobufReader(Proto().message("M").bytes(), message, parse_ddl("a int").values)
+        ProtobufReader(Proto().message("M").bytes(), message, parse_ddl("a int").value_struct)
 
 
 def test_descriptors_that_are_none_are_an_error_of_the_settings() -> None:
     for descriptors in (b"", b"\xff", Proto().message("M", "Missing a = 1").bytes(), Proto().file.SerializeToString()):
         with pytest.raises(ConfigError, match="correct them"):
-            ProtobufReader(descriptors, [0], parse_ddl("a int").values)
+            ProtobufReader(descriptors, [0], parse_ddl("a int").value_struct)
 
 
 def test_a_value_of_a_hundred_thousand_elements_costs_time_in_proportion() -> None:

@@ -71,7 +71,7 @@ def same(left: Any, right: Any) -> bool:
 @settings(max_examples=12)
 def test_the_result_depends_neither_on_batches_nor_on_the_path(name, seed):
     random, schema = Random(seed), SCHEMAS[name]
-    cases = Cases(random, schema.values)
+    cases = Cases(random, schema.value_struct)
     values = [cases.value() if random.random() < 0.3 else cases.plain() for _ in range(120)]
     decoder = JsonDecoder(schema)
     together = decoder.decode(pa.array(values, pa.binary()))
@@ -85,7 +85,11 @@ def test_the_result_depends_neither_on_batches_nor_on_the_path(name, seed):
 @settings(max_examples=20)
 def test_whatever_the_fast_path_takes_the_reference_takes_with_the_same_value(name, seed):
     schema = SCHEMAS[name]
-    cases, fast, slow = Cases(Random(seed), schema.values), FastParser(schema), record_decoder(schema.values)
+    cases, fast, slow = (
+        Cases(Random(seed), schema.value_struct),
+        FastParser(schema),
+        record_decoder(schema.value_struct),
+    )
     taken = 0
     for value in (cases.value() for _ in range(60)):
         rows = fast.parse(pa.array([value], pa.binary()))
@@ -98,7 +102,7 @@ def test_whatever_the_fast_path_takes_the_reference_takes_with_the_same_value(na
             if b"Inf" not in value and b"nan" not in value:
                 raise
             continue
-        expected = pa.RecordBatch.from_pylist([record], schema=schema.fields)
+        expected = pa.RecordBatch.from_pylist([record], schema=schema.stored_arrow)
         assert same(listed(rows), listed(expected)), value
         taken += 1
     assert taken > 0
@@ -109,7 +113,7 @@ def test_whatever_the_fast_path_takes_the_reference_takes_with_the_same_value(na
 @pytest.mark.parametrize("seed", range(2))
 def test_from_json_agrees_on_what_is_valid_and_on_every_value(spark: SparkSession, tmp_path: Path, name, seed):
     schema = SCHEMAS[name]
-    cases = Cases(Random(seed), schema.values)
+    cases = Cases(Random(seed), schema.value_struct)
     values = [cases.value() for _ in range(4000)]
     expected = from_json(spark, tmp_path, schema, values)
     decoded = JsonDecoder(schema).decode(pa.array(values, pa.binary()))
@@ -157,13 +161,13 @@ def from_json(
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     spark.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "CORRECTED")
     spark.conf.set("spark.sql.legacy.timeParserPolicy", "CORRECTED")
-    asked = T.StructType([*schema.values.fields, T.StructField("_corrupt", T.StringType())])
+    asked = T.StructType([*schema.value_struct.fields, T.StructField("_corrupt", T.StringType())])
     options = {**FROM_JSON_OPTIONS, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt"}
     parsed = F.from_json(F.col("value").cast("string"), asked, options).alias("record")
     frame = spark.read.parquet(str(place / "in.parquet")).select("at", parsed)
     frame.write.parquet(str(place / "out"))
     rows = pq.read_table(place / "out").sort_by("at").select(["record"]).combine_chunks().to_batches()[0]
-    fields = pa.struct([*schema.fields, pa.field("_corrupt", pa.string())])
+    fields = pa.struct([*schema.stored_arrow, pa.field("_corrupt", pa.string())])
     found = []
     for record in [row["record"] for row in listed(rows.cast(pa.schema([("record", fields)])))]:
         corrupt = record is None or record.pop("_corrupt") is not None

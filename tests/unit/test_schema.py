@@ -18,7 +18,7 @@ def test_every_type_of_the_grammar_is_read():
         "a boolean, b tinyint, c smallint, d int, e bigint, f float, g double, h decimal(12, 3), i string, j binary,"
         " k date, l timestamp, m array<int>, n map<string, array<double>>, o struct<x: int, y: struct<z: string>>"
     )
-    assert parse_ddl(ddl).values == T.StructType(
+    assert parse_ddl(ddl).value_struct == T.StructType(
         [
             T.StructField("a", T.BooleanType()),
             T.StructField("b", T.ByteType()),
@@ -64,7 +64,7 @@ def test_every_type_of_the_grammar_is_read():
     ],
 )
 def test_spellings_of_one_schema_are_equal(ddl, same):
-    assert parse_ddl(ddl).values == parse_ddl(same).values
+    assert parse_ddl(ddl).value_struct == parse_ddl(same).value_struct
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,8 @@ def test_the_table_has_the_value_columns_then_the_coordinates():
 def test_avro_has_no_small_integers_so_the_table_widens_them_and_the_record_does_not():
     schema = parse_ddl("a tinyint, b array<smallint>")
     assert [field.dataType.simpleString() for field in schema.spark.fields[:2]] == ["int", "array<int>"]
-    assert schema.fields.types == [pa.int32(), pa.list_(pa.field("element", pa.int32()))]
-    assert schema.declared.types[0] == pa.int8()
+    assert schema.stored_arrow.types == [pa.int32(), pa.list_(pa.field("element", pa.int32()))]
+    assert schema.declared_arrow.types[0] == pa.int8()
 
 
 def test_not_null_reaches_arrow_and_avro():
@@ -146,7 +146,7 @@ def test_an_avro_record_gives_the_same_schema_as_its_ddl():
     ddl = parse_ddl(
         "a bigint not null, b decimal(10,2), c array<string>, d map<string,int>, e timestamp, f struct<g: date>"
     )
-    assert parse_ddl(TableSchema(ddl.values, provenance=False).avro("t")).values == ddl.values
+    assert parse_ddl(TableSchema(ddl.value_struct, provenance=False).avro("t")).value_struct == ddl.value_struct
 
 
 @pytest.mark.parametrize(
@@ -202,14 +202,14 @@ def test_a_time_of_day_is_the_number_that_it_is_written_as():
     times = '{"name": "a", "type": {"type": "int", "logicalType": "time-millis"}}'
     micros = '{"name": "b", "type": {"type": "long", "logicalType": "time-micros"}}'
     schema = parse_ddl(f'{{"type": "record", "name": "r", "fields": [{times}, {micros}]}}')
-    assert schema.values.simpleString() == "struct<a:int,b:bigint>"
+    assert schema.value_struct.simpleString() == "struct<a:int,b:bigint>"
 
 
 def test_a_named_avro_record_may_be_used_twice_but_not_within_itself():
     place = '{"type": "record", "name": "Place", "namespace": "geo", "fields": [{"name": "city", "type": "string"}]}'
     fields = f'{{"name": "a", "type": {place}}}, {{"name": "b", "type": "geo.Place"}}'
     twice = f'{{"type": "record", "name": "r", "fields": [{fields}]}}'
-    assert parse_ddl(twice).values.simpleString() == "struct<a:struct<city:string>,b:struct<city:string>>"
+    assert parse_ddl(twice).value_struct.simpleString() == "struct<a:struct<city:string>,b:struct<city:string>>"
     loop = '{"type": "record", "name": "r", "fields": [{"name": "a", "type": ["null", "r"]}]}'
     with pytest.raises(ConfigError, match="contains itself"):
         parse_ddl(loop)

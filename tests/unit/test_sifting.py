@@ -22,7 +22,7 @@ from sink.layout.partition_paths import PartitionPaths
 from sink.layout.partition_times import PartitionTime
 from sink.layout.record_keys import RecordKeys
 from sink.schema import parse_ddl
-from sink.write.record_columns import Rows, RowSpec
+from sink.write.record_columns import RowDecoder, RowSpec
 from tests.unit.protobuf_kit import Proto
 
 DDL = "id bigint, name string"
@@ -93,13 +93,15 @@ def batch(values: list[bytes | None], keys: list[bytes | None], first: int = 0) 
     )
 
 
-def sifted(rows: Rows, values: list[bytes | None], keys: list[bytes | None], sizes: list[int]) -> tuple[Any, Any]:
+def separated(
+    rows: RowDecoder, values: list[bytes | None], keys: list[bytes | None], sizes: list[int]
+) -> tuple[Any, Any]:
     """Good rows and bad ones by offset, from batches of these sizes."""
     good: list[Any] = []
     bad: list[Any] = []
     start = 0
     for size in sizes:
-        found = rows.sift(batch(values[start : start + size], keys[start : start + size], start), "t")
+        found = rows.separate_bad(batch(values[start : start + size], keys[start : start + size], start), "t")
         bad += [(start + each.row, each.kind, each.reason) for each in found.bad]
         if found.rows is not None:
             good += found.rows.to_pylist()
@@ -117,20 +119,20 @@ def test_what_is_bad_is_found_by_itself_whatever_its_neighbours(monkeypatch, nam
     wrong = {at: random.choice(bads) for at in random.sample(range(ROWS), random.choice((1, 20, ROWS // 2)))}
     values = [wrong.get(at, b"") if at in wrong else make(at) for at in range(ROWS)]
     schema = parse_ddl("value string" if name == "string" else DDL)
-    rows = Rows(RowSpec(schema, form, RecordKeys((), False), PartitionPaths((), True, False)))
+    rows = RowDecoder(RowSpec(schema, form, RecordKeys((), False), PartitionPaths((), True, False)))
     keys: list[bytes | None] = [None] * ROWS
-    good, bad = sifted(rows, values, keys, [ROWS])
+    good, bad = separated(rows, values, keys, [ROWS])
     assert [offset for offset, *_ in bad] == sorted(wrong)
     assert [row["_kafka_offset"] for row in good] == [at for at in range(ROWS) if at not in wrong]
-    assert sifted(rows, values, keys, [1] * ROWS) == (good, bad)
+    assert separated(rows, values, keys, [1] * ROWS) == (good, bad)
     cuts = [0, *sorted(random.sample(range(1, ROWS), 12)), ROWS]
-    assert sifted(rows, values, keys, [high - low for low, high in pairwise(cuts)]) == (good, bad)
+    assert separated(rows, values, keys, [high - low for low, high in pairwise(cuts)]) == (good, bad)
 
 
 def test_each_row_is_told_the_first_stage_that_it_does_not_get_through() -> None:
     schema = replace(parse_ddl("id bigint, name string, at bigint"), key=T.StringType(), generated=("day",))
     paths = PartitionPaths(("name",), True, False, PartitionTime("at", unit="s"))
-    rows = Rows(RowSpec(schema, ValueFormat("json"), RecordKeys(("id",), False), paths))
+    rows = RowDecoder(RowSpec(schema, ValueFormat("json"), RecordKeys(("id",), False), paths))
     some = [
         (b"k", {"id": 1, "name": "a", "at": 0}, None),
         (b"\xff", {"id": "x"}, "value"),
@@ -142,7 +144,7 @@ def test_each_row_is_told_the_first_stage_that_it_does_not_get_through() -> None
     ] * 5
     values: list[bytes | None] = [json.dumps(value).encode() for _, value, _ in some]
     keys = [key for key, *_ in some]
-    good, bad = sifted(rows, values, keys, [len(some)])
+    good, bad = separated(rows, values, keys, [len(some)])
     assert [(offset, kind) for offset, kind, _ in bad] == [(at, kind) for at, (*_, kind) in enumerate(some) if kind]
     assert len(good) == 10
-    assert sifted(rows, values, keys, [1] * len(some)) == (good, bad)
+    assert separated(rows, values, keys, [1] * len(some)) == (good, bad)
