@@ -64,7 +64,7 @@ class _Compiler:
         self._named = named
         self._skipped: dict[str, Node] = {}
         self.depth = 0
-        """Of the values within one another that are being passed over."""
+        """The depth of nested values that are being skipped."""
 
     def resolve(self, schema: Any) -> Any:
         while isinstance(schema, str) and schema in self._named:
@@ -216,7 +216,7 @@ class _Array(Node):
 
 
 class _Map(Node):
-    """Of a key that is there twice the last counts."""
+    """The last entry counts where a key occurs twice."""
 
     def __init__(self, value: Node, kind: T.MapType) -> None:
         self._value = value
@@ -268,7 +268,7 @@ class _Refused(Node):
 
 
 def _branch(cursors: Cursors, rows: Rows, branches: Sequence[Callable[[Cursors, Rows], Any]]) -> list[tuple[Rows, Any]]:
-    """What the branch that each row chose takes of it, with the positions of those rows."""
+    """The values of the branch that each row chose, with the positions of those rows."""
     chosen = cursors.zigzags(rows)
     wrong = (chosen < 0) | (chosen >= len(branches))
     if wrong.any():

@@ -37,7 +37,7 @@ class Reader(Protocol):
 
 
 ReaderOf = Callable[[int, tuple[int, ...]], Reader]
-"""Of a schema's id and of the message's place in its file, which is empty where a schema is one type."""
+"""Makes a reader, by schema id and the message's place in its file, which is empty where a schema is one type."""
 
 
 class ColumnDecoder:

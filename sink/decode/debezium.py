@@ -117,7 +117,7 @@ class EventDecoder:
 
 
 def event_type(row: T.StructType) -> T.StructType:
-    """What is read of an event about a row of these columns."""
+    """The columns to read of an event about a row of these columns."""
     return T.StructType(
         [
             T.StructField("before", row),
@@ -158,7 +158,7 @@ def _binlog(files: pa.Array, positions: pa.Array) -> pa.Array:
 
 
 def picked(first: Flags, yes: pa.Array, no: pa.Array) -> pa.Array:
-    """Of each row the one or the other, whatever type they are."""
+    """Picks for each row one of two columns, whatever their type."""
     at = np.arange(len(first))
     return pa.concat_arrays([yes, no]).take(pa.array(np.where(first, at, at + len(first))))
 

@@ -31,9 +31,9 @@ class ValueFormat:
     name: str = "json"
     """As the setting value.format has it."""
     writer: bytes = b""
-    """Of plain Avro the writer's schema, of plain Protobuf the descriptors of its files; else nothing."""
+    """The writer's schema of plain Avro, the file descriptors of plain Protobuf; else empty."""
     message: str = ""
-    """Of plain Protobuf the message's full name."""
+    """The full name of the message of plain Protobuf."""
     access: RegistryAccess | None = None
 
     @property

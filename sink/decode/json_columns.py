@@ -108,7 +108,7 @@ def _read_schema(struct: T.StructType, timestamps: pa.DataType) -> pa.Schema:
 
 
 def read_type(kind: T.DataType, timestamps: pa.DataType) -> pa.DataType:
-    """What Arrow is to read: its own types where it reads exactly, text where the column is converted
+    """The types that Arrow is to read: its own types where it reads exactly, text where the column is converted
     later.
     """
     if isinstance(kind, T.ArrayType):

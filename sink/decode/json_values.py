@@ -28,7 +28,7 @@ from sink.decode.json_text import Fractional, JsonObject, Whole, compact_text
 from sink.decode.records import TOMBSTONE
 
 FROM_JSON_OPTIONS = {"mode": "FAILFAST", "allowSingleQuotes": "false"}
-"""What the row writer must give to `from_json`, so that both engines accept the same records."""
+"""Options that the row writer must give to `from_json`, so that both engines accept the same records."""
 
 _RANGES: dict[type[T.DataType], tuple[int, int]] = {
     kind: (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)

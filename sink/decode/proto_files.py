@@ -146,7 +146,7 @@ def _ordered(
     where: str,
     known: Mapping[str, FileDescriptorProto] | None = None,
 ) -> FileDescriptorSet:
-    """What `root` needs, each file after its imports."""
+    """The files that `root` needs, each after its imports."""
     there = {**(_known() if known is None else known), **files}
     done: dict[str, FileDescriptorProto] = {}
 
@@ -165,7 +165,7 @@ def _ordered(
 
 
 def _import_root(path: Path) -> tuple[str, Path]:
-    """What imports are relative to: the nearest directory above from which those that exist at all are found."""
+    """The directory that imports are relative to: the nearest one above from which all existing imports are found."""
     imports = _imports(path)
     for root in path.parents:
         if any((root / name).is_file() for name in imports):

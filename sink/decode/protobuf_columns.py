@@ -253,7 +253,7 @@ class _Message:
         return columns
 
     def _settle(self, lot: Lot, members: dict[int, Found], found: dict[int, Found]) -> None:
-        """Of the members of a oneof leaves in `found` what comes after all the others."""
+        """Keeps in `found` only the last member of each oneof."""
         if len(members) < 2:
             return
         last = np.full((len(members), lot.count), -1)
@@ -271,7 +271,7 @@ class _Message:
 
 
 def _last(owners: Rows) -> npt.NDArray[np.bool_]:
-    """Of rising numbers, which are the last of their kind."""
+    """Flags the last of each run of equal numbers; the numbers rise."""
     last = np.ones(len(owners), np.bool_)
     last[:-1] = owners[1:] != owners[:-1]
     return last
@@ -312,7 +312,7 @@ def map_entry(field: FieldDescriptor) -> Descriptor | None:
 
 
 def _default(field: FieldDescriptor, kind: T.DataType, path: str, entry: bool) -> pa.Scalar | None:
-    """What the column has where the field is not there; None for a null."""
+    """The column's value where the field is absent; None for a null."""
     if field.message_type is not None or (field.has_presence and not field.has_default_value and not entry):
         return None
     value = field.default_value

@@ -341,7 +341,7 @@ NUMBERS: dict[int, tuple[Callable[[Bits], Numbers], tuple[type[T.DataType], ...]
     _Type.TYPE_DOUBLE: (lambda bits: bits.view(np.float64), (T.DoubleType,)),
     _Type.TYPE_BOOL: (lambda bits: bits != 0, (T.BooleanType,)),
 }
-"""What the bits of each type are, and the columns that hold all of them; narrow ones refuse what is beyond them."""
+"""The conversion of each type's bits, and the columns that hold all of them; narrow ones refuse what is beyond them."""
 _RANGES: dict[type[T.DataType], tuple[int, int]] = {
     T.ByteType: (-(1 << 7), (1 << 7) - 1),
     T.ShortType: (-(1 << 15), (1 << 15) - 1),
@@ -349,7 +349,7 @@ _RANGES: dict[type[T.DataType], tuple[int, int]] = {
 
 
 class Value(ABC):
-    """What occurrences of a field are."""
+    """Converts the occurrences of a field."""
 
     @abstractmethod
     def each(self, cursors: Cursors, found: Found) -> pa.Array:

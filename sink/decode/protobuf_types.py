@@ -64,7 +64,7 @@ def as_struct(kind: T.StructType, lot: Lot, columns: list[pa.Array]) -> pa.Array
 
 
 def _numbers(columns: list[pa.Array]) -> list[Rows]:
-    """What is null there has failed."""
+    """A null belongs to a message that has failed already."""
     return [pc.fill_null(column, 0).cast(pa.int64()).to_numpy(zero_copy_only=False) for column in columns]
 
 

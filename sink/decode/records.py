@@ -1,4 +1,4 @@
-"""What every format makes of a batch of record values: columns of the schema, and the values that are bad.
+"""The result of decoding a batch of record values: columns of the schema, and the values that are bad.
 
 Guarantee: what becomes of a value depends on that value alone, never on where batches end. Bad values are returned,
 never dropped.

@@ -42,7 +42,7 @@ _T = TypeVar("_T")
 
 
 class _NoAnswer(Exception):
-    """What each URL had to say instead."""
+    """The errors of all URLs."""
 
 
 @dataclass(frozen=True)

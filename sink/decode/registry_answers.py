@@ -1,4 +1,4 @@
-"""What a Schema Registry's answer decides, and what it leaves open.
+"""Tells final answers of a Schema Registry from those that are worth another request.
 
 Guarantee: only a registry's own words and a failed check of certificates decide anything; for every other outcome, of
 which there is no list, `definite` gives None. Raises nothing.
@@ -31,7 +31,7 @@ class UnknownSchema(SinkError):
 
 
 def definite(error: Exception, url: str, what: str) -> SinkError | None:
-    """What `error` means for good when `what` was asked for at `url`."""
+    """The final meaning of `error` when `what` was asked for at `url`."""
     if said := _by_a_server(error):
         if said.http_status_code == 404 and said.error_code in _NOT_THERE:
             return UnknownSchema(f"schema registry {url} has no {what} (error code {said.error_code})")

@@ -30,7 +30,7 @@ _SINGLE_HOUR = re.compile(r"([+-])([0-9]:)")
 _SINGLE_MINUTE = re.compile(r"([+-][0-9]{2}:)([0-9])\Z")
 _REGION = re.compile(r"(?!right/|posix/)[A-Za-z][A-Za-z0-9~/._+-]+")
 _HOSTS_OWN = frozenset({"localtime", "posixrules", "Factory", "ROC"})
-"""What the host's database has beyond Java's."""
+"""Names that the host's time zone database has and Java's has not."""
 _SHORT_IDS = {
     "ACT": "Australia/Darwin",
     "AET": "Australia/Sydney",
@@ -88,7 +88,7 @@ def micros(text: str) -> int:
 
 
 def _with_or_without_gmt(parse: Callable[[str], int], text: str) -> int:
-    """What is no time gets a second chance from `from_json`, as Spark 1 wrote `GMT` into its times."""
+    """Parses again without `GMT`, as `from_json` does, because Spark 1 wrote `GMT` into its times."""
     try:
         return parse(text)
     except ValueError:
@@ -136,7 +136,7 @@ def _day(match: re.Match[str], text: str) -> int | None:
 
 
 def _offset(zone: tzinfo, seconds: int) -> int:
-    """What the zone's clocks are ahead of UTC at that local time, the earlier one if it occurs twice."""
+    """Seconds that the zone is ahead of UTC at that local time, the earlier one if it occurs twice."""
     if isinstance(zone, timezone):
         return int(zone.utcoffset(None).total_seconds())
     cycles = max(0, -(-(seconds - _ZONES_TO) // _CYCLE))

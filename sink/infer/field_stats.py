@@ -1,4 +1,4 @@
-"""What was found at each place of the JSON documents of a sample: kinds, forms and the first value that is out of the
+"""Statistics of each field of the JSON documents of a sample: kinds, forms and the first value that is out of the
 ordinary. `sink.infer.json_samples` makes types of it.
 """
 
@@ -31,7 +31,7 @@ _ISO_TIME = re.compile(
 
 
 class Kind(Enum):
-    """What may be found at a place; the value is how a warning calls it."""
+    """Kinds of JSON value; the enum's value is how a warning calls it."""
 
     NULL = "null"
     BOOLEAN = "a boolean"
@@ -44,7 +44,7 @@ class Kind(Enum):
 
 
 class Form(Enum):
-    """What a text may be."""
+    """Forms of a text."""
 
     DATE = "dates"
     TIME = "timestamps"
@@ -52,11 +52,11 @@ class Form(Enum):
 
 
 class FieldStats:
-    """All that was found at one place of the documents."""
+    """Statistics of one field over all documents."""
 
     def __init__(self) -> None:
         self.first: dict[Kind, int] = {}
-        """Of each kind, the first value that has it."""
+        """The index of the first value of each kind."""
         self.forms: set[Form] = set()
         self.wide: int | None = None
         """The first value with an integer beyond 64 bits; below in the same way."""

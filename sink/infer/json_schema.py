@@ -157,7 +157,7 @@ class _Walk:
         return T.StructType([T.StructField(name, kind) for name, kind in columns])
 
     def _properties(self, schema: Mapping[str, Any]) -> Iterator[tuple[str, Any, _Walk]]:
-        """Of all schemas that an object has to fit at once; the last one of a name holds."""
+        """Properties of all schemas that an object must satisfy at once; the last one of a name counts."""
         for branch in schema.get("allOf", ()):
             walk, found = self._at(branch)
             yield from walk._properties(found)
@@ -185,7 +185,7 @@ def _type_of_value(value: Any) -> str:
 
 
 def _only_branch(schema: Mapping[str, Any]) -> Any:
-    """Of schemas one of which holds: the one that is not null."""
+    """The one alternative that is not null."""
     branches = [each for key in _BRANCHES for each in schema.get(key, ()) if not _is_null(each)]
     if len(branches) != 1:
         raise ConfigError("it is one of several schemas" if branches else "no type is said of it")

@@ -62,7 +62,7 @@ class PartitionPaths:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What the table is partitioned by."""
+        """The partition columns of the table."""
         return self.fields if self.time is None else (*self.fields, self.time.name)
 
     def complete(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -119,7 +119,7 @@ def _texts(values: pa.Array) -> list[str | None]:
 
 
 def _date_text(day: int) -> str:
-    """Of days since 1970, by way of a year within Python's calendar, which repeats itself every 400 years."""
+    """Formats days since 1970, by way of a year within Python's calendar, which repeats itself every 400 years."""
     cycles, within = divmod(day + date(1970, 1, 1).toordinal() - 1, DAYS_OF_400_YEARS)
     found = date.fromordinal(within + 1)
     year = found.year + 400 * cycles

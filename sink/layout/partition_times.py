@@ -31,10 +31,10 @@ PRESETS = {
     "monthly": ("month", "yyyy-MM"),
     "yearly": ("year", "yyyy"),
 }
-"""What a preset calls its column, and its pattern: texts sort as the times do, and none needs escaping."""
+"""The column name and the pattern of each preset: texts sort as the times do, and none needs escaping."""
 PATTERN_COLUMN = "partition_time"
 UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000}
-"""Of a BIGINT: so many to the second."""
+"""Units of a BIGINT column, by their number in a second."""
 
 _TOKEN = re.compile(r"'(?P<quoted>(?:[^']|'')*)'|(?P<letters>([A-Za-z])\3*)|(?P<sign>[^A-Za-z'])")
 _FIELDS = {"yyyy": ("year", 4), "YYYY": ("year", 4), "MM": ("month", 2), "dd": ("day", 2), "HH": ("hour", 2)}
@@ -54,7 +54,7 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Pattern:
-    """Of `(field, digits)` and of literal texts, in their order."""
+    """A sequence of `(field, digits)` pairs and literal texts."""
 
     parts: tuple[tuple[str, int] | str, ...]
 
@@ -65,7 +65,7 @@ class Pattern:
         return next((unit for unit in _SECONDS if unit in fields), "year")
 
     def texts(self, units: Numbers) -> pa.Array:
-        """Of local times, counted in `_SECONDS[finest]` since 1970."""
+        """Formats local times, counted in `_SECONDS[finest]` since 1970."""
         fields = _fields(units * _SECONDS[self.finest])
         usual = (fields["year"] >= 0) & (fields["year"] <= 9_999)
         if not usual.all():
@@ -93,7 +93,7 @@ def _number(value: int, digits: int) -> str:
 
 @lru_cache
 def pattern_of(text: str) -> Pattern:
-    """Of a preset's name or a pattern as Java's formatters read it; ValueError with the second half of a sentence."""
+    """Parses a preset's name or a Java date pattern. Raises ValueError with the second half of a sentence."""
     text = PRESETS[text][1] if text in PRESETS else text
     parts: list[tuple[str, int] | str] = []
     position = 0
@@ -144,7 +144,7 @@ class PartitionTime:
 
     @property
     def name(self) -> str:
-        """Of the generated column."""
+        """The name of the generated column."""
         return self.column or (PRESETS[self.format][0] if self.format in PRESETS else PATTERN_COLUMN)
 
     @property
@@ -189,7 +189,7 @@ class PartitionTime:
 
 
 def _fields(seconds: Numbers) -> dict[str, Numbers]:
-    """Of local times, in the proleptic Gregorian calendar; years begin in March here, so that a leap day ends them."""
+    """Splits local times by the proleptic Gregorian calendar. Years begin in March here: a leap day ends them."""
     days, within = np.divmod(seconds, _DAY)
     cycle, day = np.divmod(days + 719_468, DAYS_OF_400_YEARS)
     year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
@@ -205,7 +205,7 @@ def _fields(seconds: Numbers) -> dict[str, Numbers]:
 
 
 class _Zone:
-    """What to add to UTC, by the second; learnt for the years that are asked for, and kept."""
+    """Offsets from UTC in seconds, computed for the years that a caller asks for, and cached."""
 
     def __init__(self, zone: ZoneInfo) -> None:
         self._zone = zone

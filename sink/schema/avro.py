@@ -63,8 +63,7 @@ _FROM_AVRO: dict[tuple[str, str | None], type[T.DataType]] = {
 
 
 def logical_type(node: Any) -> str | None:
-    """What an Avro schema says of its values beyond their type. One that Avro has not, or not with that type, says
-    nothing: readers are asked to pass it over."""
+    """The logical type, or None where Avro defines none of that name for the type: readers have to ignore it."""
     if not isinstance(node, dict):
         return None
     said = node.get("logicalType")

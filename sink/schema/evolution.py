@@ -1,4 +1,4 @@
-"""What a table's columns become when records have others: pure.
+"""Derives a table's new columns when records have other ones: pure.
 
 Guarantee: every file that was written with the table's columns before is read rightly with those after, by Spark,
 hudi-rs and DuckDB; no column is ever lost. So few changes are safe: a nullable column or field more, a column that may
@@ -29,7 +29,7 @@ class Compatibility(Enum):
     """The names are those of schema registries and of Kafka Connect's sinks."""
 
     NONE = "NONE"
-    """What cannot be changed safely stays as it is in the table: a record that does not fit it is a bad record."""
+    """Keeps a column that cannot change safely: a record that does not fit it is a bad record."""
     BACKWARD = "BACKWARD"
     """The table's columns become what holds the records' too; what the records no longer have stays, and is null."""
     FORWARD = "FORWARD"

@@ -1,4 +1,4 @@
-"""What is to be said of columns that were made of another schema."""
+"""Warnings about columns that were derived from another schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task reports of bad records: offsets and reasons, no more. Imports nothing that an executor need not have.
+"""The bad records in a task report: offsets and reasons only. Imports nothing that an executor need not have.
 
 Raises nothing on purpose.
 """
@@ -24,7 +24,7 @@ class BadOffset:
 
 
 def too_many(reason: str, tolerated: int) -> str:
-    """What is said of the first bad record when there is one more than may be."""
+    """The reason given for the first bad record when a task exceeds the tolerated number."""
     if not tolerated:
         return reason
     return f"the first of more than errors.max.per.transaction={tolerated:,} bad records: {reason}"

@@ -31,12 +31,12 @@ MOST_DIVIDED = 64
 """Failures divide batches down to some hundred small records, or to BURST_BYTES / 64 of the largest; below that a
 batch's fixed cost is more than its rows, and what ran out of memory would run out of it all the same."""
 _REMEMBERED = 0.75
-"""Of the difference to a larger figure known before, so much is kept with each write."""
+"""Each write keeps this share of the difference to a larger figure that was known before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a slice held: records, the bytes of their values, the bytes of the largest."""
+    """Sizes of a slice: its records, the bytes of their values, the bytes of the largest value."""
 
     source: TopicPartition
     records: int
@@ -61,7 +61,7 @@ class BatchSizes:
         return self._session(self._sizes.rows_per_batch(each.source for each in slices))
 
     def learn(self, written: Iterable[Held]) -> None:
-        """What the slices of a write held, all of them at once."""
+        """Takes the sizes of all slices of a write at once."""
         self._sizes.learn(written)
 
     def failed(self, slices: Sequence[Slice], error: BaseException) -> None:
@@ -72,7 +72,7 @@ class BatchSizes:
                 self._doubted |= {each.source for each in slices}
 
     def _unknown(self, slices: Sequence[Slice]) -> list[Slice]:
-        """What has to be read before the batches can be bounded: first records, or all that are in doubt."""
+        """Slices to read before the batches can be bounded: first records, or all records of a doubted partition."""
         sources = {each.source for each in slices}
         with self._lock:
             doubted = self._doubted & sources
@@ -142,7 +142,7 @@ class RecordSizes:
         return source in self._figures
 
     def note(self, seen: Iterable[Held]) -> None:
-        """Of several slices of a partition the largest figures count."""
+        """The largest figures count where a partition has several slices."""
         fresh: dict[TopicPartition, _Figures] = {}
         for each in seen:
             if each.records:

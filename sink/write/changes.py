@@ -43,7 +43,9 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class ChangeSpec:
-    """What changes are made by; it travels to the executors. `ordering` are columns of the table, `located` those
+    """The settings by which records become changes. Spark ships it to the executors.
+
+    `ordering` are columns of the table, `located` those
     without which a delete does not say in which of the table's partitions its row is."""
 
     rows: RowSpec
@@ -96,7 +98,7 @@ class Changes:
         return found_rows if kept.all() else found_rows.filter(pa.array(kept))
 
     def _decoded(self, batch: pa.RecordBatch) -> _Decoded:
-        """Of the values that are there; the others delete, or are left out."""
+        """Decodes the values that are not null. A null value deletes a row, or is left out."""
         values = batch.column("value")
         nulls = values.is_null().to_numpy(zero_copy_only=False)
         live = np.flatnonzero(~nulls)

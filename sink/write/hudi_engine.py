@@ -38,7 +38,7 @@ from sink.write.task_report import SliceCounter, TaskReport, complete
 _RECONCILED = "hoodie.global.index.reconcile.parallelism"
 
 Decode = Callable[[pa.RecordBatch, str], pa.RecordBatch]
-"""Of a batch of records of one topic, and its name, a row for each; raises BadRows."""
+"""Makes a row of each record of a batch. Takes the batch and the name of its topic; raises BadRows."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Decoding:
 
     make: Callable[[], Decode]
     columns: T.StructType
-    """What comes of it."""
+    """The columns of those rows."""
 
 
 class HudiEngine(ABC):

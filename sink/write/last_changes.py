@@ -1,4 +1,4 @@
-"""Of the changes of a transaction the one of each key that holds after all of them.
+"""Reduces the changes of a transaction to the last one of each key.
 
 Guarantee: a pure function of the changes, whatever order Spark brings them in: every attempt gives the same rows. The
 greatest by the ordering columns holds, and among equals, or without such columns, the latest in the log. Of one key in

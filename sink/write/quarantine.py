@@ -45,7 +45,7 @@ COLUMNS = {
     "generation": "generation",
     "instant": "instant",
 }
-"""What the errors table calls what is known of a bad record."""
+"""Column names of the errors table, by the name of the field of a bad record."""
 
 
 def tolerated(settings: Settings) -> int:

@@ -58,7 +58,7 @@ class SeparatedBatch:
 
 @dataclass(frozen=True)
 class RowSpec:
-    """What rows are made by; it travels to the executors, which import this package."""
+    """The settings by which records become rows. Spark ships it to the executors, which import this package."""
 
     schema: TableSchema
     format: ValueFormat
@@ -104,7 +104,7 @@ class RowDecoder:
         return SeparatedBatch(good, rows, groups, bad)
 
     def decode(self, batch: pa.RecordBatch, topic: str) -> tuple[pa.RecordBatch, Groups]:
-        """Of records that are all good; raises BadRows for the first stage that some do not get through."""
+        """Decodes good records. Raises BadRows for the first stage that some records fail."""
         decoded = self._decoder.decode(batch.column("value"))
         if decoded.bad:
             raise BadRows("value", {each.index: each.reason for each in decoded.bad})
@@ -121,7 +121,7 @@ class RowDecoder:
 
 
 def added_columns(schema: TableSchema, batch: pa.RecordBatch, topic: str) -> dict[str, pa.Array]:
-    """What the table has of a record besides its value."""
+    """The columns that come from the record rather than its value."""
     added: dict[str, pa.Array] = {}
     if schema.provenance:
         zeros = pa.array(np.zeros(batch.num_rows, np.int32))

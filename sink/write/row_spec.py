@@ -1,4 +1,4 @@
-"""What the settings say of the rows: columns, format of the values, record keys, table partitions.
+"""Derives from the settings how records become rows: columns, format of the values, record keys, table partitions.
 
 Reads the file of value.schema.file, and asks the registry for the columns of schema.subject. Raises ConfigError.
 """
@@ -76,7 +76,7 @@ def newest_columns(settings: Settings, subject: str, warnings: list[SchemaWarnin
 
 
 def _left_out(settings: Settings, warnings: Sequence[SchemaWarning]) -> Iterator[OmittedField]:
-    """Of Debezium's events the columns are those of the row after the change."""
+    """The columns of a Debezium event are those of the row after the change."""
     row = "after." if settings.value_envelope == "debezium" else ""
     for each in warnings:
         if isinstance(each, OmittedField) and each.path.startswith(row):

@@ -55,7 +55,7 @@ class RowChunker:
                 yield self._take()
 
     def rest(self) -> Unit | None:
-        """What has not filled a unit when the slice ends."""
+        """Gives the rows that have not filled a unit when the slice ends."""
         return self._take() if self._parts else None
 
     def _keep(self, rows: pa.RecordBatch, paths: Numbers, size: int) -> None:
@@ -74,7 +74,7 @@ class RowChunker:
 
 
 def row_bytes(rows: pa.RecordBatch) -> Numbers:
-    """What each row counts for. `RecordBatch.nbytes` will not do: it depends on where batches end."""
+    """The bytes that each row counts for. `RecordBatch.nbytes` will not do: it depends on where batches end."""
     total = np.zeros(rows.num_rows, np.int64)
     for column in rows.columns:
         total += _value_bytes(column)
