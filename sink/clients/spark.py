@@ -203,6 +203,11 @@ def warm_up(spark: SparkSession) -> None:
         ) from error
 
 
+def job_group(sink: str, instant: str) -> str:
+    """The group of a write's jobs. An instant alone is unique for one table only, and a process may have several."""
+    return f"{sink}: {instant}"
+
+
 def use_transaction_pool(spark: SparkSession) -> None:
     """Jobs of the calling thread share the cores evenly with all others, however many those are."""
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", _TRANSACTIONS)

@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from coordination.state.model import WriteTask
+from sink.clients.spark import job_group
 from sink.config import Settings
 from sink.hudi.options import arrow_codec, partition_columns, populate_meta_fields
 from sink.hudi.preflight import require_usable
@@ -61,7 +62,8 @@ class ArrowEngine:
         attempt: int = 1,
     ) -> Written:
         context = self._spark.sparkContext
-        context.setJobGroup(instant, f"{self._settings.name}: {len(tasks)} write tasks under {instant}", True)
+        group = job_group(self._settings.name, instant)
+        context.setJobGroup(group, f"{self._settings.name}: {len(tasks)} write tasks under {instant}", True)
         try:
             reports = self._reports(instant, tasks, columns, records, attempt)
         except (Py4JJavaError, PySparkException, TaskFailed) as error:
@@ -71,7 +73,7 @@ class ArrowEngine:
         return written(reports, quarantine(self._inputs, self._settings, instant, reports))
 
     def cancel(self, instant: str) -> None:
-        self._spark.sparkContext.cancelJobGroup(instant)
+        self._spark.sparkContext.cancelJobGroup(job_group(self._settings.name, instant))
 
     def _reports(
         self, instant: str, tasks: Sequence[WriteTask], columns: str, records: DataFrame | None, attempt: int

@@ -22,6 +22,7 @@ from pyspark.sql import types as T
 
 from coordination.errors import BadRecord
 from coordination.state.model import WriteTask
+from sink.clients.spark import job_group
 from sink.config import Settings
 from sink.hudi.client import HudiClient
 from sink.hudi.options import commit_options
@@ -67,7 +68,8 @@ class HudiEngine(ABC):
         attempt: int = 1,
     ) -> Written:
         context = self._spark.sparkContext
-        context.setJobGroup(instant, f"{self._settings.name}: {len(tasks)} write tasks under {instant}", True)
+        group = job_group(self._settings.name, instant)
+        context.setJobGroup(group, f"{self._settings.name}: {len(tasks)} write tasks under {instant}", True)
         reported: Accumulator[Reports] = context.accumulator({}, MergedReports())
         schema = self._with_columns(columns)
         decoding = self._decoding(schema)
@@ -84,7 +86,7 @@ class HudiEngine(ABC):
         return written(reports, quarantine(self._inputs, self._settings, instant, reports), stats)
 
     def cancel(self, instant: str) -> None:
-        self._spark.sparkContext.cancelJobGroup(instant)
+        self._spark.sparkContext.cancelJobGroup(job_group(self._settings.name, instant))
 
     def decoding(self, columns: str) -> Decoding:
         """As `write` with the same columns decodes."""

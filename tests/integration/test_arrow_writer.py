@@ -408,6 +408,15 @@ def test_a_record_without_a_key_is_a_bad_record(engine, instant, kafka, topic, v
         engine(name, record__key__fields=field).write(instant.name, tasks_of(name, (0, 0, 5)))
 
 
+def test_the_jobs_of_a_write_are_grouped_by_sink_and_instant(engine, instant, kafka, topic, spark):
+    """Two tables of one process may have the same instant: cancelling by the instant alone would end both writes."""
+    name = topic()
+    produce(kafka.address, name, records(4))
+    made = engine(name)
+    made.write(instant.name, tasks_of(name, (0, 0, 4)))
+    assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") == f"{made._settings.name}: {instant.name}"
+
+
 def test_a_cancelled_write_ends_and_what_it_left_has_markers(engine, instant, kafka, topic):
     name = topic(partitions=2)
     for partition in range(2):
