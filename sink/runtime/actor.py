@@ -19,6 +19,7 @@ from coordination.state.messages import (
     Effect,
     Event,
     Note,
+    Operation,
     Outcome,
     Request,
     Resign,
@@ -27,6 +28,7 @@ from coordination.state.messages import (
 )
 from sink.clients.java_errors import said
 from sink.telemetry.failpoints import Failpoints
+from sink.telemetry.logs import ContextThread, bound, in_context
 
 LOG = structlog.get_logger("sink.worker")
 TICK_SECONDS = 0.1
@@ -64,7 +66,7 @@ class Actor:
         self._failpoints = Failpoints.from_environment()
         self._events: queue.Queue[Event | None] = queue.Queue()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = ContextThread(target=self._run, name=name, daemon=True)
         self.beat = time.monotonic()
         """When the actor's thread last came round: what the watchdog looks at."""
         self._asked: float | None = None
@@ -120,7 +122,7 @@ class Actor:
         match effect:
             case Request():
                 self._asked = time.monotonic()
-                self._executor.submit(self._perform, effect)
+                self._executor.submit(in_context(self._perform), effect)
             case Cancel(id=id):
                 self._performer.cancel(id)
             case Note():
@@ -134,10 +136,17 @@ class Actor:
         if not self._ended.is_set():
             self._failpoints.reach(request.operation, "before")
             try:
-                outcome = self._performer.perform(request)
+                with bound(**_context_of(request.operation)):
+                    outcome = self._performer.perform(request)
             except Exception as error:
                 LOG.exception("request.failed", operation=type(request.operation).__name__)
                 outcome = Unknown(said(error))
             self._failpoints.reach(request.operation, "after")
         self._asked = None
         self.post(Answered(time.monotonic(), request.id, outcome))
+
+
+def _context_of(operation: Operation) -> dict[str, int]:
+    """The epoch and transaction that an operation names, for log lines from within it."""
+    named = {"epoch": getattr(operation, "epoch", None), "transaction": getattr(operation, "number", None)}
+    return {key: value for key, value in named.items() if value is not None}

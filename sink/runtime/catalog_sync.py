@@ -20,6 +20,7 @@ from coordination.errors import Unavailable
 from coordination.zookeeper.catalog_progress import CatalogState
 from sink.clients.java_errors import said
 from sink.config import Settings
+from sink.telemetry.logs import ContextThread
 from sink.telemetry.metrics import Metrics
 
 LOG = structlog.get_logger("sink.worker")
@@ -72,7 +73,7 @@ class CatalogSync:
         self._tried = -math.inf
         self._following = threading.Event()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="catalog", daemon=True)
+        self._thread = ContextThread(target=self._run, name="catalog", daemon=True)
 
     def start(self) -> None:
         self._thread.start()

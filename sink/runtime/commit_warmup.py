@@ -9,7 +9,6 @@ hosts, who would not see a table on this one's disk: it is never due there; and 
 from __future__ import annotations
 
 import tempfile
-import threading
 import uuid
 from contextlib import nullcontext
 from pathlib import Path
@@ -26,6 +25,7 @@ from sink.config import Settings
 from sink.hudi import Table, TableOutcome
 from sink.hudi.options import partition_columns, populate_meta_fields
 from sink.schema import META_COLUMNS, TableSchema
+from sink.telemetry.logs import ContextThread
 from sink.telemetry.redaction import Properties
 from sink.write.base_file import base_file_stat
 
@@ -41,7 +41,7 @@ class CommitWarmup:
 
     def __init__(self, spark: SparkSession, settings: Settings, schema: TableSchema) -> None:
         self._arguments = spark, settings, schema
-        self._thread = threading.Thread(target=self._run, name="rehearsal", daemon=True)
+        self._thread = ContextThread(target=self._run, name="rehearsal", daemon=True)
         self.is_due = settings.rehearsal and settings.spark_master.startswith("local")
         """False when it was begun, or there is no use for it."""
 

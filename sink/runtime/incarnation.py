@@ -45,6 +45,7 @@ from sink.runtime.effect_handlers import CoordinatorPerformer, ParticipantPerfor
 from sink.runtime.notes import Observer
 from sink.runtime.storage_watch import WatchedPerformer
 from sink.runtime.table_service_runner import Services
+from sink.telemetry.logs import ContextThread
 from sink.write.column_resolution import ColumnResolver
 from sink.write.engine import Engine
 
@@ -101,8 +102,8 @@ class Incarnation:
             resources.observer.metrics,
             _catalog_sync(resources, office),
         )
-        self._reader = threading.Thread(target=self._guarded, args=(self._read_shares,), name="reader", daemon=True)
-        self._candidate = threading.Thread(target=self._guarded, args=(self._stand,), name="candidate", daemon=True)
+        self._reader = ContextThread(target=self._guarded, args=(self._read_shares,), name="reader", daemon=True)
+        self._candidate = ContextThread(target=self._guarded, args=(self._stand,), name="candidate", daemon=True)
 
     @property
     def ended(self) -> bool:

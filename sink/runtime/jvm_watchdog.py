@@ -15,6 +15,7 @@ import structlog
 from pyspark.sql import SparkSession
 
 from sink.clients.java_errors import JAVA_ERRORS
+from sink.telemetry.logs import ContextThread
 
 LOG = structlog.get_logger("sink.worker")
 EXIT_JVM_SILENT = 70
@@ -28,7 +29,7 @@ class JvmWatchdog:
         self._context = spark.sparkContext._jsc
         self.answered = time.monotonic()
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._ping, name="guardian", daemon=True)
+        self._thread = ContextThread(target=self._ping, name="guardian", daemon=True)
 
     def start(self) -> None:
         self._thread.start()

@@ -32,6 +32,9 @@ class Observer:
     def note(self, note: Note) -> None:
         self.metrics.note(note)
         fields = dict(note.fields)
+        if note.event == "coordinator.elected":
+            # In the actor's own thread: its later lines, and those of its requests, name the epoch.
+            structlog.contextvars.bind_contextvars(epoch=fields["epoch"])
         level = "warning" if note.event in WARNING_EVENTS else "info" if _is_loud(note.event, fields) else "debug"
         if note.event in REPEATED and self.storage.fault(str(fields.get("reason"))):
             level = "debug"

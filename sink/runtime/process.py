@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
-from threading import Event, Thread
+from threading import Event
 from typing import TypeVar
 
 import sdnotify
@@ -38,6 +38,7 @@ from sink.runtime.jvm_watchdog import EXIT_JVM_SILENT, JvmWatchdog, kill_process
 from sink.runtime.notes import Observer
 from sink.storage.faults import fault_in
 from sink.storage.files import require_answer
+from sink.telemetry.logs import ContextThread
 from sink.telemetry.version import sink_version
 from sink.write.engines import engine_of
 from sink.write.row_spec import table_schema
@@ -110,7 +111,7 @@ class Worker:
             self._until_stopped("the errors table", lambda: self._in_store(errors.verify))
             self._warmed(warming, spark)
             self._until_stopped("the process that asks Kafka", kafka.start)
-            Thread(target=_warn_of_offsets, args=(settings, self._keeper), name="offsets", daemon=True).start()
+            ContextThread(target=_warn_of_offsets, args=(settings, self._keeper), name="offsets", daemon=True).start()
             rehearsal = CommitWarmup(spark, settings, schema)
             while not self._stop.is_set():
                 self._live(resources, session, guardian, rehearsal)
@@ -176,7 +177,7 @@ class Worker:
             while not ended.wait(ALIVE_SECONDS):
                 self._notifier.notify("WATCHDOG=1")
 
-        Thread(target=tell, name="alive", daemon=True).start()
+        ContextThread(target=tell, name="alive", daemon=True).start()
         try:
             yield
         finally:

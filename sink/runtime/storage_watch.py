@@ -37,6 +37,7 @@ from sink.storage.access import S3_SCHEMES, scheme_of
 from sink.storage.faults import Fault, fault_in, fault_of_store, server_of
 from sink.storage.files import ask_store
 from sink.storage.hdfs import HDFS_SCHEMES
+from sink.telemetry.logs import ContextThread
 
 LOG = structlog.get_logger("sink.worker")
 TELL_SECONDS = 10.0
@@ -112,7 +113,7 @@ class StorageWatch:
         self._since: float | None = None
         self._told = False
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="storage-watch", daemon=True)
+        self._thread = ContextThread(target=self._run, name="storage-watch", daemon=True)
 
     def start(self) -> None:
         if scheme_of(self._place) in S3_SCHEMES | HDFS_SCHEMES:
@@ -167,7 +168,7 @@ class StorageWatch:
             if not suspicious or self._asking or now - self._asked_at < ASK_SECONDS:
                 return
             self._asked_at, self._asking = now, True
-        threading.Thread(target=self._question, name="storage-question", daemon=True).start()
+        ContextThread(target=self._question, name="storage-question", daemon=True).start()
 
     def _wrong(self, now: float) -> _Wrong | None:
         if self._failing:

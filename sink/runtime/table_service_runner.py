@@ -20,6 +20,7 @@ from coordination.zookeeper.table_service_lock import Service, TableServiceLock,
 from sink.clients.java_errors import JAVA_ERRORS, said
 from sink.config import Settings
 from sink.runtime.catalog_sync import CatalogSync
+from sink.telemetry.logs import ContextThread
 from sink.telemetry.metrics import Metrics
 
 LOG = structlog.get_logger("sink.worker")
@@ -48,7 +49,7 @@ class Services:
         self._metrics = metrics
         self._catalog = catalog
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._stand, name="services", daemon=True)
+        self._thread = ContextThread(target=self._stand, name="services", daemon=True)
 
     def start(self) -> None:
         if self._catalog is not None:

@@ -1,9 +1,11 @@
 """Structured logs: one event, one line, on standard error; quiet by default, no secrets.
 
 `configure` routes structlog and the standard library (kazoo, py4j, confluent-kafka at WARNING and above)
-through the same renderer. `bound` adds who and what (worker, sink, epoch, transaction) to every event in its
-scope, per thread. Redaction works on every value, the message and the traceback included; voided by writing
-to standard error directly. Raises nothing: an event that cannot be rendered is logged as its `repr`.
+through the same renderer. `identify` names worker and sink in the events of every thread, also of threads that a
+library starts. `bound` adds values (epoch, transaction, ...) to every event in its scope; a `ContextThread` and a
+callable of `in_context` keep those of the thread that made them. Redaction works on every value, the message and
+the traceback included; voided by writing to standard error directly. Raises nothing: an event that cannot be
+rendered is logged as its `repr`.
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Iterator, MutableMapping
+import threading
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
-from typing import Any, TextIO
+from contextvars import copy_context
+from typing import Any, ParamSpec, TextIO, TypeVar
 
 import structlog
 from structlog.typing import Processor
@@ -23,6 +27,10 @@ from sink.telemetry.redaction import Redactor
 
 CONTEXT = ("worker", "sink", "epoch", "transaction")
 THIRD_PARTY_LEVEL = logging.WARNING
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_process_context: dict[str, str] = {}
+"""Values for threads without a context of their own: those of kazoo, py4j and librdkafka."""
 
 
 def configure(
@@ -33,8 +41,10 @@ def configure(
 ) -> None:
     """Set up logging for this process; calling it again replaces the set-up."""
     redact = _redaction(redactor or Redactor())
+    _process_context.clear()
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
+        _add_process_context,
         structlog.stdlib.add_log_level,
         structlog.stdlib.ExtraAdder(),
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -75,7 +85,8 @@ def configure(
 
 
 def identify(worker: str, sink: str) -> None:
-    """Every event of this process says whose it is."""
+    """Names worker and sink in every event of this process, from any thread that bound no other."""
+    _process_context.update(worker=worker, sink=sink)
     structlog.contextvars.bind_contextvars(worker=worker, sink=sink)
 
 
@@ -93,6 +104,30 @@ def bound(**values: Any) -> Iterator[None]:
     with structlog.contextvars.bound_contextvars(**kept):
         structlog.contextvars.unbind_contextvars(*(key for key in values if key not in kept))
         yield
+
+
+def in_context(run: Callable[_P, _R]) -> Callable[_P, _R]:
+    """`run` with what the calling thread has bound now, whichever thread calls it, one at a time."""
+    context = copy_context()
+
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        return context.run(run, *args, **kwargs)
+
+    return call
+
+
+class ContextThread(threading.Thread):
+    """A thread whose events carry what the thread that starts it has bound."""
+
+    def start(self) -> None:
+        self.run = in_context(self.run)  # type: ignore[method-assign]
+        super().start()
+
+
+def _add_process_context(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    for key, value in _process_context.items():
+        event.setdefault(key, value)
+    return event
 
 
 def _logger_factory(*args: Any) -> logging.Logger:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -100,6 +101,13 @@ def test_what_a_killed_coordinator_left_is_rolled_back_recommitted_or_settled(fl
     assert [s.outcome for s in history].count("ABORTED") >= len(UNDECIDED), history
     assert [s.instant for s in history if s.outcome == "COMMITTED"].count(left.header.instant) == 1, history
     it.assert_exactly_once(RECORDS)
+
+
+def test_every_line_of_the_log_says_which_worker_and_sink_it_is_from(pair: Pair) -> None:
+    logs = {name: pair.fleet.log(name).splitlines() for name in pair.fleet.workers}
+    lines = [(name, json.loads(line)) for name, log in logs.items() for line in log if line.startswith("{")]
+    assert len({name for name, _ in lines}) == 2
+    assert [line for name, line in lines if (line.get("worker"), line.get("sink")) != (name, pair.fleet.name)] == []
 
 
 def test_a_participant_killed_while_writing_costs_one_attempt(pair: Pair) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import logging
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -133,6 +135,29 @@ def test_json_events_are_one_object_a_line_with_their_context():
     assert second["epoch"] == 4
     assert "transaction" not in second
     assert "worker" not in third
+
+
+def test_every_thread_says_which_worker_and_sink_it_works_for():
+    out = io.StringIO()
+    logs.configure(stream=out)
+    logs.identify("w1", "orders")
+    foreign = threading.Thread(target=lambda: logging.getLogger("kazoo").error("of a library"))
+    with logs.bound(sink="payments", epoch=3), ThreadPoolExecutor(1) as pool:
+        own = logs.ContextThread(target=lambda: logs.logger().info("own thread"))
+        own.start()
+        pool.submit(logs.in_context(logs.logger().info), "own executor").result()
+        pool.submit(logging.getLogger("py4j").warning, "callback").result()
+        foreign.start()
+        for thread in (own, foreign):
+            thread.join()
+    lines = {line["event"]: line for line in map(json.loads, out.getvalue().splitlines())}
+    origins = {event: (line["worker"], line["sink"], line.get("epoch")) for event, line in lines.items()}
+    assert origins == {
+        "own thread": ("w1", "payments", 3),
+        "own executor": ("w1", "payments", 3),
+        "callback": ("w1", "orders", None),
+        "of a library": ("w1", "orders", None),
+    }
 
 
 def test_libraries_are_heard_from_warning_on_and_debug_is_off_by_default(form: str):
