@@ -67,15 +67,15 @@ class Actor:
         self._events: queue.Queue[Event | None] = queue.Queue()
         self._ended = threading.Event()
         self._thread = ContextThread(target=self._run, name=name, daemon=True)
-        self.beat = time.monotonic()
+        self.last_heartbeat = time.monotonic()
         """When the actor's thread last came round: what the watchdog looks at."""
-        self._asked: float | None = None
+        self._request_started_at: float | None = None
 
     @property
-    def asked(self) -> float:
+    def request_started_at(self) -> float:
         """When it made the request that is being performed, in monotonic seconds; now, if there is none."""
-        asked = self._asked
-        return time.monotonic() if asked is None else asked
+        started_at = self._request_started_at
+        return time.monotonic() if started_at is None else started_at
 
     def start(self) -> None:
         self._thread.start()
@@ -107,7 +107,7 @@ class Actor:
         # A new coordinator has something to do before anything happens.
         self.post(Tick(time.monotonic(), time.time()))
         while not self._ended.is_set():
-            self.beat = time.monotonic()
+            self.last_heartbeat = time.monotonic()
             try:
                 event = self._events.get(timeout=TICK_SECONDS)
             except queue.Empty:
@@ -121,7 +121,7 @@ class Actor:
     def _handle(self, effect: Effect) -> None:
         match effect:
             case Request():
-                self._asked = time.monotonic()
+                self._request_started_at = time.monotonic()
                 self._executor.submit(in_context(self._perform), effect)
             case Cancel(id=id):
                 self._performer.cancel(id)
@@ -142,7 +142,7 @@ class Actor:
                 LOG.exception("request.failed", operation=type(request.operation).__name__)
                 outcome = Unknown(said(error))
             self._failpoints.reach(request.operation, "after")
-        self._asked = None
+        self._request_started_at = None
         self.post(Answered(time.monotonic(), request.id, outcome))
 
 

@@ -126,15 +126,15 @@ class Incarnation:
         leader = view.coordinator
         return leader != self._member.incarnation and any(each.incarnation == leader for each in view.members)
 
-    def beat(self) -> float:
+    def last_heartbeat(self) -> float:
         """The oldest sign of life of its actors, in monotonic seconds."""
         actors = [actor for actor in (self._participant, self._coordinator) if actor is not None and actor.alive]
-        return min((actor.beat for actor in actors), default=time.monotonic())
+        return min((actor.last_heartbeat for actor in actors), default=time.monotonic())
 
-    def asked(self) -> float:
+    def request_started_at(self) -> float:
         """When its coordinator made the request that is being performed, in monotonic seconds; now, without one."""
         coordinator = self._coordinator
-        return time.monotonic() if coordinator is None else coordinator.asked
+        return time.monotonic() if coordinator is None else coordinator.request_started_at
 
     def start(self) -> None:
         """Join the fleet. Raises Unavailable, Corrupt, or ConfigError when the fleet runs another configuration."""

@@ -69,7 +69,7 @@ class Worker:
         self._keeper: Keeper | None = None
         self._notifier = sdnotify.SystemdNotifier()
         self._watched = time.monotonic()
-        self._forgiven = self._watched
+        self._grace_start = self._watched
 
     def run(self) -> None:
         settings = self._settings
@@ -152,7 +152,7 @@ class Worker:
             self._stop.wait(1.0)
             return
         self._notifier.notify("READY=1")
-        self._watched = self._forgiven = time.monotonic()
+        self._watched = self._grace_start = time.monotonic()
         while not life.ended and not self._stop.wait(0.5):
             self._watch(life, guardian)
             session.look()
@@ -187,11 +187,11 @@ class Worker:
         now = time.monotonic()
         if now - self._watched > PAUSED_SECONDS:
             # This process itself was stopped: that the others were silent meanwhile says nothing.
-            self._forgiven = now
+            self._grace_start = now
         self._watched = now
-        jvm_silent = now - max(guardian.answered, self._forgiven)
-        machine_silent = now - max(life.beat(), self._forgiven)
-        unanswered = now - max(life.asked(), self._forgiven)
+        jvm_silent = now - max(guardian.answered, self._grace_start)
+        machine_silent = now - max(life.last_heartbeat(), self._grace_start)
+        unanswered = now - max(life.request_started_at(), self._grace_start)
         if (
             jvm_silent > self._settings.session_timeout_ms / 1000
             or machine_silent > ACTOR_SILENT_SECONDS

@@ -106,11 +106,11 @@ def test_a_request_that_is_not_done_can_be_seen(pool: ThreadPoolExecutor) -> Non
     before = time.monotonic()
     actor.post(cast(Any, object()))
     actor.start()
-    eventually("it has asked", lambda: actor._asked is not None)
-    first = actor.asked
-    assert before <= first == actor.asked
+    eventually("it has asked", lambda: actor._request_started_at is not None)
+    first = actor.request_started_at
+    assert before <= first == actor.request_started_at
     gate.set()
-    eventually("it has its answer", lambda: actor._asked is None)
-    assert actor.asked > first
+    eventually("it has its answer", lambda: actor._request_started_at is None)
+    assert actor.request_started_at > first
     actor.stop()
     actor.join(30)
