@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sink.audit import audit
-from sink.audit.report import Kind, Report
+from sink.audit.report import FindingKind, Report
 
 TOPIC = "orders"
 SINK = "orders"
@@ -28,10 +28,7 @@ _STAT: dict[str, Any] = {
     "type": "record",
     "name": "HoodieWriteStat",
     "fields": [
-        *(
-            {"name": name, "type": ["null", "string"], "default": None}
-            for name in ("fileId", "path", "prevCommit")
-        ),
+        *({"name": name, "type": ["null", "string"], "default": None} for name in ("fileId", "path", "prevCommit")),
         *({"name": name, "type": ["null", "long"], "default": None} for name in _LONGS),
     ],
 }
@@ -145,9 +142,7 @@ class HandmadeTable:
         stats = []
         for position, part in enumerate(added):
             file_id = f"file-{number}-{position}-0"
-            path = self.write_file(
-                f"{file_id}_0-0-0_{instant}.parquet", ((part.partition, o) for o in part.offsets)
-            )
+            path = self.write_file(f"{file_id}_0-0-0_{instant}.parquet", ((part.partition, o) for o in part.offsets))
             stats.append(self.stat(file_id, path, len(part.offsets)))
         before, checkpoint = self.number, copy.deepcopy(self.checkpoint)
         for part in added:
@@ -177,10 +172,7 @@ class HandmadeTable:
         operation: str = "BULK_INSERT",
         replaced: Sequence[str] = (),
     ) -> Path:
-        fields = [
-            {"name": name, "type": ["null", kind]}
-            for name, kind in (("id", "long"), *self._provenance_types())
-        ]
+        fields = [{"name": name, "type": ["null", kind]} for name, kind in (("id", "long"), *self._provenance_types())]
         extra = {"schema": json.dumps({"type": "record", "name": "orders", "fields": fields})}
         if checkpoint is not None:
             extra[f"sink.checkpoint.{SINK}"] = checkpoint
@@ -264,9 +256,9 @@ class HandmadeTable:
         return ("_kafka_topic", "string"), ("_kafka_partition", "int"), ("_kafka_offset", "long")
 
 
-def kinds(report: Report) -> set[Kind]:
+def kinds(report: Report) -> set[FindingKind]:
     return {finding.kind for finding in report.failures}
 
 
-def sentences(report: Report, kind: Kind) -> str:
+def sentences(report: Report, kind: FindingKind) -> str:
     return "\n".join(finding.sentence for finding in report.findings if finding.kind is kind)

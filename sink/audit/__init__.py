@@ -36,11 +36,11 @@ from sink.audit.errors import ErrorCounts, add_errors
 from sink.audit.files import NamedFiles, check_storage, check_uncommitted, check_view, named_files
 from sink.audit.log import LogReader, TopicAccess
 from sink.audit.mirror import MirroredTable
-from sink.audit.report import Findings, Kind, PartitionRow, Report
-from sink.audit.rows import PROVENANCE, FileRows, Ledger, provenance_of, raised_by_hudi, rust_table
+from sink.audit.report import AuditFindings, FindingKind, PartitionRow, Report
+from sink.audit.rows import PROVENANCE, FileRows, OffsetLedger, provenance_of, raised_by_hudi, rust_table
 from sink.audit.timeline import (
+    AuditedTimeline,
     TableFiles,
-    Timeline,
     active_names,
     any_commit,
     completed_names,
@@ -60,7 +60,7 @@ LOOKS = 20
 class _Seen:
     """One consistent look at the table: what the timeline says and what hudi-rs shows of it."""
 
-    timeline: Timeline
+    timeline: AuditedTimeline
     table: HudiTable | MirroredTable
     slices: Sequence[HudiFileSlice]
 
@@ -83,20 +83,20 @@ def audit(
     if not seen.timeline.commits and not seen.timeline.problems:
         return _empty(files, seen.timeline, sink, access, started)
     name = _choose(base_path, sink, seen.timeline)
-    findings = Findings()
+    findings = AuditFindings()
     findings.extend(seen.timeline.problems)
     chain = check_chain(name, seen.timeline.commits)
     findings.extend(chain.findings)
     counted = _Counted()
     if chain.newest is None:
-        findings.add(Kind.NO_CHECKPOINT, f"no checkpoint of sink {name} can be read: nothing can be proven")
+        findings.add(FindingKind.NO_CHECKPOINT, f"no checkpoint of sink {name} can be read: nothing can be proven")
     elif seen.timeline.active:
         with (
             tempfile.TemporaryDirectory(prefix="sink-audit-") as scratch,
-            closing(Ledger(Path(scratch))) as ledger,
+            closing(OffsetLedger(Path(scratch))) as ledger,
         ):
-            place = errors or f"{base_path}_errors"
-            counted = _Comparison(files, place, seen, chain, chain.newest, name, ledger, findings).run(access)
+            errors_path = errors or f"{base_path}_errors"
+            counted = _Comparison(files, errors_path, seen, chain, chain.newest, name, ledger, findings).run(access)
     return Report(
         base_path=base_path,
         sink=name,
@@ -133,15 +133,15 @@ class _Comparison:
     chain: Chain
     newest: Checkpoint
     sink: str
-    ledger: Ledger
-    findings: Findings
+    ledger: OffsetLedger
+    findings: AuditFindings
 
     def run(self, access: TopicAccess | None) -> _Counted:
         commits = self.seen.timeline.commits
         named = named_files(commits)
         for gap in self.newest.gaps:
             sentence = f"{gap.topic}-{gap.partition}[{gap.start}, {gap.end}) was lost by the log and skipped"
-            self.findings.add(Kind.GAP, sentence)
+            self.findings.add(FindingKind.GAP, sentence)
         ranges = [*self.chain.ranges, *self._ranges_of_other_sinks()]
         self.ledger.add_ranges((r.source, r.result.slice.start, r.result.slice.end) for r in ranges)
         changed = any(commit.changes_rows for commit in commits)
@@ -151,7 +151,7 @@ class _Comparison:
         groups = range_groups(ranges)
         log = None
         if access is None:
-            self.findings.add(Kind.UNPROVEN, "the log was not asked: rows are held against the checkpoints only")
+            self.findings.add(FindingKind.UNPROVEN, "the log was not asked: rows are held against the checkpoints only")
             self.ledger.sweep()
         else:
             compared = LogComparison(self.chain, self.newest, groups, provenance, self.ledger, self.findings)
@@ -198,7 +198,7 @@ class _Comparison:
         read += [self.ledger.add_file(reader, path, columns) for path in storage.visible if path not in shown]
         for file in read:
             if file.error and file.path not in storage.broken:
-                self.findings.add(Kind.FILE_UNREADABLE, f"{file.path}: {file.error}")
+                self.findings.add(FindingKind.FILE_UNREADABLE, f"{file.path}: {file.error}")
         return read
 
 
@@ -216,30 +216,30 @@ def _look(files: TableFiles) -> _Seen:
             if completed_names(active_names(files)) == before:
                 reason = str(error)[:300]
                 fault = fault_in(str(error), files.base_path, files.access)
-                said = fault.sentence if fault else reason
-                raise TableError(f"{files.base_path}: hudi-rs cannot read the table: {said}") from error
+                sentence = fault.sentence if fault else reason
+                raise TableError(f"{files.base_path}: hudi-rs cannot read the table: {sentence}") from error
             continue
         if completed_names(active_names(files)) == before:
             return _Seen(read_timeline(files, names), table, slices)
     raise Unavailable(f"{files.base_path} changed during each of {LOOKS} looks at it; try again")
 
 
-def _choose(base_path: str, sink: str | None, timeline: Timeline) -> str:
+def _choose(base_path: str, sink: str | None, timeline: AuditedTimeline) -> str:
     if sink is not None and sink in timeline.sinks:
         return sink
-    found = ", ".join(timeline.sinks) or "none"
+    sinks = ", ".join(timeline.sinks) or "none"
     if sink is not None:
-        raise TableError(f"{base_path}: no commit carries a checkpoint of sink {sink} (found: {found})")
+        raise TableError(f"{base_path}: no commit carries a checkpoint of sink {sink} (found: {sinks})")
     if len(timeline.sinks) != 1:
-        raise TableError(f"{base_path}: name the sink to audit; sinks with checkpoints in this table: {found}")
+        raise TableError(f"{base_path}: name the sink to audit; sinks with checkpoints in this table: {sinks}")
     return timeline.sinks[0]
 
 
 def _empty(
-    files: TableFiles, timeline: Timeline, sink: str | None, access: TopicAccess | None, started: float
+    files: TableFiles, timeline: AuditedTimeline, sink: str | None, access: TopicAccess | None, started: float
 ) -> Report:
-    findings = Findings()
-    findings.add(Kind.EMPTY, "the table has no commit yet: nothing to prove")
+    findings = AuditFindings()
+    findings.add(FindingKind.EMPTY, "the table has no commit yet: nothing to prove")
     findings.extend(check_uncommitted(files, timeline))
     if access is not None:
         with closing(LogReader(access)) as reader:

@@ -19,7 +19,7 @@ from coordination.state.model import (
     SliceResult,
     TopicPartition,
 )
-from sink.audit.report import Finding, Kind
+from sink.audit.report import AuditFinding, FindingKind
 from sink.audit.timeline import Commit
 
 
@@ -55,7 +55,7 @@ class Beginning:
 class Chain:
     """What the checkpoints say. `newest` is the one with the highest number."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[AuditFinding, ...]
     ranges: tuple[CommittedRange, ...]
     newest: Checkpoint | None
     links: int
@@ -64,7 +64,7 @@ class Chain:
 
 def check_chain(sink: str, commits: Sequence[Commit]) -> Chain:
     """`commits` in order of completion; those without a checkpoint of `sink` are passed over."""
-    findings: list[Finding] = []
+    findings: list[AuditFinding] = []
     links: list[tuple[Commit, Checkpoint]] = []
     seen: dict[int, tuple[Commit, Checkpoint]] = {}
     for commit in commits:
@@ -78,7 +78,7 @@ def check_chain(sink: str, commits: Sequence[Commit]) -> Chain:
         elif not _published_again(earlier[1], checkpoint, commit):
             where = f"commits {earlier[0].instant} and {commit.instant}"
             sentence = f"number {checkpoint.number} stands in {where}: one transaction was committed twice"
-            findings.append(Finding(Kind.REPEATED_NUMBER, sentence))
+            findings.append(AuditFinding(FindingKind.REPEATED_NUMBER, sentence))
     by_number = sorted(links, key=lambda link: link[1].number)
     previous: tuple[Commit, Checkpoint] | None = None
     for link in by_number:
@@ -95,7 +95,7 @@ def check_chain(sink: str, commits: Sequence[Commit]) -> Chain:
 
 def _beginnings(checkpoints: Sequence[Checkpoint]) -> dict[TopicPartition, Beginning]:
     """`checkpoints` in order of their numbers."""
-    found: dict[TopicPartition, Beginning] = {}
+    beginnings: dict[TopicPartition, Beginning] = {}
     topics: set[str] = set()
     for checkpoint in checkpoints:
         starts = {source: end.end for source, end in checkpoint.ends.items()}
@@ -103,15 +103,15 @@ def _beginnings(checkpoints: Sequence[Checkpoint]) -> dict[TopicPartition, Begin
             source = result.slice.source
             starts[source] = min(result.slice.start, starts.get(source, result.slice.start))
         for source, start in starts.items():
-            known = found.get(source)
+            known = beginnings.get(source)
             if known is None:
                 end = checkpoint.ends.get(source)
                 moved = end is None or end.generation > 0
-                found[source] = Beginning(start, source.topic in topics and not moved)
+                beginnings[source] = Beginning(start, source.topic in topics and not moved)
             elif start < known.offset:
-                found[source] = replace(known, offset=start)
+                beginnings[source] = replace(known, offset=start)
         topics.update(source.topic for source in checkpoint.ends)
-    return found
+    return beginnings
 
 
 def _published_again(first: Checkpoint, again: Checkpoint, commit: Commit) -> bool:
@@ -119,62 +119,64 @@ def _published_again(first: Checkpoint, again: Checkpoint, commit: Commit) -> bo
     return commit.inserted == 0 and not commit.replayed and replace(again, results=()) == replace(first, results=())
 
 
-def _check_link(previous: tuple[Commit, Checkpoint] | None, link: tuple[Commit, Checkpoint]) -> Iterator[Finding]:
+def _check_link(previous: tuple[Commit, Checkpoint] | None, link: tuple[Commit, Checkpoint]) -> Iterator[AuditFinding]:
     commit, checkpoint = link
     where = f"transaction {checkpoint.number} (commit {commit.instant})"
     before = previous[1] if previous else None
     expected = before.number if before else NO_TRANSACTION
     if checkpoint.base != expected:
         on_timeline = f"number {expected}" if before else "nothing"
-        yield Finding(
-            Kind.BROKEN_CHAIN,
+        yield AuditFinding(
+            FindingKind.BROKEN_CHAIN,
             f"{where} extends number {checkpoint.base}, but the timeline has {on_timeline} before it: "
             "a commit was taken away or its checkpoint was changed",
         )
     if previous and before:
         if commit.completed <= previous[0].completed:
-            yield Finding(
-                Kind.COMPLETED_OUT_OF_ORDER,
+            yield AuditFinding(
+                FindingKind.COMPLETED_OUT_OF_ORDER,
                 f"{where} completed at {commit.completed}, before transaction {before.number} "
                 f"(commit {previous[0].instant}) did at {previous[0].completed}",
             )
         if checkpoint.epoch < before.epoch:
-            yield Finding(Kind.EPOCH_FELL, f"{where} has epoch {checkpoint.epoch} after epoch {before.epoch}")
+            yield AuditFinding(
+                FindingKind.EPOCH_FELL, f"{where} has epoch {checkpoint.epoch} after epoch {before.epoch}"
+            )
         yield from _check_identity(before, checkpoint, where)
         for gap in sorted(set(before.gaps) - set(checkpoint.gaps), key=_gap_order):
             if any(kept.covers(gap) for kept in checkpoint.gaps):
                 continue
             lost = f"{gap.topic}-{gap.partition}[{gap.start}, {gap.end})"
-            yield Finding(Kind.GAP_DROPPED, f"{where} no longer declares the gap {lost}")
+            yield AuditFinding(FindingKind.GAP_DROPPED, f"{where} no longer declares the gap {lost}")
     yield from _check_partitions(before, checkpoint, where)
     records = sum(result.records for result in checkpoint.results)
     records += sum(run.high - run.low for run in commit.replayed.get(checkpoint.sink, ()))
     if records != commit.inserted and not commit.changes_rows:
-        yield Finding(
-            Kind.COMMIT_COUNT,
+        yield AuditFinding(
+            FindingKind.COMMIT_COUNT,
             f"{where}: its checkpoint counts {records:,} records, its write stats {commit.inserted:,}",
         )
 
 
-def _check_identity(before: Checkpoint, now: Checkpoint, where: str) -> Iterator[Finding]:
+def _check_identity(before: Checkpoint, now: Checkpoint, where: str) -> Iterator[AuditFinding]:
     """Offsets of another topic id or cluster mean something else: only a raised generation may follow."""
     for source in before.ends.keys() & now.ends.keys():
         if now.ends[source].generation > before.ends[source].generation:
             continue
         ids = before.topics.get(source.topic), now.topics.get(source.topic)
         if ids[0] != ids[1]:
-            yield Finding(
-                Kind.TOPIC_ID,
+            yield AuditFinding(
+                FindingKind.TOPIC_ID,
                 f"{where}: {source} goes from topic id {ids[0]} to {ids[1]}, generation as before",
             )
         if before.cluster and now.cluster and before.cluster != now.cluster:
-            yield Finding(
-                Kind.CLUSTER,
+            yield AuditFinding(
+                FindingKind.CLUSTER,
                 f"{where}: {source} goes from cluster {before.cluster} to {now.cluster}, same generation",
             )
 
 
-def _check_partitions(before: Checkpoint | None, now: Checkpoint, where: str) -> Iterator[Finding]:
+def _check_partitions(before: Checkpoint | None, now: Checkpoint, where: str) -> Iterator[AuditFinding]:
     ends_before = before.ends if before else {}
     results: dict[TopicPartition, list[SliceResult]] = defaultdict(list)
     for result in now.results:
@@ -183,9 +185,11 @@ def _check_partitions(before: Checkpoint | None, now: Checkpoint, where: str) ->
     for gap in sorted(set(now.gaps) - set(before.gaps if before else ()), key=_gap_order):
         declared[TopicPartition(gap.topic, gap.partition)].append(gap)
     for source in sorted(ends_before.keys() - now.ends.keys()):
-        yield Finding(Kind.PARTITION_DROPPED, f"{where} no longer has {source}, which was at {ends_before[source].end}")
+        yield AuditFinding(
+            FindingKind.PARTITION_DROPPED, f"{where} no longer has {source}, which was at {ends_before[source].end}"
+        )
     for source in sorted(results.keys() - now.ends.keys()):
-        yield Finding(Kind.END_MISMATCH, f"{where} has ranges of {source}, but no end for it")
+        yield AuditFinding(FindingKind.END_MISMATCH, f"{where} has ranges of {source}, but no end for it")
     for source, end in sorted(now.ends.items(), key=lambda item: item[0]):
         steps = sorted([*map(_range_step, results[source]), *map(_gap_step, declared[source])])
         yield from _check_partition(source, ends_before.get(source), end, steps, where)
@@ -197,40 +201,42 @@ def _check_partition(
     now: PartitionCheckpoint,
     steps: Sequence[tuple[int, int, int]],
     where: str,
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     """`steps` are (start, end, generation) of ranges and of newly declared gaps, the latter with -1."""
     raised = before is None or now.generation > before.generation
     if before is not None and now.generation < before.generation:
-        yield Finding(
-            Kind.GENERATION,
+        yield AuditFinding(
+            FindingKind.GENERATION,
             f"{where}: {source} falls from generation {before.generation} to {now.generation}",
         )
     if before is not None and now.end < before.end and not raised:
-        yield Finding(Kind.END_FELL, f"{where}: {source} falls from {before.end} to {now.end}, generation as before")
+        yield AuditFinding(
+            FindingKind.END_FELL, f"{where}: {source} falls from {before.end} to {now.end}, generation as before"
+        )
     reached = before.end if before is not None else None
     generation = before.generation if before is not None else 0
     for start, end, step_generation in steps:
         if step_generation > now.generation or 0 <= step_generation < generation:
-            yield Finding(
-                Kind.GENERATION,
+            yield AuditFinding(
+                FindingKind.GENERATION,
                 f"{where}: {source}[{start}, {end}) has generation {step_generation}, "
                 f"the partition goes from {generation} to {now.generation}",
             )
         jumped = reached is None or step_generation > generation
         if reached is not None and start != reached:
             if not jumped:
-                kind = Kind.RANGE_HOLE if start > reached else Kind.RANGE_OVERLAP
-                yield Finding(kind, f"{where}: {source}[{start}, {end}) follows offset {reached}")
+                kind = FindingKind.RANGE_HOLE if start > reached else FindingKind.RANGE_OVERLAP
+                yield AuditFinding(kind, f"{where}: {source}[{start}, {end}) follows offset {reached}")
             else:
-                yield Finding(
-                    Kind.RESET,
+                yield AuditFinding(
+                    FindingKind.RESET,
                     f"{where}: {source} goes on at {start} after {reached}, in generation {step_generation}",
                 )
         reached, generation = end, max(generation, step_generation)
     if reached is not None and reached != now.end and not (raised and not steps):
-        yield Finding(Kind.END_MISMATCH, f"{where}: {source} ends at {now.end}, its ranges at {reached}")
+        yield AuditFinding(FindingKind.END_MISMATCH, f"{where}: {source} ends at {now.end}, its ranges at {reached}")
     elif reached is not None and reached != now.end and before is not None:
-        yield Finding(Kind.RESET, f"{where}: {source} was set from {reached} to {now.end}")
+        yield AuditFinding(FindingKind.RESET, f"{where}: {source} was set from {reached} to {now.end}")
 
 
 def _range_step(result: SliceResult) -> tuple[int, int, int]:

@@ -15,8 +15,8 @@ from coordination.state.model import Checkpoint, TopicPartition
 from sink.audit.chain import CommittedRange
 from sink.audit.files import NamedFiles
 from sink.audit.log import Cleanup, LogRange
-from sink.audit.report import SHOWN_OF_A_KIND, Findings, Kind, PartitionRow
-from sink.audit.rows import Ledger, SourceCounts
+from sink.audit.report import SHOWN_OF_A_KIND, AuditFindings, FindingKind, PartitionRow
+from sink.audit.rows import OffsetLedger, SourceCounts
 from sink.audit.timeline import Commit
 
 NOTHING = SourceCounts(0, None, None, 0, 0)
@@ -90,21 +90,23 @@ def _group(ranges: Sequence[CommittedRange]) -> RangeGroup:
     return RangeGroup(ranges[0].source, slices[0].start, max(s.end for s in slices), tuple(ranges))
 
 
-def check_duplicates(ledger: Ledger, findings: Findings) -> None:
+def check_duplicates(ledger: OffsetLedger, findings: AuditFindings) -> None:
     segments, total, _ = ledger.segments("held > greatest(covered, 1)", SHOWN_OF_A_KIND)
     for segment in segments:
         files = ledger.files_of(segment)
         where = ", ".join(files[:4]) + (f" and {len(files) - 4} more" if len(files) > 4 else "")
         allowed = f" where {segment.covered} ranges cover it" if segment.covered > 1 else ""
-        findings.add(Kind.DUPLICATE, f"{segment} is in the table {segment.held} times{allowed}: {where}")
-    _count_rest(findings, Kind.DUPLICATE, total, len(segments))
+        findings.add(FindingKind.DUPLICATE, f"{segment} is in the table {segment.held} times{allowed}: {where}")
+    _count_rest(findings, FindingKind.DUPLICATE, total, len(segments))
     segments, total, _ = ledger.segments("covered > 1", 3)
     for segment in segments:
-        findings.add(Kind.REPLAYED, f"{segment} was committed {segment.covered} times, in generations of its own")
-    _count_rest(findings, Kind.REPLAYED, total, len(segments))
+        findings.add(
+            FindingKind.REPLAYED, f"{segment} was committed {segment.covered} times, in generations of its own"
+        )
+    _count_rest(findings, FindingKind.REPLAYED, total, len(segments))
 
 
-def check_outside(ledger: Ledger, unplaced: int, commits: Sequence[Commit], findings: Findings) -> None:
+def check_outside(ledger: OffsetLedger, unplaced: int, commits: Sequence[Commit], findings: AuditFindings) -> None:
     """Rows in no committed range, or without coordinates, are others' only as far as others inserted any."""
     condition = "held > 0 AND covered = 0"
     outside = sum(ledger.offsets_by_source(condition, "held").values()) + unplaced
@@ -114,62 +116,64 @@ def check_outside(ledger: Ledger, unplaced: int, commits: Sequence[Commit], find
     inserted = sum(commit.inserted for commit in theirs)
     if outside <= inserted:
         named = ", ".join(map(str, theirs[:5]))
-        findings.add(Kind.OTHERS, f"{outside:,} rows belong to no range; others inserted {inserted:,}: {named}")
+        findings.add(FindingKind.OTHERS, f"{outside:,} rows belong to no range; others inserted {inserted:,}: {named}")
         return
     segments, total, _ = ledger.segments(condition, SHOWN_OF_A_KIND)
     for segment in segments:
         files = ", ".join(ledger.files_of(segment)[:3])
-        findings.add(Kind.OUTSIDE, f"{segment} is in the table, but in no committed range: {files}")
-    _count_rest(findings, Kind.OUTSIDE, total, len(segments))
+        findings.add(FindingKind.OUTSIDE, f"{segment} is in the table, but in no committed range: {files}")
+    _count_rest(findings, FindingKind.OUTSIDE, total, len(segments))
     if unplaced:
-        findings.add(Kind.OUTSIDE, f"{unplaced:,} rows have no topic, partition or offset")
+        findings.add(FindingKind.OUTSIDE, f"{unplaced:,} rows have no topic, partition or offset")
 
 
 def check_ranges(
-    ledger: Ledger, groups: Sequence[RangeGroup], log: LogCheck | None, files: NamedFiles, findings: Findings
+    ledger: OffsetLedger, groups: Sequence[RangeGroup], log: LogCheck | None, files: NamedFiles, findings: AuditFindings
 ) -> dict[TopicPartition, int]:
     """Missing rows per partition, by the write statuses' counts and, where it was read, by the log."""
-    found = Findings()
+    missing_findings = AuditFindings()
     short: dict[TopicPartition, int] = defaultdict(int)
-    for group, held in zip(groups, ledger.held_in([(g.source, g.low, g.high) for g in groups]), strict=True):
-        if held < group.records:
-            short[group.source] += group.records - held
-            found.add(
-                Kind.MISSING,
-                f"{group}: {group.records:,} records by the write status, {held:,} rows in the table",
+    for group, rows in zip(groups, ledger.held_in([(g.source, g.low, g.high) for g in groups]), strict=True):
+        if rows < group.records:
+            short[group.source] += group.records - rows
+            missing_findings.add(
+                FindingKind.MISSING,
+                f"{group}: {group.records:,} records by the write status, {rows:,} rows in the table",
             )
-        elif held > group.records:
+        elif rows > group.records:
             findings.add(
-                Kind.SURPLUS,
-                f"{group}: {group.records:,} records by the write status, {held:,} rows in the table",
+                FindingKind.SURPLUS,
+                f"{group}: {group.records:,} records by the write status, {rows:,} rows in the table",
             )
     missing = dict(short)
     if log is not None:
         condition = "logged > 0 AND covered > 0 AND held = 0"
         segments, total, _ = ledger.segments(condition, SHOWN_OF_A_KIND)
         for segment in segments:
-            found.add(Kind.MISSING, f"{segment} is in the log and in a committed range, but not in the table")
-        _count_rest(found, Kind.MISSING, total, len(segments))
+            missing_findings.add(
+                FindingKind.MISSING, f"{segment} is in the log and in a committed range, but not in the table"
+            )
+        _count_rest(missing_findings, FindingKind.MISSING, total, len(segments))
         for source, count in ledger.offsets_by_source(condition).items():
             missing[source] = max(missing.get(source, 0), count)
     lost, removed = sum(missing.values()), sum(count for _, count in files.removals)
     if lost and lost <= removed:
         named = ", ".join(f"{commit} up to {count:,}" for commit, count in files.removals[:5])
-        findings.add(Kind.OTHERS, f"{lost:,} rows are gone, deleted by commits of others: {named}")
+        findings.add(FindingKind.OTHERS, f"{lost:,} rows are gone, deleted by commits of others: {named}")
         return {}
-    findings.extend(found.all())
+    findings.extend(missing_findings.all())
     return missing
 
 
 def holes_in_log(
-    ledger: Ledger, log: LogCheck, groups: Sequence[RangeGroup], provenance: bool
+    ledger: OffsetLedger, log: LogCheck, groups: Sequence[RangeGroup], provenance: bool
 ) -> dict[TopicPartition, LogRange]:
     """Where a partition has rows (or counted records) that the log does not deliver: what to read again,
     for the log may have them as aborted records.
     """
     if provenance:
-        found = {source: ledger.holes(source, span.start, span.end) for source, span in log.spans.items()}
-        return {source: LogRange(holes.low, holes.high) for source, holes in found.items() if holes}
+        source_holes = {source: ledger.holes(source, span.start, span.end) for source, span in log.spans.items()}
+        return {source: LogRange(holes.low, holes.high) for source, holes in source_holes.items() if holes}
     wanted: dict[TopicPartition, LogRange] = {}
     for group, logged in _logged(ledger, groups):
         if log.compares(group) and logged < group.records:
@@ -178,7 +182,7 @@ def holes_in_log(
     return wanted
 
 
-def check_log(ledger: Ledger, log: LogCheck, findings: Findings) -> None:
+def check_log(ledger: OffsetLedger, log: LogCheck, findings: AuditFindings) -> None:
     """Rows that the log does not deliver. Aborted records must not be in the table; a hole says nothing, for
     compaction leaves holes, and nobody can tell whether a topic was compacted at any time.
     """
@@ -190,29 +194,31 @@ def check_log(ledger: Ledger, log: LogCheck, findings: Findings) -> None:
         aborted, total, offsets = ledger.segments(condition, 3, "aborted")
         for segment in aborted:
             sentence = f"{segment} is in the table, but the log does not deliver it: its transaction was aborted"
-            findings.add(Kind.NOT_IN_LOG, sentence)
-        _count_rest(findings, Kind.NOT_IN_LOG, total, len(aborted))
+            findings.add(FindingKind.NOT_IN_LOG, sentence)
+        _count_rest(findings, FindingKind.NOT_IN_LOG, total, len(aborted))
         _note_hole(source, holes.offsets - offsets, log, findings)
 
 
-def _note_hole(source: TopicPartition, offsets: int, log: LogCheck, findings: Findings) -> None:
+def _note_hole(source: TopicPartition, offsets: int, log: LogCheck, findings: AuditFindings) -> None:
     if offsets > 0:
         compacted = log.cleanup.get(source.topic) is Cleanup.COMPACT
         findings.add(
-            Kind.COMPACTED if compacted else Kind.HOLE,
+            FindingKind.COMPACTED if compacted else FindingKind.HOLE,
             f"{source}: {offsets:,} offsets of the table are not in the log: {log.why(source.topic)}; held "
             "against the checkpoints only",
         )
 
 
-def _logged(ledger: Ledger, groups: Sequence[RangeGroup]) -> Iterator[tuple[RangeGroup, int]]:
+def _logged(ledger: OffsetLedger, groups: Sequence[RangeGroup]) -> Iterator[tuple[RangeGroup, int]]:
     return zip(groups, ledger.logged_in([(g.source, g.low, g.high) for g in groups]), strict=True)
 
 
-def check_changed(ledger: Ledger, groups: Sequence[RangeGroup], log: LogCheck | None, findings: Findings) -> None:
+def check_changed(
+    ledger: OffsetLedger, groups: Sequence[RangeGroup], log: LogCheck | None, findings: AuditFindings
+) -> None:
     """All that can be said of a table whose rows are changed by key: how many records its commits were made of."""
     findings.add(
-        Kind.UNPROVEN,
+        FindingKind.UNPROVEN,
         "rows of this table are changed and deleted by key, so that its rows are not its records: proven are the chain"
         " of checkpoints, the files that it names, and the number of records in each range; not that each took effect",
     )
@@ -221,17 +227,17 @@ def check_changed(ledger: Ledger, groups: Sequence[RangeGroup], log: LogCheck | 
 
 
 def check_totals(
-    ledger: Ledger,
+    ledger: OffsetLedger,
     groups: Sequence[RangeGroup],
     rows: int,
     log: LogCheck | None,
     commits: Sequence[Commit],
     files: NamedFiles,
-    findings: Findings,
+    findings: AuditFindings,
 ) -> None:
     """All that can be said of a table without provenance columns: counts agree, or they do not."""
     findings.add(
-        Kind.UNPROVEN,
+        FindingKind.UNPROVEN,
         "the table has no provenance columns: only counts are held against one another; a record that is "
         "missing while another is there twice would go unseen",
     )
@@ -239,31 +245,31 @@ def check_totals(
     inserted = sum(commit.inserted for commit in commits if commit.by_others)
     removed = sum(count for _, count in files.removals)
     if rows < records + inserted - removed:
-        findings.add(Kind.MISSING, f"{records:,} records were committed, the table has {rows:,} rows")
+        findings.add(FindingKind.MISSING, f"{records:,} records were committed, the table has {rows:,} rows")
     elif rows > records + inserted:
-        findings.add(Kind.SURPLUS, f"{records:,} records were committed, the table has {rows:,} rows")
+        findings.add(FindingKind.SURPLUS, f"{records:,} records were committed, the table has {rows:,} rows")
     if log is not None:
         _check_counts(ledger, groups, log, findings)
 
 
-def _check_counts(ledger: Ledger, groups: Sequence[RangeGroup], log: LogCheck, findings: Findings) -> None:
+def _check_counts(ledger: OffsetLedger, groups: Sequence[RangeGroup], log: LogCheck, findings: AuditFindings) -> None:
     for group, logged in _logged(ledger, groups):
         if not log.compares(group) or logged == group.records:
             continue
         counts = f"{group}: {logged:,} records in the log, {group.records:,} were committed"
         if logged > group.records:
-            findings.add(Kind.MISSING, counts)
+            findings.add(FindingKind.MISSING, counts)
             continue
         # Every offset that the log has not may have been a record once; an aborted one never was.
         holes = group.high - group.low - ledger.stored_in(group.source, group.low, group.high)
         if group.records > logged + holes:
-            findings.add(Kind.NOT_IN_LOG, f"{counts}, and only {holes:,} offsets can have been compacted away")
+            findings.add(FindingKind.NOT_IN_LOG, f"{counts}, and only {holes:,} offsets can have been compacted away")
         else:
             _note_hole(group.source, group.records - logged, log, findings)
 
 
 def partition_rows(
-    ledger: Ledger,
+    ledger: OffsetLedger,
     newest: Checkpoint,
     missing: Mapping[TopicPartition, int],
     groups: Sequence[RangeGroup],
@@ -298,6 +304,6 @@ def partition_rows(
     return tuple(rows)
 
 
-def _count_rest(findings: Findings, kind: Kind, total: int, shown: int) -> None:
+def _count_rest(findings: AuditFindings, kind: FindingKind, total: int, shown: int) -> None:
     if total > shown:
         findings.add(kind, f"and {total - shown:,} more runs of offsets")

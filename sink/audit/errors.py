@@ -21,8 +21,8 @@ from hudi import HudiReadOptions
 from coordination.errors import TableError
 from coordination.state.model import TopicPartition
 from sink.audit.chain import CommittedRange
-from sink.audit.report import Findings, Kind
-from sink.audit.rows import PROVENANCE, Ledger, raised_by_hudi, rust_table
+from sink.audit.report import AuditFindings, FindingKind
+from sink.audit.rows import PROVENANCE, OffsetLedger, raised_by_hudi, rust_table
 from sink.audit.timeline import Commit, ReplayedRun, active_names, any_commit, open_table
 from sink.storage.access import NO_ACCESS, Access
 
@@ -60,8 +60,8 @@ def add_errors(
     base_path: str,
     ranges: Sequence[CommittedRange],
     commits: Sequence[Commit],
-    ledger: Ledger,
-    findings: Findings,
+    ledger: OffsetLedger,
+    findings: AuditFindings,
     access: Access,
 ) -> ErrorCounts:
     """Enters bad records that were not replayed in the ledger, like rows of the table: they are landed, elsewhere."""
@@ -76,15 +76,15 @@ def add_errors(
     if file.error:
         raise TableError(f"{base_path}: {file.error}")
     for instant, wanted in sorted(counted.items()):
-        if reading.found[instant] != wanted:
+        if reading.by_instant[instant] != wanted:
             findings.add(
-                Kind.ERRORS_COUNT,
+                FindingKind.ERRORS_COUNT,
                 f"commit {instant} counts {wanted:,} bad records, the errors table {base_path} has"
-                f" {reading.found[instant]:,} of it",
+                f" {reading.by_instant[instant]:,} of it",
             )
     if reading.waiting:
         findings.add(
-            Kind.UNPUBLISHED,
+            FindingKind.UNPUBLISHED,
             f"{reading.waiting:,} rows of the errors table are of transactions that are not committed, or not yet",
         )
     return ErrorCounts(reading.by_source, reading.replayed)
@@ -99,18 +99,18 @@ class _Reading:
         self._rows = rows
         self._committed = pa.array(sorted(committed), pa.string())
         self._runs = runs
-        self.found: Counter[str] = Counter()
+        self.by_instant: Counter[str] = Counter()
         self.by_source: Counter[TopicPartition] = Counter()
         self.replayed = self.waiting = 0
 
     def held(self) -> Iterator[pa.RecordBatch]:
-        self.found, self.by_source = Counter(), Counter()
+        self.by_instant, self.by_source = Counter(), Counter()
         self.replayed = self.waiting = 0
         for batch in self._rows():
             known = pc.is_in(batch.column("instant"), self._committed)
             self.waiting += batch.num_rows - int(pc.sum(known).as_py() or 0)
             batch = batch.filter(known)
-            self.found.update(batch.column("instant").to_pylist())
+            self.by_instant.update(batch.column("instant").to_pylist())
             replayed = self._replayed(batch)
             self.replayed += int(replayed.sum())
             batch = batch.filter(pa.array(~replayed))
@@ -119,16 +119,16 @@ class _Reading:
             yield batch
 
     def _replayed(self, batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        found = np.zeros(batch.num_rows, np.bool_)
+        replayed = np.zeros(batch.num_rows, np.bool_)
         offsets = batch.column(PROVENANCE[2]).to_numpy()
         for run in self._runs:
-            place: Mapping[str, object] = {
+            coordinates: Mapping[str, object] = {
                 PROVENANCE[0]: run.topic,
                 PROVENANCE[1]: run.partition,
                 "generation": run.generation,
             }
             mine = np.ones(batch.num_rows, np.bool_)
-            for name, value in place.items():
+            for name, value in coordinates.items():
                 mine &= pc.equal(batch.column(name), value).to_numpy(zero_copy_only=False)
-            found |= mine & (offsets >= run.low) & (offsets < run.high)
-        return found
+            replayed |= mine & (offsets >= run.low) & (offsets < run.high)
+        return replayed

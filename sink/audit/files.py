@@ -19,8 +19,8 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from coordination.errors import Unavailable
-from sink.audit.report import Finding, Kind
-from sink.audit.timeline import Commit, TableFiles, Timeline, WrittenFile
+from sink.audit.report import AuditFinding, FindingKind
+from sink.audit.timeline import AuditedTimeline, Commit, TableFiles, WrittenFile
 
 _BASE_FILE = re.compile(r"^(?P<file_id>[^_]+)_(?P<token>[^_]+)_(?P<instant>\d{17})\.parquet$")
 _VISIBLE = re.compile(r"^[^.].*\.parquet$")
@@ -57,7 +57,7 @@ class NamedFiles:
 class StorageCheck:
     """`visible`: paths that a reader which lists storage would take, though no commit names them."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[AuditFinding, ...]
     visible: tuple[str, ...]
     broken: frozenset[str]
 
@@ -89,8 +89,8 @@ def named_files(commits: Sequence[Commit]) -> NamedFiles:
     return NamedFiles(live, logs, frozenset(named), frozenset(replaced), tuple(removals))
 
 
-def check_storage(table: TableFiles, timeline: Timeline, files: NamedFiles) -> StorageCheck:
-    findings: list[Finding] = []
+def check_storage(table: TableFiles, timeline: AuditedTimeline, files: NamedFiles) -> StorageCheck:
+    findings: list[AuditFinding] = []
     broken: set[str] = set()
     stored = _list(table)
     for entry in [*files.live.values(), *(log for logs in files.logs.values() for log in logs)]:
@@ -103,8 +103,8 @@ def check_storage(table: TableFiles, timeline: Timeline, files: NamedFiles) -> S
         infos = table.filesystem.get_file_info([metafile, f"{metafile}.parquet", f"{metafile}.orc"])
         if all(info.type is pafs.FileType.NotFound for info in infos):
             findings.append(
-                Finding(
-                    Kind.PARTITION_METAFILE,
+                AuditFinding(
+                    FindingKind.PARTITION_METAFILE,
                     f"table partition {folder or '(root)'} has no {_METAFILE}: its rows are gone for readers "
                     "that list storage, and for all once the metadata table is rebuilt",
                 )
@@ -118,12 +118,12 @@ def check_storage(table: TableFiles, timeline: Timeline, files: NamedFiles) -> S
     return StorageCheck(tuple(findings), tuple(visible), frozenset(broken))
 
 
-def check_uncommitted(table: TableFiles, timeline: Timeline) -> tuple[Finding, ...]:
+def check_uncommitted(table: TableFiles, timeline: AuditedTimeline) -> tuple[AuditFinding, ...]:
     """Of a table without a single commit. Files of pending instants may belong to its first transaction, or to
     commits that were taken away: that is no answer, but `Unavailable`.
     """
     instants: dict[str, list[str]] = defaultdict(list)
-    findings: list[Finding] = []
+    findings: list[AuditFinding] = []
     for path in sorted(_list(table)):
         match = _BASE_FILE.match(posixpath.basename(path))
         if match:
@@ -134,8 +134,8 @@ def check_uncommitted(table: TableFiles, timeline: Timeline) -> tuple[Finding, .
     for instant in sorted(instants.keys() - begun - timeline.pending):
         paths = instants[instant]
         findings.append(
-            Finding(
-                Kind.NO_COMMIT,
+            AuditFinding(
+                FindingKind.NO_COMMIT,
                 f"{paths[0]}{f' and {len(paths) - 1:,} more' if paths[1:] else ''} of instant {instant}, which is not "
                 "on the timeline: commits were deleted there, or an attempt that failed left files behind",
             )
@@ -149,13 +149,13 @@ def check_uncommitted(table: TableFiles, timeline: Timeline) -> tuple[Finding, .
     return tuple(findings)
 
 
-def check_view(files: NamedFiles, shown: Iterable[str]) -> tuple[Finding, ...]:
+def check_view(files: NamedFiles, shown: Iterable[str]) -> tuple[AuditFinding, ...]:
     """Against the base files that hudi-rs shows (through the metadata table where the table has one)."""
     paths = set(shown)
     expected = {entry.file.path: entry for entry in files.live.values()}
     unseen = [
-        Finding(
-            Kind.FILE_UNSEEN,
+        AuditFinding(
+            FindingKind.FILE_UNSEEN,
             f"{path} of commit {expected[path].commit} holds {expected[path].file.writes:,} rows, "
             "but a reader is not shown it",
         )
@@ -163,7 +163,7 @@ def check_view(files: NamedFiles, shown: Iterable[str]) -> tuple[Finding, ...]:
         if expected[path].file.writes
     ]
     unnamed = [
-        Finding(Kind.FILE_UNNAMED, f"{path} is shown to readers, but no commit names it as current")
+        AuditFinding(FindingKind.FILE_UNNAMED, f"{path} is shown to readers, but no commit names it as current")
         for path in sorted(paths - expected.keys())
     ]
     return (*unseen, *unnamed)
@@ -183,7 +183,7 @@ def _list(table: TableFiles) -> dict[str, int]:
     return sizes
 
 
-def _check_file(table: TableFiles, stored: dict[str, int], entry: NamedFile) -> Finding | None:
+def _check_file(table: TableFiles, stored: dict[str, int], entry: NamedFile) -> AuditFinding | None:
     file, commit = entry.file, entry.commit
     path = posixpath.join(table.root, file.path)
     where = f"{file.path} of commit {commit}"
@@ -193,45 +193,43 @@ def _check_file(table: TableFiles, stored: dict[str, int], entry: NamedFile) -> 
     else:
         size = stored.get(file.path)
     if size is None:
-        return Finding(Kind.FILE_MISSING, f"{where} is not on storage; it held {file.writes:,} rows")
+        return AuditFinding(FindingKind.FILE_MISSING, f"{where} is not on storage; it held {file.writes:,} rows")
     if size != file.size:
-        return Finding(Kind.FILE_SIZE, f"{where} has {size:,} bytes, its write stat says {file.size:,}")
+        return AuditFinding(FindingKind.FILE_SIZE, f"{where} has {size:,} bytes, its write stat says {file.size:,}")
     if file.is_log or not file.path.endswith(".parquet"):
         return None
     try:
         with table.filesystem.open_input_file(path) as source:
             rows = pq.ParquetFile(source).metadata.num_rows
     except (OSError, pa.ArrowException) as error:
-        return Finding(Kind.FILE_UNREADABLE, f"{where}: {str(error)[:200]}")
+        return AuditFinding(FindingKind.FILE_UNREADABLE, f"{where}: {str(error)[:200]}")
     if rows != file.writes:
-        return Finding(Kind.FILE_ROWS, f"{where} has {rows:,} rows, its write stat says {file.writes:,}")
+        return AuditFinding(FindingKind.FILE_ROWS, f"{where} has {rows:,} rows, its write stat says {file.writes:,}")
     return None
 
 
-def _judge_unnamed(path: str, timeline: Timeline, files: NamedFiles) -> tuple[Finding, bool]:
+def _judge_unnamed(path: str, timeline: AuditedTimeline, files: NamedFiles) -> tuple[AuditFinding, bool]:
     """Visible to a reader that lists storage, and adding rows? Otherwise the file is only worth a note."""
     match = _BASE_FILE.match(posixpath.basename(path))
     if not match:
-        return Finding(
-            Kind.STRAY, f"{path} is not named as a Hudi base file: readers of the table pass it over"
+        return AuditFinding(
+            FindingKind.STRAY, f"{path} is not named as a Hudi base file: readers of the table pass it over"
         ), False
     group = (posixpath.dirname(path), match["file_id"])
     instant = match["instant"]
     if instant not in timeline.completed and (timeline.boundary is None or instant >= timeline.boundary):
-        return Finding(
-            Kind.STRAY, f"{path} belongs to {instant}, which did not complete: readers pass it over"
+        return AuditFinding(
+            FindingKind.STRAY, f"{path} belongs to {instant}, which did not complete: readers pass it over"
         ), False
     if group in files.replaced and group not in files.live:
-        return Finding(Kind.STRAY, f"{path} belongs to a replaced file group: readers pass it over"), False
+        return AuditFinding(FindingKind.STRAY, f"{path} belongs to a replaced file group: readers pass it over"), False
     current = files.live.get(group)
     if current is None:
         sentence = f"{path} is in no commit, yet a reader that lists storage takes it for part of the table"
-        return Finding(Kind.FILE_UNNAMED, sentence), True
+        return AuditFinding(FindingKind.FILE_UNNAMED, sentence), True
     if posixpath.basename(current.file.path).rpartition("_")[2].removesuffix(".parquet") > instant:
-        return Finding(
-            Kind.STRAY, f"{path} is older than {current.file.path} of its file group, which hides it"
+        return AuditFinding(
+            FindingKind.STRAY, f"{path} is older than {current.file.path} of its file group, which hides it"
         ), False
-    sentence = (
-        f"{path} is in no commit, yet a reader that lists storage may take it in place of {current.file.path}"
-    )
-    return Finding(Kind.FILE_UNNAMED, sentence), False
+    sentence = f"{path} is in no commit, yet a reader that lists storage may take it in place of {current.file.path}"
+    return AuditFinding(FindingKind.FILE_UNNAMED, sentence), False

@@ -192,13 +192,16 @@ class LogReader:
                 ended.append((_source_of(message), int(message.offset() or 0)))
             elif not error.retriable():
                 raise KafkaException(error)
-        for (topic, partition), found in offsets.items():
+        for (topic, partition), delivered in offsets.items():
             source = TopicPartition(topic, partition)
             span = pending.get(source)
             if span is None:
                 continue
-            sink(source, [offset for offset in found if offset < span.end] if found[-1] >= span.end else found)
-            if found[-1] + 1 >= span.end:
+            sink(
+                source,
+                [offset for offset in delivered if offset < span.end] if delivered[-1] >= span.end else delivered,
+            )
+            if delivered[-1] + 1 >= span.end:
                 _finish(consumer, source, pending)
         for source, position in ended:
             if source in pending:

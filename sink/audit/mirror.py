@@ -40,16 +40,16 @@ class MirroredTable:
     def __init__(self, files: TableFiles) -> None:
         self._files = files
         self._directory = tempfile.TemporaryDirectory(prefix="sink-mirror-")
-        self.place = Path(self._directory.name)
+        self.directory = Path(self._directory.name)
         self._copy()
-        self._table: HudiTable = HudiTableBuilder.from_base_uri(self.place.as_uri()).build()
+        self._table: HudiTable = HudiTableBuilder.from_base_uri(self.directory.as_uri()).build()
 
     def get_schema(self) -> pa.Schema:
         return self._table.get_schema()
 
     def get_file_slices(self, options: HudiReadOptions) -> Sequence[HudiFileSlice]:
-        found: Sequence[HudiFileSlice] = self._table.get_file_slices(options)
-        return found
+        slices: Sequence[HudiFileSlice] = self._table.get_file_slices(options)
+        return slices
 
     def create_file_group_reader_with_options(self, options: HudiReadOptions) -> MirroredReader:
         return MirroredReader(self, self._table.create_file_group_reader_with_options(options))
@@ -67,7 +67,7 @@ class MirroredTable:
             raise NotFetched(f"{filled[-1]} cannot be read: {error}") from error
         finally:
             for path in filled:
-                (self.place / path).write_bytes(b"")
+                (self.directory / path).write_bytes(b"")
 
     def _copy(self) -> None:
         """Leaves out files that are deleted meanwhile."""
@@ -84,7 +84,7 @@ class MirroredTable:
             try:
                 self._fetch(path)
             except FileNotFoundError:
-                (self.place / path).unlink(missing_ok=True)
+                (self.directory / path).unlink(missing_ok=True)
 
     def _named(self, directory: str) -> list[str]:
         """The files in it."""
@@ -94,8 +94,8 @@ class MirroredTable:
 
     def _listed(self, directory: str) -> list[pafs.FileInfo]:
         selector = pafs.FileSelector(posixpath.join(self._files.root, directory), allow_not_found=True)
-        found: list[pafs.FileInfo] = self._files.filesystem.get_file_info(selector)
-        return found
+        infos: list[pafs.FileInfo] = self._files.filesystem.get_file_info(selector)
+        return infos
 
     def _stand_in(self) -> None:
         """Empty files for those of the table, as long as they are: hudi-rs lists them where nothing else names them."""
@@ -110,7 +110,7 @@ class MirroredTable:
                     pending.append(path)
 
     def _made(self, path: str) -> Path:
-        target = self.place / path
+        target = self.directory / path
         target.parent.mkdir(parents=True, exist_ok=True)
         return target
 

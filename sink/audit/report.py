@@ -19,7 +19,7 @@ SHOWN_OF_A_KIND = 20
 """Findings of one kind that are kept in full; the rest are counted."""
 
 
-class Kind(Enum):
+class FindingKind(Enum):
     """What a finding is about; the second member says whether it contradicts exactly-once."""
 
     UNREADABLE_INSTANT = ("unreadable instant", True)
@@ -74,8 +74,8 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    kind: Kind
+class AuditFinding:
+    kind: FindingKind
     sentence: str
 
 
@@ -105,7 +105,7 @@ class PartitionRow:
 class Report:
     base_path: str
     sink: str | None
-    findings: tuple[Finding, ...]
+    findings: tuple[AuditFinding, ...]
     partitions: tuple[PartitionRow, ...]
     rows: int
     commits: int
@@ -122,11 +122,11 @@ class Report:
     """Rows are changed by key: how many there are says nothing of the records."""
 
     @property
-    def failures(self) -> tuple[Finding, ...]:
+    def failures(self) -> tuple[AuditFinding, ...]:
         return tuple(finding for finding in self.findings if finding.kind.fails)
 
     @property
-    def notes(self) -> tuple[Finding, ...]:
+    def notes(self) -> tuple[AuditFinding, ...]:
         return tuple(finding for finding in self.findings if not finding.kind.fails)
 
     @property
@@ -136,7 +136,7 @@ class Report:
     @property
     def empty(self) -> bool:
         """Nothing was committed: nothing is wrong with the table, but nothing was proven either."""
-        return self.held and any(finding.kind is Kind.EMPTY for finding in self.findings)
+        return self.held and any(finding.kind is FindingKind.EMPTY for finding in self.findings)
 
     @property
     def duplicates(self) -> int:
@@ -158,9 +158,7 @@ class Report:
         console.print(self.partition_table())
         for finding in self.findings:
             colour = "red" if finding.kind.fails else "yellow"
-            console.print(
-                Text.assemble((f"{finding.kind.label}: ", colour), finding.sentence), soft_wrap=True
-            )
+            console.print(Text.assemble((f"{finding.kind.label}: ", colour), finding.sentence), soft_wrap=True)
         colour = "yellow" if self.empty else "green" if self.held else "red"
         console.print(Text(self.verdict(), style=f"bold {colour}"), soft_wrap=True)
 
@@ -203,27 +201,27 @@ class Report:
         return f"Not held: {', '.join(kinds)}; {scale}."
 
 
-class Findings:
+class AuditFindings:
     """Collects findings, keeping the first of each kind in full."""
 
     def __init__(self) -> None:
-        self._kept: list[Finding] = []
-        self._counts: dict[Kind, int] = {}
+        self._kept: list[AuditFinding] = []
+        self._counts: dict[FindingKind, int] = {}
 
-    def add(self, kind: Kind, sentence: str) -> None:
+    def add(self, kind: FindingKind, sentence: str) -> None:
         self._counts[kind] = self._counts.get(kind, 0) + 1
         if self._counts[kind] <= SHOWN_OF_A_KIND:
-            self._kept.append(Finding(kind, sentence))
+            self._kept.append(AuditFinding(kind, sentence))
 
-    def extend(self, findings: Iterable[Finding]) -> None:
+    def extend(self, findings: Iterable[AuditFinding]) -> None:
         for finding in findings:
             self.add(finding.kind, finding.sentence)
 
-    def all(self) -> tuple[Finding, ...]:
-        """Failures first, in the order of `Kind`; a line for what was counted only."""
-        order = {kind: position for position, kind in enumerate(Kind)}
+    def all(self) -> tuple[AuditFinding, ...]:
+        """Failures first, in the order of `FindingKind`; a line for what was counted only."""
+        order = {kind: position for position, kind in enumerate(FindingKind)}
         more = [
-            Finding(kind, f"and {count - SHOWN_OF_A_KIND:,} more of this kind")
+            AuditFinding(kind, f"and {count - SHOWN_OF_A_KIND:,} more of this kind")
             for kind, count in self._counts.items()
             if count > SHOWN_OF_A_KIND
         ]

@@ -114,7 +114,7 @@ class SourceCounts:
     outside: int
 
 
-class Ledger:
+class OffsetLedger:
     """The DuckDB side, in a file under `scratch`, which the caller removes after `close`."""
 
     def __init__(self, scratch: Path) -> None:
@@ -340,10 +340,10 @@ def provenance_of(table: HudiTable | MirroredTable) -> bool:
 def _split(batch: pa.RecordBatch) -> tuple[dict[TopicPartition, NDArray[np.int64]], int]:
     """Offsets by partition, and the number of rows that lack a coordinate."""
     topic, partition, offset = (batch.column(name) for name in PROVENANCE)
-    whole = pc.and_(pc.and_(pc.is_valid(topic), pc.is_valid(partition)), pc.is_valid(offset))
-    unplaced: int = batch.num_rows - int(pc.sum(whole).as_py() or 0)
+    complete = pc.and_(pc.and_(pc.is_valid(topic), pc.is_valid(partition)), pc.is_valid(offset))
+    unplaced: int = batch.num_rows - int(pc.sum(complete).as_py() or 0)
     if unplaced:
-        topic, partition, offset = (column.filter(whole) for column in (topic, partition, offset))
+        topic, partition, offset = (column.filter(complete) for column in (topic, partition, offset))
     topics = pc.dictionary_encode(topic.cast(pa.string()))
     pairs = topics.indices.to_numpy(zero_copy_only=False).astype(np.int64) << 32
     pairs |= partition.to_numpy(zero_copy_only=False).astype(np.int64)

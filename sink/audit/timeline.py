@@ -29,7 +29,7 @@ from fastavro.schema import SchemaParseException
 
 from coordination.errors import Corrupt, TableError
 from coordination.state.model import Checkpoint, Gap, PartitionCheckpoint, Slice, SliceResult, TopicPartition
-from sink.audit.report import Finding, Kind
+from sink.audit.report import AuditFinding, FindingKind
 from sink.storage.access import NO_ACCESS, S3_SCHEMES, Access
 from sink.storage.files import open_storage
 from sink.storage.hdfs import HDFS_SCHEMES
@@ -112,7 +112,7 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class AuditedTimeline:
     """`boundary`: readers take instants before it as committed: they are older than the active timeline.
 
     `pending` are instants that were begun and have not completed; `active` is false if all `commits` are
@@ -120,7 +120,7 @@ class Timeline:
     """
 
     commits: tuple[Commit, ...]
-    problems: tuple[Finding, ...]
+    problems: tuple[AuditFinding, ...]
     completed: frozenset[str]
     pending: frozenset[str]
     active: bool
@@ -197,12 +197,12 @@ def _locate(base_path: str, access: Access) -> tuple[pafs.FileSystem, str, str]:
     if foreign is None:
         root = posixpath.abspath(local)
         return pafs.LocalFileSystem(), root, Path(root).as_uri()
-    place = quote(foreign["place"], safe="/:@?&=")
+    escaped = quote(foreign["place"], safe="/:@?&=")
     if (scheme := foreign["scheme"].lower()) in S3_SCHEMES | HDFS_SCHEMES:
         storage = open_storage(base_path, access)
-        return storage.files, storage.root, f"s3a://{place}" if scheme in S3_SCHEMES else ""
-    filesystem, root = pafs.FileSystem.from_uri(f"{foreign['scheme']}://{place}")
-    return filesystem, root, f"{foreign['scheme']}://{place}"
+        return storage.files, storage.root, f"s3a://{escaped}" if scheme in S3_SCHEMES else ""
+    filesystem, root = pafs.FileSystem.from_uri(f"{foreign['scheme']}://{escaped}")
+    return filesystem, root, f"{foreign['scheme']}://{escaped}"
 
 
 def _properties_text(filesystem: pafs.FileSystem, root: str) -> str | None:
@@ -227,26 +227,26 @@ def any_commit(names: Iterable[str]) -> bool:
     return any(match[3] in DATA_ACTIONS for match in map(_COMPLETED.match, names) if match)
 
 
-def read_timeline(table: TableFiles, active: Sequence[str]) -> Timeline:
+def read_timeline(table: TableFiles, active: Sequence[str]) -> AuditedTimeline:
     """The timeline as of the listing `active`: what completed since is left out."""
-    problems: list[Finding] = []
+    problems: list[AuditFinding] = []
     commits: dict[str, Commit] = {}
-    for instant, completed, action, content, place in instants_of(table, active, problems):
+    for instant, completed, action, content, file in instants_of(table, active, problems):
         if instant in commits:
             continue
         try:
             commit = commits[instant] = _commit(instant, completed, action, content)
             for name, reason in commit.unreadable.items():
-                problems.append(Finding(Kind.UNREADABLE_CHECKPOINT, f"{place}: of sink {name}: {reason}"))
+                problems.append(AuditFinding(FindingKind.UNREADABLE_CHECKPOINT, f"{file}: of sink {name}: {reason}"))
         except (ValueError, LookupError, TypeError, AttributeError, EOFError) as error:
             reason = f"{type(error).__name__}: {error}"[:200]
-            problems.append(Finding(Kind.UNREADABLE_INSTANT, f"{place}: not a commit's metadata ({reason})"))
+            problems.append(AuditFinding(FindingKind.UNREADABLE_INSTANT, f"{file}: not a commit's metadata ({reason})"))
     if commits and not any_commit(active):
         sentence = f"{len(commits):,} commits are archived and none is active: archiving leaves some, they were deleted"
-        problems.append(Finding(Kind.NO_COMMIT, sentence))
+        problems.append(AuditFinding(FindingKind.NO_COMMIT, sentence))
     instants = [match[1] for match in map(_ANY_INSTANT.match, active) if match]
     completed_now = {match[1] for match in map(_COMPLETED.match, active) if match}
-    return Timeline(
+    return AuditedTimeline(
         commits=tuple(sorted(commits.values(), key=lambda commit: (commit.completed, commit.instant))),
         problems=tuple(problems),
         completed=frozenset(completed_now | set(commits)),
@@ -257,7 +257,7 @@ def read_timeline(table: TableFiles, active: Sequence[str]) -> Timeline:
 
 
 def instants_of(
-    table: TableFiles, active: Sequence[str], problems: list[Finding]
+    table: TableFiles, active: Sequence[str], problems: list[AuditFinding]
 ) -> Iterator[tuple[str, str, str, bytes, str]]:
     """Active first, so that an instant which is archived meanwhile is seen at least once."""
     for name in active:
@@ -271,7 +271,7 @@ def instants_of(
     yield from _archived(table, problems)
 
 
-def _archived(table: TableFiles, problems: list[Finding]) -> Iterator[tuple[str, str, str, bytes, str]]:
+def _archived(table: TableFiles, problems: list[AuditFinding]) -> Iterator[tuple[str, str, str, bytes, str]]:
     names = table.names(table.history_path)
     stored = [name for name in names if name.endswith(".parquet") and not name.startswith(".")]
     if not stored and "_version_" not in names:
@@ -281,10 +281,10 @@ def _archived(table: TableFiles, problems: list[Finding]) -> Iterator[tuple[str,
         manifest = json.loads(table.read(posixpath.join(table.history_path, f"manifest_{version}")))
         listed = [entry["fileName"] for entry in manifest["files"]]
     except (OSError, ValueError, KeyError) as error:
-        problems.append(Finding(Kind.UNREADABLE_INSTANT, f"the archived timeline's manifest: {error}"))
+        problems.append(AuditFinding(FindingKind.UNREADABLE_INSTANT, f"the archived timeline's manifest: {error}"))
         listed = stored
     for name in listed:
-        place = f"history/{name}"
+        file = f"history/{name}"
         try:
             with table.filesystem.open_input_file(posixpath.join(table.history_path, name)) as source:
                 columns = ["instantTime", "completionTime", "action", "metadata"]
@@ -292,9 +292,9 @@ def _archived(table: TableFiles, problems: list[Finding]) -> Iterator[tuple[str,
                     for row in batch.to_pylist():
                         if row["action"] in DATA_ACTIONS:
                             completed = row["completionTime"] or row["instantTime"]
-                            yield row["instantTime"], completed, row["action"], row["metadata"], place
+                            yield row["instantTime"], completed, row["action"], row["metadata"], file
         except (OSError, ValueError) as error:
-            problems.append(Finding(Kind.UNREADABLE_INSTANT, f"{place}: {str(error)[:200]}"))
+            problems.append(AuditFinding(FindingKind.UNREADABLE_INSTANT, f"{file}: {str(error)[:200]}"))
 
 
 def _commit(instant: str, completed: str, action: str, content: bytes) -> Commit:
@@ -329,7 +329,7 @@ def _commit(instant: str, completed: str, action: str, content: bytes) -> Commit
             except Corrupt as error:
                 unreadable[name] = str(error)
         elif key.startswith(REPLAYED_PREFIX):
-            runs = (ReplayedRun(row[0], *map(_whole, row[1:])) for row in json.loads(value))
+            runs = (ReplayedRun(row[0], *map(_require_int, row[1:])) for row in json.loads(value))
             replayed[key.removeprefix(REPLAYED_PREFIX)] = tuple(runs)
     operation = metadata.get("operationType") or ""
     return Commit(instant, completed, action, operation, files, replaced, checkpoints, unreadable, replayed)
@@ -345,40 +345,49 @@ def metadata_of(content: bytes) -> dict[str, Any]:
     return records[0]
 
 
-def _checkpoint(text: str) -> Checkpoint:
+def _checkpoint(document_text: str) -> Checkpoint:
     """A checkpoint's JSON, as its format 1 is documented; `Corrupt` says what is wrong."""
     try:
-        if text.startswith("zlib:"):
-            text = zlib.decompress(base64.b64decode(text.removeprefix("zlib:"), validate=True)).decode()
-        document = json.loads(text)
+        if document_text.startswith("zlib:"):
+            document_text = zlib.decompress(
+                base64.b64decode(document_text.removeprefix("zlib:"), validate=True)
+            ).decode()
+        document = json.loads(document_text)
         if document["format"] != 1:
             raise Corrupt(f"checkpoint format {document['format']!r} is not known; use an audit of that version")
         topics: dict[str, str] = document["topics"]
         ends = {
-            TopicPartition(topic, int(partition)): PartitionCheckpoint(_whole(end), _whole(generation))
+            TopicPartition(topic, int(partition)): PartitionCheckpoint(_require_int(end), _require_int(generation))
             for topic, partitions in document["ends"].items()
             for partition, (end, generation) in partitions.items()
         }
         results = tuple(
             SliceResult(
-                Slice(topic, _whole(partition), _whole(start), _whole(end), topics[topic], _whole(generation)),
-                _whole(records),
+                Slice(
+                    topic,
+                    _require_int(partition),
+                    _require_int(start),
+                    _require_int(end),
+                    topics[topic],
+                    _require_int(generation),
+                ),
+                _require_int(records),
                 int(digest, 16),
-                *map(_whole, errors),
+                *map(_require_int, errors),
             )
             for topic, partition, start, end, generation, records, digest, *errors in document["results"]
         )
         gaps = tuple(
-            Gap(topic, _whole(partition), _whole(start), _whole(end))
+            Gap(topic, _require_int(partition), _require_int(start), _require_int(end))
             for topic, partition, start, end in document["gaps"]
         )
         return Checkpoint(
             sink=document["sink"],
             keeper=document["keeper"],
             cluster=document["cluster"],
-            epoch=_whole(document["epoch"]),
-            number=_whole(document["number"]),
-            base=_whole(document["base"]),
+            epoch=_require_int(document["epoch"]),
+            number=_require_int(document["number"]),
+            base=_require_int(document["base"]),
             config=document["config"],
             topics=topics,
             ends=ends,
@@ -389,7 +398,7 @@ def _checkpoint(text: str) -> Checkpoint:
         raise Corrupt(f"checkpoint cannot be read ({type(error).__name__}: {str(error)[:200]})") from error
 
 
-def _whole(value: Any) -> int:
+def _require_int(value: Any) -> int:
     if type(value) is not int:
         raise TypeError(f"{value!r} is not a whole number")
     return value

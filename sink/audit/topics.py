@@ -15,8 +15,8 @@ from coordination.state.model import Checkpoint, TopicPartition
 from sink.audit.chain import Beginning, Chain
 from sink.audit.compare import LogCheck, RangeGroup, holes_in_log
 from sink.audit.log import Cleanup, LogRange, LogReader, TopicAccess, TopicState
-from sink.audit.report import Findings, Kind
-from sink.audit.rows import Ledger
+from sink.audit.report import AuditFindings, FindingKind
+from sink.audit.rows import OffsetLedger
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class LogComparison:
     newest: Checkpoint
     groups: Sequence[RangeGroup]
     provenance: bool
-    ledger: Ledger
-    findings: Findings
+    ledger: OffsetLedger
+    findings: AuditFindings
     wanted: dict[TopicPartition, LogRange] = field(default_factory=dict)
 
     def run(self, access: TopicAccess) -> LogCheck:
@@ -40,7 +40,7 @@ class LogComparison:
             note_unread(reader, states, self.newest, self.findings)
             for source, position in sorted(reader.read(self.wanted, self.ledger.add_records).items()):
                 self.findings.add(
-                    Kind.NOT_IN_LOG,
+                    FindingKind.NOT_IN_LOG,
                     f"{source}: the checkpoint ends at {self.wanted[source].end}, the log at {position}",
                 )
             spans = {source: self._still_there(reader, source, span) for source, span in self.wanted.items()}
@@ -56,10 +56,10 @@ class LogComparison:
         if state.topic_id is None or source.partition not in state.partitions:
             if state.topic_id == recorded and self.newest.ends[source].end == 0:
                 return  # nothing of it is read: the topic, created again, has fewer partitions than it had
-            self.findings.add(Kind.UNPROVEN, f"{source} is not in Kafka any more: nothing to compare with")
+            self.findings.add(FindingKind.UNPROVEN, f"{source} is not in Kafka any more: nothing to compare with")
         elif state.topic_id != recorded:
             self.findings.add(
-                Kind.TOPIC_ID,
+                FindingKind.TOPIC_ID,
                 f"{source}: the checkpoint has topic id {recorded}, Kafka {state.topic_id}: it "
                 "was made anew, its log cannot be compared with the table",
             )
@@ -75,12 +75,12 @@ class LogComparison:
         unread = f"{source}[{start}, {begun.offset}) is in the log, but before the partition's first range"
         if begun.added:
             self.findings.add(
-                Kind.SKIPPED,
+                FindingKind.SKIPPED,
                 f"{unread}: it was added to a topic that was being read, and should have been read whole",
             )
         else:
             self.findings.add(
-                Kind.BEFORE,
+                FindingKind.BEFORE,
                 f"{unread}: {begun.offset - start:,} offsets that were left out on purpose if the sink began with "
                 "auto.offset.reset=latest or was set there by `sink reset`, else lost",
             )
@@ -91,7 +91,7 @@ class LogComparison:
         first = self.chain.beginnings[source].offset
         if first < start:
             self.findings.add(
-                Kind.EXPIRED,
+                FindingKind.EXPIRED,
                 f"{source}[{first}, {start}) is in the log no more: held against the checkpoints only",
             )
         return LogRange(start, span.end)
@@ -100,14 +100,14 @@ class LogComparison:
         for name in sorted({source.topic for source in self.wanted}):
             if states[name].cleanup is Cleanup.UNKNOWN:
                 self.findings.add(
-                    Kind.UNPROVEN,
+                    FindingKind.UNPROVEN,
                     f"{name}: its cleanup policy cannot be read (that takes DESCRIBE_CONFIGS): where the log has "
                     "holes, compaction is not told from rows that never were records",
                 )
 
 
 def note_unread(
-    reader: LogReader, states: Mapping[str, TopicState], newest: Checkpoint | None, findings: Findings
+    reader: LogReader, states: Mapping[str, TopicState], newest: Checkpoint | None, findings: AuditFindings
 ) -> None:
     """Partitions that no checkpoint names: never read so far is not lost."""
     ends = newest.ends if newest else {}
@@ -115,7 +115,7 @@ def note_unread(
     for name, state in sorted(states.items()):
         if state.topic_id is None:
             if name not in recorded:
-                findings.add(Kind.UNPROVEN, f"topic {name} is not in Kafka, and no checkpoint names it")
+                findings.add(FindingKind.UNPROVEN, f"topic {name} is not in Kafka, and no checkpoint names it")
             continue
         # The partitions of a topic that was made anew are told of one by one.
         if recorded.get(name, state.topic_id) != state.topic_id:
@@ -127,7 +127,7 @@ def note_unread(
             span = reader.span(source)
             if span.end:
                 findings.add(
-                    Kind.UNREAD,
+                    FindingKind.UNREAD,
                     f"{source} is in no checkpoint: none of its {span.end - span.start:,} offsets "
                     f"[{span.start}, {span.end}) has landed yet",
                 )

@@ -18,7 +18,7 @@ from coordination.errors import Unavailable
 from sink.config import Settings
 
 LOG = logging.getLogger(__name__)
-Delivered = Callable[[Any, Any], None]
+DeliveryCallback = Callable[[Any, Any], None]
 HEADER = "__connect.errors."
 FLUSH_SECONDS = 60.0
 _PRODUCER = {"enable.idempotence": True, "message.max.bytes": 1_000_000_000}
@@ -45,26 +45,28 @@ class DeadLetters:
         """Rows of the errors table, one after another: they may be many megabytes each."""
         failed: list[str] = []
 
-        def told(error: ck.KafkaError | None, _: ck.Message) -> None:
+        def on_delivery(error: ck.KafkaError | None, _: ck.Message) -> None:
             if error is not None:
                 failed.append(error.str())
 
         try:
             producer = ck.Producer({**self._settings.kafka_native, **_PRODUCER}, logger=LOG)
             for row in rows.toLocalIterator():
-                self._produce(producer, row, told)
+                self._produce(producer, row, on_delivery)
             left = producer.flush(FLUSH_SECONDS)
         except ck.KafkaException as error:
-            raise Unavailable(f"{self._place}: {error.args[0].str()}") from error
+            raise Unavailable(f"{self._topic_address}: {error.args[0].str()}") from error
         if failed or left:
-            raise Unavailable(f"{self._place}: {failed[0] if failed else f'{left} records not acknowledged in time'}")
+            raise Unavailable(
+                f"{self._topic_address}: {failed[0] if failed else f'{left} records not acknowledged in time'}"
+            )
 
-    def _produce(self, producer: ck.Producer, row: Row, told: Delivered) -> None:
+    def _produce(self, producer: ck.Producer, row: Row, on_delivery: DeliveryCallback) -> None:
         value, key = _bytes(row["value"]), _bytes(row["_kafka_key"])
         added = headers(row, self._settings.name)
         while True:
             try:
-                producer.produce(self._topic, value, key, on_delivery=told, headers=added)
+                producer.produce(self._topic, value, key, on_delivery=on_delivery, headers=added)
             except BufferError:
                 producer.poll(1.0)  # its queue is full
             else:
@@ -72,7 +74,7 @@ class DeadLetters:
                 return
 
     @property
-    def _place(self) -> str:
+    def _topic_address(self) -> str:
         return f"errors.deadletter.topic {self._topic} at {self._settings.bootstrap}"
 
 
@@ -90,7 +92,7 @@ def headers(row: Row, sink: str) -> list[tuple[str, str | bytes | None]]:
         "exception.class.name": CLASSES[kind],
         "exception.message": row["reason"],
     }
-    own = ((each["key"], _bytes(each["value"])) for each in row["_kafka_headers"] or ())
+    own = ((header["key"], _bytes(header["value"])) for header in row["_kafka_headers"] or ())
     return [*own, *((HEADER + name, str(value).encode()) for name, value in connect.items())]
 
 

@@ -80,8 +80,8 @@ class KeyedTable:
             self._verify(self._hudi.meta_client())
 
     def _verify(self, meta: Any) -> None:
-        found = meta.getTableConfig()
-        name, fields = str(found.getTableName()), found.getRecordKeyFields()
+        config = meta.getTableConfig()
+        name, fields = str(config.getTableName()), config.getRecordKeyFields()
         keys = ",".join(fields.get()) if fields.isPresent() else ""
         if (name, keys) != (self._name, ",".join(KEY)):
             raise TableError(
@@ -100,7 +100,7 @@ class KeyedTable:
                 self._create()
             meta = self._hudi.meta_client()
             self._verify(meta)
-            self._roll_back_what_is_pending(meta)
+            self._roll_back_pending(meta)
             try:
                 self._upsert(meta, rows.select(*COLUMNS.names), fence)
             finally:
@@ -132,11 +132,11 @@ class KeyedTable:
         builder = builder.setTableCreateSchema(self._avro).setKeyGeneratorClassProp(_KEY_GENERATOR)
         builder.setRecordKeyFields(",".join(KEY)).initTable(self._hudi.storage_conf, self.base_path)
 
-    def _roll_back_what_is_pending(self, meta: Any) -> None:
+    def _roll_back_pending(self, meta: Any) -> None:
         """Whoever began it has lost the lock, and with it the right to complete it."""
         timeline = meta.reloadActiveTimeline().getCommitsTimeline().filterInflightsAndRequested()
-        for each in self._hudi.json(timeline.getInstants()):
-            self._hudi.roll_back(each["requestedTime"])
+        for entry in self._hudi.json(timeline.getInstants()):
+            self._hudi.roll_back(entry["requestedTime"])
 
 
 def lock_settings(settings: Settings) -> Settings:

@@ -42,7 +42,7 @@ _FIRST = 'struct_pack(topic := _kafka_topic, partition := _kafka_partition, "off
 _PLACE = "_kafka_topic, _kafka_partition, _kafka_offset, generation"
 
 
-def listed(base_path: str, access: Access, selection: Selection, limit: int) -> tuple[list[dict[str, Any]], int]:
+def list_errors(base_path: str, access: Access, selection: Selection, limit: int) -> tuple[list[dict[str, Any]], int]:
     """The first rows by their place, and how many there are."""
     with duckdb.connect() as connection:
         condition, values = selection.sql()
@@ -56,7 +56,7 @@ def listed(base_path: str, access: Access, selection: Selection, limit: int) -> 
         return _fetched(connection, query, values), int(total)
 
 
-def grouped(base_path: str, access: Access, selection: Selection, by: str, limit: int) -> list[dict[str, Any]]:
+def group_errors(base_path: str, access: Access, selection: Selection, by: str, limit: int) -> list[dict[str, Any]]:
     """The largest groups: what they have in common, how many, and the first of each."""
     with duckdb.connect() as connection:
         condition, values = selection.sql()
@@ -70,9 +70,9 @@ def grouped(base_path: str, access: Access, selection: Selection, by: str, limit
 
 
 def _fetched(connection: duckdb.DuckDBPyConnection, query: str, values: list[Any]) -> list[dict[str, Any]]:
-    found = connection.execute(query, values)
-    names = [column[0] for column in found.description or ()]
-    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+    result = connection.execute(query, values)
+    names = [column[0] for column in result.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
 
 def _rows(base_path: str, access: Access, types: dict[str, pa.DataType]) -> pa.RecordBatchReader:

@@ -52,7 +52,7 @@ from sink.write.record_columns import separate_bad
 from sink.write.row_spec import row_spec, table_schema
 from sink.write.upsert_engine import UpsertEngine
 
-Place = tuple[str, int, int, int]
+ErrorKey = tuple[str, int, int, int]
 """Topic, partition, offset, generation: the errors table's key."""
 _TRIED = "_kafka_topic string, _kafka_partition int, _kafka_offset long, generation int, reason string"
 _TRIED_SCHEMA = pa.schema(
@@ -71,8 +71,8 @@ class Tried:
     """Records of a selection that are good by now, and why the rest is still bad. `marked`: in the table since an
     earlier replay that did not come to its end."""
 
-    good: tuple[Place, ...]
-    bad: Mapping[Place, str]
+    good: tuple[ErrorKey, ...]
+    bad: Mapping[ErrorKey, str]
     marked: int = 0
 
 
@@ -81,7 +81,7 @@ class Replayed:
     """A commit's: places by the instant that put them into the table."""
 
     instant: str
-    places: frozenset[Place]
+    places: frozenset[ErrorKey]
 
 
 class Replay:
@@ -103,7 +103,7 @@ class Replay:
         self._table = Table(spark, settings, self._schema, TableLocks(client, settings))
         self._failpoints = Failpoints.from_environment()
 
-    def look(self, selection: Selection, sql: str | None) -> Tried:
+    def preview(self, selection: Selection, sql: str | None) -> Tried:
         """Changes nothing."""
         with self._reading():
             rows = self._pending(selection, self._earlier())
@@ -115,7 +115,7 @@ class Replay:
             require_no_live_workers(workers(self._client, self._root))
             self._table.ensure()
             self._take_over(lock_path)
-            self._roll_back_what_is_pending(lock_path)
+            self._roll_back_pending(lock_path)
             marked = self._mark_earlier(lock_path)
             tried = self._try(self._records(self._pending(selection, self._earlier()), sql))
             # A partition's offsets may have been bad in several generations, each of them a record of its own.
@@ -137,7 +137,7 @@ class Replay:
         instants = [row["instant"] for row in rows.select("instant").distinct().collect()]
         states = self._table.view(instants).instants
         committed = [instant for instant in instants if states[instant] is InstantState.COMPLETED]
-        done = [place for each in earlier for place in each.places]
+        done = [place for replay in earlier for place in replay.places]
         rows = rows.where(F.col("instant").isin(committed))
         return rows.join(self._places(done), list(KEY), "left_anti") if done else rows
 
@@ -163,11 +163,11 @@ class Replay:
     def _mark_earlier(self, lock_path: str) -> int:
         """Mark what a replay that was interrupted has put into the table."""
         marked = 0
-        for each in self._earlier():
+        for replay in self._earlier():
             unmarked = self._rows().where(F.col("replayed_instant").isNull())
-            rows = unmarked.join(self._places(each.places), list(KEY), "left_semi")
+            rows = unmarked.join(self._places(replay.places), list(KEY), "left_semi")
             if count := rows.count():
-                self._mark(lock_path, rows, each.instant)
+                self._mark(lock_path, rows, replay.instant)
                 marked += count
         return marked
 
@@ -176,7 +176,7 @@ class Replay:
         marked = rows.withColumn("replayed_at", now).withColumn("replayed_instant", F.lit(instant))
         self._errors.replace(marked, lambda: self._keeper().write(_fence(lock_path, view)))
 
-    def _places(self, places: Collection[Place]) -> DataFrame:
+    def _places(self, places: Collection[ErrorKey]) -> DataFrame:
         kinds = "_kafka_topic string, _kafka_partition int, _kafka_offset long, generation int"
         return F.broadcast(self._spark.createDataFrame(sorted(places), kinds))
 
@@ -185,9 +185,9 @@ class Replay:
     def _records(self, rows: DataFrame, sql: str | None) -> DataFrame:
         """As they come from Kafka, with the value as the expression makes it."""
         if sql is not None:
-            text = rows.withColumn("value", F.col("value").cast("string"))
+            decoded = rows.withColumn("value", F.col("value").cast("string"))
             try:
-                rows = text.withColumn("value", F.expr(sql).cast("string").cast("binary"))
+                rows = decoded.withColumn("value", F.expr(sql).cast("string").cast("binary"))
             except (ParseException, PySparkException) as error:
                 raise ConfigError(f"--sql {sql!r} is no expression of Spark SQL: {message(error)}") from error
         return rows.select(
@@ -204,9 +204,9 @@ class Replay:
         )
 
     def _try(self, records: DataFrame) -> Tried:
-        found = records.drop("topic_id").mapInArrow(partial(_tried, self._decoder()), _TRIED).collect()
-        good = tuple(sorted(tuple(row)[:4] for row in found if row["reason"] is None))
-        return Tried(good, {tuple(row)[:4]: row["reason"] for row in found if row["reason"] is not None})
+        tried = records.drop("topic_id").mapInArrow(partial(_tried, self._decoder()), _TRIED).collect()
+        good = tuple(sorted(tuple(row)[:4] for row in tried if row["reason"] is None))
+        return Tried(good, {tuple(row)[:4]: row["reason"] for row in tried if row["reason"] is not None})
 
     def _decoder(self) -> Callable[[], Decode]:
         """A decoder of the same records as the engine's, with the columns that the next transaction would have."""
@@ -225,12 +225,12 @@ class Replay:
 
     # Landing
 
-    def _land(self, lock_path: str, places: Sequence[Place], sql: str | None) -> None:
+    def _land(self, lock_path: str, places: Sequence[ErrorKey], sql: str | None) -> None:
         """One commit: the places' rows, and the checkpoint as it was under the next number."""
         view = self._keeper().read()
         newest = self._settled(view)
         number = next_number(view)
-        said = replace(newest, epoch=view.epoch, number=number, base=newest.number, results=())
+        checkpoint = replace(newest, epoch=view.epoch, number=number, base=newest.number, results=())
         rows = self._rows().join(self._places(places), list(KEY), "left_semi")
         tasks, records = self._tasks(self._records(rows, sql), places)
         instant = self._table.begin(number, view.epoch)
@@ -240,12 +240,12 @@ class Replay:
         written = engine.write(instant, tasks, columns, records)
         if sum(result.records for result in written.results) != len(places):
             raise TableError(f"{len(places)} records were to be replayed, and others were written; none was committed")
-        if held := self._table.held(written.stats):
-            raise TableError(f"the table already holds file ids of this replay ({', '.join(held[:3])})")
+        if existing := self._table.existing_file_ids(written.stats):
+            raise TableError(f"the table already holds file ids of this replay ({', '.join(existing[:3])})")
         self._failpoints.at("Replay.written")
         runs = {REPLAYED_PREFIX + self._settings.name: json.dumps(_runs(places))}
         guard = self._guard(lock_path, view, newest)
-        outcome = self._table.complete(instant, written.stats, said, guard, columns, runs)
+        outcome = self._table.complete(instant, written.stats, checkpoint, guard, columns, runs)
         if outcome is not TableOutcome.COMPLETED:
             raise Conflict(f"instant {instant}: {outcome.value}; nothing was replayed, try again")
         self._failpoints.at("Replay.committed")
@@ -253,7 +253,7 @@ class Replay:
         self._keeper().write((*_fence(lock_path, view), tree.ledger_op(view, ledger)))
         self._mark(lock_path, rows, instant)
 
-    def _tasks(self, records: DataFrame, places: Sequence[Place]) -> tuple[list[WriteTask], DataFrame]:
+    def _tasks(self, records: DataFrame, places: Sequence[ErrorKey]) -> tuple[list[WriteTask], DataFrame]:
         """One for each partition, from its first offset to its last, and a Spark partition for each."""
         offsets: dict[tuple[str, int], list[int]] = {}
         for topic, partition, offset, _ in places:
@@ -261,8 +261,15 @@ class Replay:
         named = records.select("topic", "partition", "topic_id").distinct().collect()
         ids = {(row["topic"], row["partition"]): row["topic_id"] for row in named}
         slices = [
-            Slice(topic, partition, min(found), max(found) + 1, ids[topic, partition], places[0][3])
-            for (topic, partition), found in sorted(offsets.items())
+            Slice(
+                topic,
+                partition,
+                min(partition_offsets),
+                max(partition_offsets) + 1,
+                ids[topic, partition],
+                places[0][3],
+            )
+            for (topic, partition), partition_offsets in sorted(offsets.items())
         ]
         parts = [
             records.where((F.col("topic") == each.topic) & (F.col("partition") == each.partition))
@@ -297,7 +304,7 @@ class Replay:
                 for multi in writes.advance(view, changed, ledger).multis:
                     self._keeper().write((*_fence(lock_path, view), *multi))
 
-    def _roll_back_what_is_pending(self, lock_path: str) -> None:
+    def _roll_back_pending(self, lock_path: str) -> None:
         """Removes what a dead replay or coordinator has left, before another writes the same file groups."""
         orphans = self._table.view().orphans
         # Still ours behind the listing: none of them is of a coordinator that has followed.
@@ -331,22 +338,22 @@ def _fence(lock_path: str, view: KeeperView) -> tuple[Check, Check]:
 
 def _tried(make: Callable[[], Decode], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`: each record's place, and why it cannot go into the table."""
-    of = make()
+    decode = make()
     for batch in batches:
         reasons: list[str | None] = [None] * batch.num_rows
-        for bad in separate_bad(batch, "", of)[2]:
+        for bad in separate_bad(batch, "", decode)[2]:
             reasons[bad.row] = bad.reason
         columns = [batch.column(name) for name in ("topic", "partition", "offset", "generation")]
         yield pa.RecordBatch.from_arrays([*columns, pa.array(reasons, pa.string())], schema=_TRIED_SCHEMA)
 
 
-def _runs(places: Sequence[Place]) -> list[list[object]]:
+def _runs(places: Sequence[ErrorKey]) -> list[list[object]]:
     """Consecutive offsets together: `[topic, partition, generation, low, high]`, half open."""
-    found: list[list[object]] = []
+    runs: list[list[object]] = []
     for topic, partition, offset, generation in sorted(places, key=lambda p: (p[0], p[1], p[3], p[2])):
-        last = found[-1] if found else None
+        last = runs[-1] if runs else None
         if last is not None and last[:3] == [topic, partition, generation] and last[4] == offset:
             last[4] = offset + 1
         else:
-            found.append([topic, partition, generation, offset, offset + 1])
-    return found
+            runs.append([topic, partition, generation, offset, offset + 1])
+    return runs

@@ -39,9 +39,9 @@ class Selection:
 
     def sql(self) -> tuple[str, list[Any]]:
         """For DuckDB: a condition and its parameters. Times are in UTC there."""
-        found = list(self._comparisons())
-        parts = [f"{name} {sign} ?" for name, sign, _ in found]
-        values = [_naive(value) if isinstance(value, datetime) else value for *_, value in found]
+        comparisons = list(self._comparisons())
+        parts = [f"{name} {sign} ?" for name, sign, _ in comparisons]
+        values = [_naive(value) if isinstance(value, datetime) else value for *_, value in comparisons]
         if self.reason is not None:
             parts.append("contains(reason, ?)")
             values.append(self.reason)
@@ -77,23 +77,23 @@ def _naive(time: datetime) -> datetime:
     return time.astimezone(timezone.utc).replace(tzinfo=None)
 
 
-def offsets(text: str | None) -> tuple[int | None, int | None]:
+def offsets(written: str | None) -> tuple[int | None, int | None]:
     """`12` or `12..40`, both included."""
-    if text is None:
+    if written is None:
         return None, None
-    match = _OFFSETS.fullmatch(text)
+    match = _OFFSETS.fullmatch(written)
     if match is None:
-        raise ConfigError(f"--offset {text!r} is neither an offset nor a range of them; write it like 12 or 12..40")
+        raise ConfigError(f"--offset {written!r} is neither an offset nor a range of them; write it like 12 or 12..40")
     return int(match[1]), int(match[2] or match[1])
 
 
-def moment(option: str, text: str | None) -> datetime | None:
+def moment(option: str, written: str | None) -> datetime | None:
     """ISO 8601; without a zone it is UTC."""
-    if text is None:
+    if written is None:
         return None
     try:
-        found = datetime.fromisoformat(text)
-        return (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
+        parsed = datetime.fromisoformat(written)
+        return (parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
     except (ValueError, OverflowError):
         # The latter where a zone takes it out of the calendar.
-        raise ConfigError(f"{option} {text!r} is no time; write it like 2024-02-29T12:30 or 2024-02-29") from None
+        raise ConfigError(f"{option} {written!r} is no time; write it like 2024-02-29T12:30 or 2024-02-29") from None

@@ -87,16 +87,16 @@ class ErrorsTable:
         self._table.upsert(rows.withColumn(DELETED, F.lit(False)), fence)
 
     def _set_aside(self, operation: Complete) -> DataFrame:
-        wanted = sum(each.records for each in operation.errors)
-        places = [f"{self._settings.base_path}/{each.path}" for each in operation.errors]
+        wanted = sum(quarantined.records for quarantined in operation.errors)
+        paths = [f"{self._settings.base_path}/{quarantined.path}" for quarantined in operation.errors]
         try:
-            rows = self._spark.read.parquet(*places)
-            found = rows.count()
+            rows = self._spark.read.parquet(*paths)
+            count = rows.count()
         except (AnalysisException, Py4JJavaError) as error:
             if _is_missing(error):
                 raise self._gone(operation) from error
             raise
-        if found != wanted:
+        if count != wanted:
             raise self._gone(operation)
         for name, kind in NOT_REPLAYED.items():
             rows = rows.withColumn(name, F.lit(None).cast(kind))

@@ -23,7 +23,7 @@ from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption
 from sink.commands.reset import UNCHANGED
 from sink.config import Settings, load
-from sink.operations.reset import Reset, TableTruth, require_no_live_workers, write_plans
+from sink.operations.reset import Reset, TimelineSnapshot, require_no_live_workers, write_plans
 from sink.operations.reset_writer import workers, write
 from sink.telemetry.terminal import console, quiet
 
@@ -48,13 +48,13 @@ def adopt(
 def _adopt(settings: Settings, client: KazooClient, topic: str | None, yes: bool) -> None:
     # Imported here: to read the table pulls in Arrow, which `sink --help` can do without.
     from sink.operations import adoption
-    from sink.operations.timeline_snapshot import read_truth
+    from sink.operations.timeline_snapshot import read_timeline_snapshot
 
     out, root = console(), settings.root_znode
     require_no_live_workers(workers(client, root))
     adoption.refuse_if_older(settings.base_path, settings.storage)
-    table = read_truth(settings.base_path, settings.name, settings.storage)
-    remains = adoption.read_remains(settings.base_path, settings.storage)
+    table = read_timeline_snapshot(settings.base_path, settings.name, settings.storage)
+    remains = adoption.read_foreign_offsets(settings.base_path, settings.storage)
     adoption.refuse_if_begun(settings.name, table, remains, settings.topics)
     left = adoption.choose(settings.base_path, remains)
     offsets = adoption.offsets_of(left, settings.topics, topic)
@@ -97,7 +97,7 @@ def _warn(
     settings: Settings,
     offsets: Mapping[TopicPartition, int],
     log: LogView,
-    table: TableTruth,
+    table: TimelineSnapshot,
     instant: str,
 ) -> None:
     adopted = {source.topic for source in offsets}

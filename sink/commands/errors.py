@@ -104,19 +104,19 @@ def errors(
     if config is None:
         raise ConfigError("--config is missing; name the sink's settings")
     # Imported here: DuckDB and hudi-rs would slow every other command down.
-    from sink.bad_records.listing import grouped, listed
-    from sink.hudi.files import Content, look
+    from sink.bad_records.listing import group_errors, list_errors
+    from sink.hudi.files import Content, inspect_base_path
 
     settings = load(config)
     quiet(settings.secrets)
     selection = chosen.selection(replayed)
-    if look(settings.errors_base_path, settings.storage).content is Content.NOTHING:
+    if inspect_base_path(settings.errors_base_path, settings.storage).content is Content.NOTHING:
         raise TableError(f"{settings.errors_base_path}: there is no errors table; no bad record has been found yet")
     if group_by is not None:
-        groups = grouped(settings.errors_base_path, settings.storage, selection, group_by.value, limit)
+        groups = group_errors(settings.errors_base_path, settings.storage, selection, group_by.value, limit)
         _print_json(groups) if as_json else console().print(_groups(groups))
         return
-    rows, total = listed(settings.errors_base_path, settings.storage, selection, limit)
+    rows, total = list_errors(settings.errors_base_path, settings.storage, selection, limit)
     if as_json:
         _print_json([_plain(row) for row in rows])
     else:
@@ -155,7 +155,7 @@ def replay(
             # Bad records may be as large as any, and nobody knows beforehand.
             spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 64)
             work = Replay(spark, settings, client, settings.root_znode)
-            tried = work.run(selection, sql) if yes else work.look(selection, sql)
+            tried = work.run(selection, sql) if yes else work.preview(selection, sql)
             _told(out, tried, yes, settings.operation == "upsert")
         finally:
             spark.stop()

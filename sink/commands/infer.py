@@ -39,14 +39,14 @@ def infer(
 ) -> None:
     """Read some of the topics once and write down their columns."""
     # Imported here: decoders and PySpark's types would slow every other command down.
-    from sink.operations.inference import Request
+    from sink.operations.inference import SampleRequest
     from sink.operations.inference import infer as inferred
 
     settings = load(config, columns=False)
     quiet(settings.secrets)
     if output is not None:
         _check(output, force)
-    found = inferred(settings, Request(tuple(topic or ()), records, from_beginning))
+    found = inferred(settings, SampleRequest(tuple(topic or ()), records, from_beginning))
     typer.echo(found.ddl)
     for line in summary(found):
         typer.echo(line, err=True)

@@ -24,7 +24,15 @@ from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption
 from sink.config import Settings, load
-from sink.operations.reset import Position, Request, Reset, TableTruth, plan_reset, require_no_live_workers, write_plans
+from sink.operations.reset import (
+    Position,
+    Reset,
+    ResetRequest,
+    TimelineSnapshot,
+    plan_reset,
+    require_no_live_workers,
+    write_plans,
+)
 from sink.operations.reset_writer import forget, recorded, workers, write
 from sink.telemetry.terminal import console, quiet
 
@@ -56,7 +64,7 @@ def reset(
         if forgets:
             _forget(settings, client, yes)
         else:
-            _reset(settings, client, Request(to, offsets, tuple(topic or ())), yes)
+            _reset(settings, client, ResetRequest(to, offsets, tuple(topic or ())), yes)
 
 
 def _offsets(given: Sequence[str]) -> dict[TopicPartition, int]:
@@ -72,7 +80,7 @@ def _offsets(given: Sequence[str]) -> dict[TopicPartition, int]:
     return found
 
 
-def _reset(settings: Settings, client: KazooClient, request: Request, yes: bool) -> None:
+def _reset(settings: Settings, client: KazooClient, request: ResetRequest, yes: bool) -> None:
     out = console()
     view = Keeper(client, settings.root_znode, lambda: None).read()
     table, log = _truth(settings, request), _log(settings, request)
@@ -93,15 +101,15 @@ def _reset(settings: Settings, client: KazooClient, request: Request, yes: bool)
     out.print(f"Done, as epoch {epoch}. Start the workers again.")
 
 
-def _truth(settings: Settings, request: Request) -> TableTruth:
+def _truth(settings: Settings, request: ResetRequest) -> TimelineSnapshot:
     # Imported here: to clear a halt the table need not be read.
     from sink.operations.reset import NO_TABLE
-    from sink.operations.timeline_snapshot import read_truth
+    from sink.operations.timeline_snapshot import read_timeline_snapshot
 
-    return read_truth(settings.base_path, settings.name, settings.storage) if request.moves else NO_TABLE
+    return read_timeline_snapshot(settings.base_path, settings.name, settings.storage) if request.moves else NO_TABLE
 
 
-def _log(settings: Settings, request: Request) -> LogView | None:
+def _log(settings: Settings, request: ResetRequest) -> LogView | None:
     if not request.needs_log:
         return None
     log = Log(settings.kafka_native)

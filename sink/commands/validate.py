@@ -21,7 +21,7 @@ FORMAT = 1
 def validate(config: ConfigOption, as_json: JsonOption = False) -> None:
     """Check settings, servers, permissions, storage and table."""
     # Imported here: table and storage pull in PySpark and Arrow, which `sink --help` can do without.
-    from sink.operations.validation import Finding
+    from sink.operations.validation import CheckResult
     from sink.operations.validation import validate as validated
 
     quiet()
@@ -29,10 +29,10 @@ def validate(config: ConfigOption, as_json: JsonOption = False) -> None:
         settings = load(config)
     except ConfigError as error:
         lines = str(error).splitlines()
-        findings = [Finding("settings", line.strip(), wrong=True) for line in (lines[1:] or lines)]
+        findings = [CheckResult("settings", line.strip(), wrong=True) for line in (lines[1:] or lines)]
     else:
         quiet(settings.secrets)
-        findings = [Finding("settings", f"{config} is well formed"), *validated(settings)]
+        findings = [CheckResult("settings", f"{config} is well formed"), *validated(settings)]
     wrong = [finding for finding in findings if finding.wrong]
     if as_json:
         document = {

@@ -54,33 +54,33 @@ def load(path: Path, environ: Mapping[str, str] = os.environ, columns: bool = Tr
         chosen = {name: entry for name, entry in chosen.items() if name not in COLUMNS}
     resolved: dict[str, Entry] = {}
     for name, entry in chosen.items():
-        for found in _without_problems([resolve(entry, environ, path.parent)], problems):
-            resolved[name] = found
+        for resolved_entry in _without_problems([resolve(entry, environ, path.parent)], problems):
+            resolved[name] = resolved_entry
     settings = _build(resolved, path, set(chosen), problems, columns)
     if problems or settings is None:
         raise ConfigError(_message(path, problems))
     return settings
 
 
-def _without_problems(found: Iterable[Entry | Problem], problems: list[Problem]) -> Iterator[Entry]:
-    for each in found:
-        if isinstance(each, Problem):
-            problems.append(each)
+def _without_problems(results: Iterable[Entry | Problem], problems: list[Problem]) -> Iterator[Entry]:
+    for result in results:
+        if isinstance(result, Problem):
+            problems.append(result)
         else:
-            yield each
+            yield result
 
 
 def _by_name(entries: Iterable[Entry], problems: list[Problem]) -> dict[str, Entry]:
     """Entries by the proper name of their setting, which two of them may not share."""
     names = aliases()
-    found: dict[str, Entry] = {}
+    by_name: dict[str, Entry] = {}
     for entry in entries:
         name = names.get(entry.key, entry.key)
-        if name in found:
-            sentence = f"{entry.key} is the same setting as {found[name].key} ({found[name].place}); keep one"
-            problems.append(Problem(entry.place, sentence))
-        found[name] = entry
-    return found
+        if name in by_name:
+            sentence = f"{entry.key} is the same setting as {by_name[name].key} ({by_name[name].origin}); keep one"
+            problems.append(Problem(entry.origin, sentence))
+        by_name[name] = entry
+    return by_name
 
 
 def _build(
@@ -96,7 +96,7 @@ def _build(
         if key in names:
             values[key] = entry.value
         elif key in FOREIGN:
-            problems.append(Problem(entry.place, f"{key} {FOREIGN[key]}"))
+            problems.append(Problem(entry.origin, f"{key} {FOREIGN[key]}"))
         elif passes and near is None:
             passed[key] = entry
         else:
@@ -126,21 +126,21 @@ def _is_passed_through(key: str) -> bool:
 def _groups(passed: Mapping[str, Entry], path: Path, problems: list[Problem]) -> dict[str, Properties]:
     """The settings of each client together; what is wrong with them is added to `problems`."""
     groups: dict[str, dict[str, str]] = {prefix: {} for prefix in PASS_THROUGH}
-    sealed: dict[str, set[str]] = {prefix: set() for prefix in PASS_THROUGH}
+    secret_names: dict[str, set[str]] = {prefix: set() for prefix in PASS_THROUGH}
     for key, entry in passed.items():
         broken = list(refusals(key, entry.text))
-        problems += [Problem(entry.place, sentence) for sentence in broken]
+        problems += [Problem(entry.origin, sentence) for sentence in broken]
         if broken or key in IMPLIED:
             continue
         prefix, _, rest = key.partition(".")
         name = rest if prefix == "kafka" else key
         groups[prefix][name] = canonical(key, entry.text)
-        if entry.sealed:
-            sealed[prefix].add(name)
+        if entry.is_secret:
+            secret_names[prefix].add(name)
     for name, sentence in config_kafka.problems(groups["kafka"]):
         origin = passed.get(f"kafka.{name}")
-        problems.append(Problem(origin.place if origin else str(path), sentence))
-    return {f"{prefix}.*": Properties(group, sealed[prefix]) for prefix, group in groups.items()}
+        problems.append(Problem(origin.origin if origin else str(path), sentence))
+    return {f"{prefix}.*": Properties(group, secret_names[prefix]) for prefix, group in groups.items()}
 
 
 def _schema_problems(entries: Mapping[str, Entry], directory: Path) -> Iterator[Problem]:
@@ -152,18 +152,18 @@ def _schema_problems(entries: Mapping[str, Entry], directory: Path) -> Iterator[
         entry = entries.get(name)
         if entry is None or not entry.text.strip():
             continue
-        place = name
+        schema_origin = name
         try:
-            text = entry.text
+            schema = entry.text
             if name == "schema.file":
-                file = Path(directory, text.strip())
-                place, text = f"{name} ({file})", file.read_text("utf-8")
-            parse_ddl(text, place=place)
+                file = Path(directory, schema.strip())
+                schema_origin, schema = f"{name} ({file})", file.read_text("utf-8")
+            parse_ddl(schema, place=schema_origin)
         except (OSError, ValueError):
             continue
         except ConfigError as error:
-            hidden = f"{place}: what the reference in it stands for is no schema; check it"
-            yield Problem(entry.place, hidden if entry.sealed else str(error))
+            hidden = f"{schema_origin}: what the reference in it stands for is no schema; check it"
+            yield Problem(entry.origin, hidden if entry.is_secret else str(error))
 
 
 def _nearest(key: str, names: Iterable[str], cutoff: float) -> str | None:
@@ -182,10 +182,10 @@ def _unknown(key: str, entry: Entry, near: str | None) -> Iterator[Problem]:
         # Kubernetes and others set SINK_* variables of their own (SINK_SERVICE_HOST): only a near miss is a
         # mistake.
         if candidate:
-            yield Problem(entry.place, f"is not a setting; did you mean {candidate}?")
+            yield Problem(entry.origin, f"is not a setting; did you mean {candidate}?")
         return
     hint = f"did you mean {near}?" if near else "remove it, or see docs/configuration.md for what there is"
-    yield Problem(entry.place, f"{key[:100]!r} is not a setting; {hint}")
+    yield Problem(entry.origin, f"{key[:100]!r} is not a setting; {hint}")
 
 
 def _translate(
@@ -200,18 +200,18 @@ def _translate(
             continue
         entry = entries.get(key)
         context = detail.get("ctx", {})
-        said = {
+        sentence = {
             "missing": "is missing; set it",
             "greater_than_equal": f"is too small; the least is {context.get('ge')}",
             "less_than_equal": f"is too large; the most is {context.get('le')}",
             "literal_error": f"is not one of its values; use {context.get('expected')}".replace("'", ""),
         }.get(detail["type"], str(context.get("error", "cannot be used")))
         subject = f"{entry.key} ({_quoted(entry)})" if entry else key
-        yield Problem(entry.place if entry else str(path), f"{subject} {said}".strip())
+        yield Problem(entry.origin if entry else str(path), f"{subject} {sentence}".strip())
 
 
 def _quoted(entry: Entry) -> str:
-    return HIDDEN if entry.sealed or looks_secret(entry.key) else repr(redact_text(entry.text)[:80])
+    return HIDDEN if entry.is_secret or looks_secret(entry.key) else repr(redact_text(entry.text)[:80])
 
 
 def _message(path: Path, problems: Iterable[Problem]) -> str:
@@ -221,7 +221,7 @@ def _message(path: Path, problems: Iterable[Problem]) -> str:
     return "\n".join([f"{path} cannot be used, for {len(lines)} reasons:", *(f"  {line}" for line in lines)])
 
 
-def _one_line(text: str) -> str:
+def _one_line(message: str) -> str:
     """Joins a problem into one line: it quotes what was given, which may hold anything."""
-    joined = re.sub(r"\s*\n\s*", " ", text)
+    joined = re.sub(r"\s*\n\s*", " ", message)
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in joined)

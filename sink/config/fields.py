@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationInfo
 
-from sink.config.values import text
+from sink.config.values import require_str
 
 SINCE = "0.1"
 
@@ -40,22 +40,20 @@ def _file(read: Callable[[Path], object]) -> BeforeValidator:
         if value is None:
             return None
         directory = (info.context or {}).get("directory", Path())
-        path = Path(directory, text(value)).absolute()
+        path = Path(directory, require_str(value)).absolute()
         try:
             read(path)
         except UnicodeDecodeError:
             raise ValueError(f"names {path}, which is not UTF-8 text") from None
         except (OSError, ValueError):
-            raise ValueError(
-                f"names {path}, which cannot be read; check the path and its permissions"
-            ) from None
+            raise ValueError(f"names {path}, which cannot be read; check the path and its permissions") from None
         return path
 
     return BeforeValidator(beside_the_configuration)
 
 
-Choice = BeforeValidator(lambda value: text(value).lower())
-Capitals = BeforeValidator(lambda value: text(value).upper())
-Secret = Annotated[SecretStr, BeforeValidator(text)]
+Choice = BeforeValidator(lambda value: require_str(value).lower())
+Capitals = BeforeValidator(lambda value: require_str(value).upper())
+Secret = Annotated[SecretStr, BeforeValidator(require_str)]
 TextFile = Annotated[Path | None, _file(lambda path: path.read_bytes().decode())]
 BinaryFile = Annotated[Path | None, _file(Path.read_bytes)]

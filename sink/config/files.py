@@ -28,23 +28,23 @@ _REFERENCE = re.compile(r"\$\{(env|file):([^}]*)\}")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One sentence for a person; `place` says where."""
+    """One sentence for a person; `origin` says where."""
 
-    place: str
+    origin: str
     sentence: str
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.sentence}"
+        return f"{self.origin}: {self.sentence}"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One setting as written. `sealed`: it came from a secret reference, so its value is never shown."""
+    """One setting as written. `is_secret`: it came from a secret reference, so its value is never shown."""
 
     key: str
     value: str | tuple[str, ...]
-    place: str
-    sealed: bool = False
+    origin: str
+    is_secret: bool = False
     variable: bool = False
 
     @property
@@ -56,10 +56,10 @@ class Entry:
         return ",".join(self.values)
 
 
-Found = Entry | Problem
+ReadResult = Entry | Problem
 
 
-def read_file(path: Path) -> Iterator[Found]:
+def read_file(path: Path) -> Iterator[ReadResult]:
     """Entries and problems of a configuration file, in its order."""
     if path.suffix.lower() not in {".yaml", ".yml", ".properties"}:
         yield Problem(str(path), "a configuration file ends in .yaml, .yml or .properties; rename it")
@@ -75,41 +75,37 @@ def read_file(path: Path) -> Iterator[Found]:
     yield from parse(data, path)
 
 
-def parse(data: bytes, path: Path) -> Iterator[Found]:
+def parse(data: bytes, path: Path) -> Iterator[ReadResult]:
     """What `read_file` finds, from bytes; `path` chooses the format and names the place."""
     if len(data) > LARGEST_FILE:
         yield Problem(str(path), f"is larger than {LARGEST_FILE // 1024**2} MiB, which no configuration is")
         return
     try:
-        text = data.decode("utf-8-sig")
+        content = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         yield Problem(str(path), f"is not UTF-8 text (byte {error.start}); save it as UTF-8")
         return
-    found = _properties(text, path) if path.suffix.lower() == ".properties" else _yaml(text, path)
+    results = _properties(content, path) if path.suffix.lower() == ".properties" else _yaml(content, path)
     seen: dict[str, str] = {}
-    for entry in found:
+    for entry in results:
         if isinstance(entry, Entry):
             if not entry.key.isprintable() or any(_SURROGATE.search(value) for value in entry.values):
-                yield Problem(entry.place, "holds characters that cannot be printed")
+                yield Problem(entry.origin, "holds characters that cannot be printed")
                 continue
             if entry.key in seen:
-                yield Problem(
-                    entry.place, f"{entry.key} was already set at {seen[entry.key]}; keep one of them"
-                )
+                yield Problem(entry.origin, f"{entry.key} was already set at {seen[entry.key]}; keep one of them")
                 continue
-            seen[entry.key] = entry.place
+            seen[entry.key] = entry.origin
             if len(seen) > MOST_ENTRIES:
-                yield Problem(
-                    str(path), f"has more than {MOST_ENTRIES} settings; is it a configuration at all?"
-                )
+                yield Problem(str(path), f"has more than {MOST_ENTRIES} settings; is it a configuration at all?")
                 return
         yield entry
 
 
-def _properties(text: str, path: Path) -> Iterator[Found]:
+def _properties(content: str, path: Path) -> Iterator[ReadResult]:
     line = 1
     try:
-        for element in javaproperties.parse(io.StringIO(text)):
+        for element in javaproperties.parse(io.StringIO(content)):
             if isinstance(element, javaproperties.KeyValue):
                 yield Entry(element.key, element.value, _line(path, line))
             line += len(re.findall(r"\r\n|\r|\n", element.source))
@@ -117,9 +113,9 @@ def _properties(text: str, path: Path) -> Iterator[Found]:
         yield Problem(_line(path, line), f"is not a valid line of a properties file ({_reason(error)})")
 
 
-def _yaml(text: str, path: Path) -> Iterator[Found]:
+def _yaml(content: str, path: Path) -> Iterator[ReadResult]:
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = yaml.compose(content, Loader=yaml.SafeLoader)
         if root is None or (isinstance(root, yaml.ScalarNode) and root.tag == _NULL):
             return
         if not isinstance(root, yaml.MappingNode):
@@ -132,8 +128,8 @@ def _yaml(text: str, path: Path) -> Iterator[Found]:
         return
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = _line(path, mark.line + 1) if mark else str(path)
-        yield Problem(place, f"is not valid YAML ({_safe_yaml_reason(error)}); check indentation and quotes")
+        origin = _line(path, mark.line + 1) if mark else str(path)
+        yield Problem(origin, f"is not valid YAML ({_safe_yaml_reason(error)}); check indentation and quotes")
         return
     except yaml.YAMLError:
         yield Problem(str(path), "is not valid YAML: it holds characters that YAML does not allow")
@@ -148,33 +144,31 @@ _NULL = "tag:yaml.org,2002:null"
 _PLAIN = ("str", "int", "float", "bool", "timestamp", "value")
 
 
-def _flatten(node: yaml.MappingNode, prefix: str, path: Path, depth: int) -> Iterator[Found]:
+def _flatten(node: yaml.MappingNode, prefix: str, path: Path, depth: int) -> Iterator[ReadResult]:
     if depth > DEEPEST:
-        yield Problem(
-            _line(path, node.start_mark.line + 1), "is nested too deeply (or an alias holds itself)"
-        )
+        yield Problem(_line(path, node.start_mark.line + 1), "is nested too deeply (or an alias holds itself)")
         return
     for key_node, value in node.value:
-        place = _line(path, key_node.start_mark.line + 1)
+        origin = _line(path, key_node.start_mark.line + 1)
         if not isinstance(key_node, yaml.ScalarNode) or not key_node.value.strip():
-            yield Problem(place, "has a key that is not a name")
+            yield Problem(origin, "has a key that is not a name")
             continue
         key = f"{prefix}{key_node.value.strip()}"
         if isinstance(value, yaml.MappingNode) and not value.value:
-            yield Problem(place, f"{key} holds no settings; remove it")
+            yield Problem(origin, f"{key} holds no settings; remove it")
         elif isinstance(value, yaml.MappingNode):
             yield from _flatten(value, f"{key}.", path, depth + 1)
         elif isinstance(value, yaml.SequenceNode):
             if all(_is_plain(item) for item in value.value):
-                yield Entry(key, tuple(item.value for item in value.value), place)
+                yield Entry(key, tuple(item.value for item in value.value), origin)
             else:
-                yield Problem(place, f"{key} is a list of something else than plain values")
+                yield Problem(origin, f"{key} is a list of something else than plain values")
         elif value.tag == _NULL:
-            yield Entry(key, "", place)
+            yield Entry(key, "", origin)
         elif _is_plain(value):
-            yield Entry(key, value.value, place)
+            yield Entry(key, value.value, origin)
         else:
-            yield Problem(place, f"{key} has the tag {value.tag[:60]!r}; write the plain value")
+            yield Problem(origin, f"{key} has the tag {value.tag[:60]!r}; write the plain value")
 
 
 def _is_plain(node: yaml.Node) -> bool:
@@ -186,9 +180,7 @@ def _safe_yaml_reason(error: yaml.MarkedYAMLError) -> str:
     return re.sub(r"'[^']*'|\"[^\"]*\"", "...", error.problem or error.context or "unreadable")
 
 
-def read_environment(
-    environ: Mapping[str, str], known: Mapping[str, str], present: set[str]
-) -> Iterator[Entry]:
+def read_environment(environ: Mapping[str, str], known: Mapping[str, str], present: set[str]) -> Iterator[Entry]:
     """Overrides: `SINK_` and the setting in upper case, dots as underscores. An empty variable counts as
     unset.
 
@@ -218,33 +210,27 @@ def _pass_through_key(rest: str) -> str | None:
     return f"{first.lower()}.{re.sub(r'_(_?)', lambda m: '_' if m[1] else '.', tail)}"
 
 
-def resolve(entry: Entry, environ: Mapping[str, str], directory: Path) -> Found:
+def resolve(entry: Entry, environ: Mapping[str, str], directory: Path) -> ReadResult:
     """`entry` with `${env:NAME}`, `${file:/path}` and `${file:/path:key}` replaced by what they name."""
     resolved: list[str] = []
-    sealed = entry.sealed
+    is_secret = entry.is_secret
     for value in entry.values:
         parts: list[str] = []
         reached = 0
         for match in _REFERENCE.finditer(value):
             answer = _look_up(match[1], match[2].strip(), environ, directory)
             if isinstance(answer, Problem):
-                return Problem(entry.place, f"{entry.key} refers to {match[0]}, {answer.sentence}")
+                return Problem(entry.origin, f"{entry.key} refers to {match[0]}, {answer.sentence}")
             parts += [value[reached : match.start()], answer]
-            reached, sealed = match.end(), True
+            reached, is_secret = match.end(), True
         resolved.append("".join([*parts, value[reached:]]))
-    return replace(
-        entry, value=tuple(resolved) if isinstance(entry.value, tuple) else resolved[0], sealed=sealed
-    )
+    return replace(entry, value=tuple(resolved) if isinstance(entry.value, tuple) else resolved[0], is_secret=is_secret)
 
 
 def _look_up(provider: str, argument: str, environ: Mapping[str, str], directory: Path) -> str | Problem:
     if provider == "env":
         value = environ.get(argument)
-        return (
-            value
-            if value
-            else Problem("", "but that environment variable is not set; set it for this process")
-        )
+        return value if value else Problem("", "but that environment variable is not set; set it for this process")
     location, colon, key = argument.rpartition(":")
     path = directory / (location if colon else argument)
     try:
@@ -254,10 +240,10 @@ def _look_up(provider: str, argument: str, environ: Mapping[str, str], directory
     if not colon:
         return content.rstrip("\r\n")
     try:
-        found = javaproperties.loads(content).get(key)
+        value_of_key = javaproperties.loads(content).get(key)
     except ValueError:
         return Problem("", "but that file is not a properties file")
-    return found if found else Problem("", f"but that file has no value for {key!r}")
+    return value_of_key if value_of_key else Problem("", f"but that file has no value for {key!r}")
 
 
 def _line(path: Path, line: int) -> str:
@@ -267,8 +253,4 @@ def _line(path: Path, line: int) -> str:
 def _reason(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return "not UTF-8 text"
-    return (
-        (error.strerror or type(error).__name__)
-        if isinstance(error, OSError)
-        else str(error).split("\n")[0][:100]
-    )
+    return (error.strerror or type(error).__name__) if isinstance(error, OSError) else str(error).split("\n")[0][:100]

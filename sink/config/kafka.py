@@ -120,7 +120,7 @@ def for_java(bootstrap: str, settings: Properties) -> Properties:
     _java_login(settings, java)
     java["bootstrap.servers"] = bootstrap
     java["isolation.level"] = "read_committed"
-    return Properties(java, _sealed(settings, java))
+    return Properties(java, _secret_names(settings, java))
 
 
 def for_native(bootstrap: str, settings: Properties) -> Properties:
@@ -135,7 +135,7 @@ def for_native(bootstrap: str, settings: Properties) -> Properties:
     _native_stores(settings, native)
     _native_login(settings, native)
     native["bootstrap.servers"] = bootstrap
-    return Properties(native, _sealed(settings, native))
+    return Properties(native, _secret_names(settings, native))
 
 
 def for_native_consumer(bootstrap: str, settings: Properties) -> Properties:
@@ -143,7 +143,7 @@ def for_native_consumer(bootstrap: str, settings: Properties) -> Properties:
     native = {**for_native(bootstrap, settings)}
     native |= {translated: settings[name] for name, translated in _FETCH.items() if name in settings}
     native |= {name: value for name, value in settings.items() if name in _NATIVE_CONSUMER}
-    return Properties(native, _sealed(settings, native))
+    return Properties(native, _secret_names(settings, native))
 
 
 def problems(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -353,7 +353,7 @@ def _jaas(module: str, options: Mapping[str, str]) -> str:
     return f"{module} required {' '.join(f'{k}={quoted(v)}' for k, v in options.items())};"
 
 
-def _sealed(settings: Properties, made: Mapping[str, str]) -> list[str]:
+def _secret_names(settings: Properties, made: Mapping[str, str]) -> list[str]:
     """Names in `made` whose value holds a secret of `settings`, under whatever name."""
     secrets = [secret for secret in settings.secrets() if secret]
     return [name for name, value in made.items() if any(secret in value for secret in secrets)]

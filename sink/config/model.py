@@ -92,7 +92,7 @@ class Settings(SettingsFields):
         if schemes & HDFS_SCHEMES:
             access = replace(access, hdfs=hdfs_access(self.spark, os.environ))
         if schemes & S3_SCHEMES and not access.has_keys:
-            access = replace(access, found=OF_THIS_PROCESS.keys())
+            access = replace(access, process_keys=OF_THIS_PROCESS.keys())
         return access
 
     @property
@@ -103,8 +103,8 @@ class Settings(SettingsFields):
     @property
     def secrets(self) -> tuple[str, ...]:
         """Every secret value, for whoever has to keep them out of a text."""
-        held = (self.zookeeper_password, self.zookeeper_key_password, self.registry_login)
-        own = [each.get_secret_value() for each in held if each]
+        own_secrets = (self.zookeeper_password, self.zookeeper_key_password, self.registry_login)
+        own = [secret.get_secret_value() for secret in own_secrets if secret]
         return (*own, *self.kafka.secrets(), *self.spark.secrets(), *self.hudi.secrets(), *self.storage_as_set.secrets)
 
     @property
@@ -129,13 +129,13 @@ def _shown(value: Any) -> Any:
 
 def aliases() -> dict[str, str]:
     """Every name that a setting may be written under, to its proper name."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for field in Settings.model_fields.values():
         assert field.alias is not None
         assert isinstance(field.json_schema_extra, dict)
         if not field.alias.endswith(".*"):
-            found[field.alias] = field.alias
+            names[field.alias] = field.alias
             also = field.json_schema_extra["also"]
             assert isinstance(also, list)
-            found |= {str(other): field.alias for other in also}
-    return found
+            names |= {str(other): field.alias for other in also}
+    return names

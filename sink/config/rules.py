@@ -42,9 +42,7 @@ _HUDI_IN_SPARK = "Hudi needs its own there"
 _LOCK = "the table lock is on the ensemble of zookeeper.connect"
 
 RULES: Mapping[str, Rule] = {
-    "kafka.isolation.level": Rule(
-        ("read_committed",), "records of aborted transactions would reach the table"
-    ),
+    "kafka.isolation.level": Rule(("read_committed",), "records of aborted transactions would reach the table"),
     "kafka.enable.auto.commit": Rule(("false",), "offsets live in the table's commits, nowhere else"),
     "kafka.enable.auto.offset.store": Rule(("false",), "offsets live in the table's commits, nowhere else"),
     "kafka.auto.offset.reset": Rule(
@@ -56,18 +54,14 @@ RULES: Mapping[str, Rule] = {
     "kafka.key.deserializer": Rule((), _SPARK_READS),
     "kafka.value.deserializer": Rule((), _SPARK_READS),
     "kafka.interceptor.classes": Rule((), "an interceptor may change or drop records unseen"),
-    "spark.speculation": Rule(
-        ("false",), "a second attempt of a task in one instant writes the same file group"
-    ),
+    "spark.speculation": Rule(("false",), "a second attempt of a task in one instant writes the same file group"),
     "spark.sql.session.timeZone": Rule(("utc",), "times are written and read in UTC"),
     "spark.serializer": Rule(("org.apache.spark.serializer.kryoserializer",), "Hudi needs Kryo"),
     "spark.kryo.registrator": Rule(("org.apache.spark.hoodiesparkkryoregistrar",), _HUDI_IN_SPARK),
     "spark.sql.extensions": Rule(("org.apache.spark.sql.hudi.hoodiesparksessionextension",), _HUDI_IN_SPARK),
     "spark.sql.catalog.spark_catalog": Rule(("org.apache.spark.sql.hudi.catalog.hoodiecatalog",), _HUDI_IN_SPARK),
     "hoodie.write.markers.type": Rule(("direct",), "markers of many drivers need no timeline server"),
-    "hoodie.embed.timeline.server": Rule(
-        ("false",), "markers and views of many drivers cannot go through one of them"
-    ),
+    "hoodie.embed.timeline.server": Rule(("false",), "markers and views of many drivers cannot go through one of them"),
     "hoodie.clean.failed.writes.policy": Rule(("lazy",), _LAZY),
     "hoodie.cleaner.policy.failed.writes": Rule(("lazy",), _LAZY),
     "hoodie.write.concurrency.mode": Rule(
@@ -83,9 +77,7 @@ RULES: Mapping[str, Rule] = {
     "hoodie.write.lock.zookeeper.url": Rule((), _LOCK),
     "hoodie.write.lock.zookeeper.port": Rule((), _LOCK),
     "hoodie.auto.commit": Rule(("false",), _ONE_INSTANT),
-    "hoodie.rollback.using.markers": Rule(
-        ("true",), "a rollback removes exactly the files that have a marker"
-    ),
+    "hoodie.rollback.using.markers": Rule(("true",), "a rollback removes exactly the files that have a marker"),
     "hoodie.metadata.auto.delete.partitions": Rule(
         ("false",), "an index that others made would be dropped unasked; DROP INDEX of Spark SQL does it"
     ),
@@ -177,16 +169,14 @@ FOREIGN: Mapping[str, str] = {
     "kafka.topics": "is not a setting of Kafka's clients; use kafka.topic.names",
     "kafka.topic": "is not a setting of Kafka's clients; use kafka.topic.names",
     "connector.class": "belongs to Kafka Connect and means nothing here; remove it",
-    "tasks.max": "belongs to Kafka Connect; the number of workers and spark.master decide the parallelism;"
-    " remove it",
+    "tasks.max": "belongs to Kafka Connect; the number of workers and spark.master decide the parallelism; remove it",
     "key.converter": "belongs to Kafka Connect; use key.format",
     "value.converter": "belongs to Kafka Connect; use value.format, like avro-confluent",
     "value.converter.schema.registry.url": "belongs to Kafka Connect; use schema.registry.url",
     "value.converter.schemas.enable": "belongs to Kafka Connect; a JSON value is the record itself; remove it",
     "topics.regex": "is not supported; list the topics in kafka.topic.names",
     "topics.dir": "belongs to the Confluent HDFS sink; use target.base.path",
-    "hdfs.url": "belongs to the Confluent HDFS sink; use target.base.path, like"
-    " hdfs://namenode:8020/tables/orders",
+    "hdfs.url": "belongs to the Confluent HDFS sink; use target.base.path, like hdfs://namenode:8020/tables/orders",
     "store.url": "belongs to the Confluent storage sinks; use target.base.path",
     "logs.dir": "belongs to the Confluent HDFS sink; there is no write-ahead log here; remove it",
     "format.class": "belongs to the Confluent storage sinks; the table is Hudi's; remove it",
@@ -197,13 +187,11 @@ FOREIGN: Mapping[str, str] = {
     "locale": "belongs to the Confluent storage sinks; partitions by time have no names of months or days; remove it",
     "rotate.interval.ms": "belongs to the Confluent storage sinks; use transaction.interval.ms",
     "rotate.schedule.interval.ms": "belongs to the Confluent storage sinks; use transaction.interval.ms",
-    "hoodie.kafka.commit.interval.secs": "belongs to Hudi's Kafka Connect sink; use"
-    " transaction.interval.ms, like 60s",
+    "hoodie.kafka.commit.interval.secs": "belongs to Hudi's Kafka Connect sink; use transaction.interval.ms, like 60s",
     "hoodie.kafka.coordinator.write.timeout.secs": "belongs to Hudi's Kafka Connect sink;"
     " use coordinator.writestatus.timeout, like 300s",
     "hoodie.kafka.compaction.async.enable": "belongs to Hudi's Kafka Connect sink; use services.compaction",
-    "hoodie.kafka.control.topic": "belongs to Hudi's Kafka Connect sink; ZooKeeper has its role here;"
-    " remove it",
+    "hoodie.kafka.control.topic": "belongs to Hudi's Kafka Connect sink; ZooKeeper has its role here; remove it",
     "hoodie.kafka.allow.commit.on.errors": "belongs to Hudi's Kafka Connect sink; use errors.tolerance",
     "hoodie.schemaprovider.class": "belongs to Hudi's Kafka Connect sink; use schema.ddl, schema.file or"
     " schema.subject",
@@ -234,8 +222,8 @@ def canonical(key: str, value: str) -> str:
     if key in FLAGS:
         return str(flag(value)).lower()
     if key in CHOICES:
-        found = value.strip().lower()
-        if found not in CHOICES[key]:
+        choice = value.strip().lower()
+        if choice not in CHOICES[key]:
             raise ValueError(f"is not one of its values; use {', '.join(CHOICES[key])}")
-        return found
+        return choice
     return value

@@ -30,40 +30,40 @@ LARGEST = 2**62
 ZOOKEEPER_PORT = 2181
 
 
-def text(value: Any) -> str:
-    found = "" if value is None else str(value).strip()
+def require_str(value: Any) -> str:
+    text = "" if value is None else str(value).strip()
     if isinstance(value, (tuple, list)):
         raise ValueError("is a list, but one value is expected")
-    if not found:
+    if not text:
         raise ValueError("has no value; give it one or remove it")
-    if any(ord(c) < 32 and c not in "\n\r\t" for c in found):
+    if any(ord(c) < 32 and c not in "\n\r\t" for c in text):
         raise ValueError("contains control characters")
-    return found
+    return text
 
 
 def count(value: Any) -> int:
-    found = text(value)
-    if not _NUMBER.match(found) or len(found) > 20:
+    text = require_str(value)
+    if not _NUMBER.match(text) or len(text) > 20:
         raise ValueError("is not a whole number; write it like 5000000 or 5_000_000")
-    return int(found)
+    return int(text)
 
 
 def duration_ms(value: Any) -> int:
-    found = _measure(text(value), {"": 1, **_DURATION_MS})
-    if found is None:
+    text = _measure(require_str(value), {"": 1, **_DURATION_MS})
+    if text is None:
         raise ValueError("is not a duration; write milliseconds, or a number with ms, s, m, h or d, like 30s")
-    return found
+    return text
 
 
 def size_bytes(value: Any) -> int:
-    found = _measure(text(value), _SIZE)
-    if found is None:
+    text = _measure(require_str(value), _SIZE)
+    if text is None:
         raise ValueError("is not a size; write bytes, or a number with KiB, MiB or GiB, like 128MiB")
-    return found
+    return text
 
 
-def _measure(found: str, units: dict[str, int]) -> int | None:
-    match = _MEASURE.match(found)
+def _measure(text: str, units: dict[str, int]) -> int | None:
+    match = _MEASURE.match(text)
     if match is None or len(match[1]) > 24 or match[2].lower() not in units:
         return None
     number, unit = match[1].replace("_", ""), units[match[2].lower()]
@@ -74,94 +74,94 @@ def _measure(found: str, units: dict[str, int]) -> int | None:
 def flag(value: Any) -> bool:
     if isinstance(value, bool):
         return value
-    found = text(value).lower()
-    if found in _TRUE or found in _FALSE:
-        return found in _TRUE
+    text = require_str(value).lower()
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
     raise ValueError("is neither true nor false; write one of the two")
 
 
 def items(value: Any) -> tuple[str, ...]:
     """A YAML list, or text with commas."""
-    raw = value if isinstance(value, (tuple, list)) else text(value).split(",")
-    found = tuple(text(item) for item in raw if str(item).strip())
-    if not found:
+    raw = value if isinstance(value, (tuple, list)) else require_str(value).split(",")
+    names = tuple(require_str(item) for item in raw if str(item).strip())
+    if not names:
         raise ValueError("is an empty list; name at least one or remove the setting")
-    if len(set(found)) != len(found):
-        twice = sorted({item for item in found if found.count(item) > 1})
+    if len(set(names)) != len(names):
+        twice = sorted({item for item in names if names.count(item) > 1})
         raise ValueError(f"names {', '.join(twice)} more than once")
-    return found
+    return names
 
 
 def name(value: Any) -> str:
-    found = text(value)
-    if not _NAME.match(found) or set(found) <= {"."}:
+    text = require_str(value)
+    if not _NAME.match(text) or set(text) <= {"."}:
         raise ValueError("may only contain letters, digits, dots, dashes and underscores (at most 200)")
-    return found
+    return text
 
 
 def topic_names(value: Any) -> tuple[str, ...]:
-    found = items(value)
-    for topic in found:
+    names = items(value)
+    for topic in names:
         if not _TOPIC.match(topic) or topic in {".", ".."}:
             raise ValueError(f"names {topic!r}, which cannot be a Kafka topic; list topics separated by commas")
-    return found
+    return names
 
 
 def topic_name(value: Any) -> str:
-    found = topic_names(value)
-    if len(found) != 1:
+    names = topic_names(value)
+    if len(names) != 1:
         raise ValueError("names several topics; name one")
-    return found[0]
+    return names[0]
 
 
 def share(value: Any) -> float:
-    found = text(value)
-    if not _SHARE.match(found):
+    text = require_str(value)
+    if not _SHARE.match(text):
         raise ValueError("is not a share; write a number from 0 to 1, like 0.5")
-    return float(found)
+    return float(text)
 
 
 def columns(value: Any) -> tuple[str, ...]:
     if isinstance(value, (tuple, list)) and not value:
         return ()
-    found = items(value)
-    for column in found:
+    names = items(value)
+    for column in names:
         if not _COLUMN.match(column):
             raise ValueError(f"names {column!r}, which cannot be a field; list field names separated by commas")
-    return found
+    return names
 
 
 def column(value: Any) -> str:
-    found = text(value)
-    if not _COLUMN.match(found) or "." in found:
-        raise ValueError(f"names {found!r}, which cannot be a column; use letters, digits and underscores")
-    return found
+    text = require_str(value)
+    if not _COLUMN.match(text) or "." in text:
+        raise ValueError(f"names {text!r}, which cannot be a column; use letters, digits and underscores")
+    return text
 
 
 def time_format(value: Any) -> str:
     """A preset's name in small letters, or a pattern as it is."""
     from sink.layout.partition_times import PRESETS, pattern_of
 
-    found = text(value)
-    found = found.lower() if found.lower() in PRESETS else found
-    pattern_of(found)
-    return found
+    text = require_str(value)
+    text = text.lower() if text.lower() in PRESETS else text
+    pattern_of(text)
+    return text
 
 
 def time_zone(value: Any) -> str:
     from sink.layout.partition_times import zone_of
 
-    found = text(value)
-    zone_of(found)
-    return found
+    text = require_str(value)
+    zone_of(text)
+    return text
 
 
 def servers(value: Any) -> str:
     """`host:port,host:port`, tidied."""
-    found = items(value)
-    for server in found:
+    addresses = items(value)
+    for server in addresses:
         check_address(server, port_required=True)
-    return ",".join(found)
+    return ",".join(addresses)
 
 
 def ensemble(value: Any) -> str:
@@ -169,8 +169,8 @@ def ensemble(value: Any) -> str:
 
     A port that is left out is written out: Hudi's lock has no default of its own.
     """
-    found = ",".join(items(value))
-    hosts, _, chroot = found.partition("/")
+    text = ",".join(items(value))
+    hosts, _, chroot = text.partition("/")
     servers = hosts.split(",")
     for server in servers:
         check_address(server, port_required=False)
@@ -196,9 +196,9 @@ def check_address(server: str, port_required: bool) -> None:
 
 def znode_path(value: Any) -> str:
     """Without a slash at the end, so that the tree's own root is the empty text: what is appended begins with one."""
-    found = text(value)
-    path = found.strip("/")
-    if not found.startswith("/") or (path and any(part in {"", ".", ".."} for part in path.split("/"))):
+    text = require_str(value)
+    path = text.strip("/")
+    if not text.startswith("/") or (path and any(part in {"", ".", ".."} for part in path.split("/"))):
         raise ValueError("is not a znode path; write it like /sink, or / for the root of the tree")
     return f"/{path}" if path else ""
 
@@ -207,8 +207,8 @@ def urls(value: Any) -> tuple[str, ...]:
     """Addresses of one HTTP server, without a slash at the end."""
     if isinstance(value, (tuple, list)) and not value:
         return ()
-    found = tuple(url.rstrip("/") for url in items(value))
-    for url in found:
+    addresses = tuple(url.rstrip("/") for url in items(value))
+    for url in addresses:
         try:
             parts = urlsplit(url)
         except ValueError:
@@ -217,56 +217,56 @@ def urls(value: Any) -> tuple[str, ...]:
             raise ValueError("carries a login; give it through schema.registry.basic.auth.user.info instead")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"has {url[:80]!r}, which is not an address like http://registry-1:8081")
-    return found
+    return addresses
 
 
 def metastore_uris(value: Any) -> str:
     """`thrift://host:port,thrift://host:port`, tidied."""
-    found = items(value)
-    for uri in found:
+    uris = items(value)
+    for uri in uris:
         scheme, _, server = uri.partition("://")
         if scheme != "thrift" or not server:
             raise ValueError(f"has {uri[:80]!r}, which is not an address like thrift://metastore-1:9083")
         check_address(server, port_required=True)
-    return ",".join(found)
+    return ",".join(uris)
 
 
 def catalog_name(value: Any) -> str:
-    found = text(value)
-    if not CATALOG_NAME.match(found):
-        raise ValueError(f"is no name for a catalogue: {found[:40]!r}; use letters, digits and underscores")
-    return found
+    text = require_str(value)
+    if not CATALOG_NAME.match(text):
+        raise ValueError(f"is no name for a catalogue: {text[:40]!r}; use letters, digits and underscores")
+    return text
 
 
 def java_class(value: Any) -> str:
-    found = text(value)
-    if not _JAVA_CLASS.match(found):
+    text = require_str(value)
+    if not _JAVA_CLASS.match(text):
         raise ValueError("is not the full name of a Java class; write it like org.apache.hudi.hive.HiveSyncTool")
-    return found
+    return text
 
 
 def base_path(value: Any) -> str:
     """An absolute path or a URI, without a slash at the end."""
-    found = text(value)
-    if "://" not in found and not found.startswith("/") and not found.startswith("file:/"):
+    text = require_str(value)
+    if "://" not in text and not text.startswith("/") and not text.startswith("file:/"):
         raise ValueError("is relative, so every worker would see another place; write /path or scheme://path")
     try:
-        parts = urlsplit(found)
+        parts = urlsplit(text)
     except ValueError:
         raise ValueError("is not a path or URI; write it like /data/orders or s3a://bucket/orders") from None
-    if "://" in found and parts.scheme != "file" and not parts.netloc and not parts.path.strip("/"):
+    if "://" in text and parts.scheme != "file" and not parts.netloc and not parts.path.strip("/"):
         raise ValueError("names a scheme but no place; write it like s3a://bucket/orders")
     if parts.password is not None:
         raise ValueError("carries a password; give credentials through storage.s3.* or spark.hadoop.* settings instead")
     if ".." in parts.path.split("/"):
         raise ValueError("contains '..'; write the path it stands for")
-    tidy = found.rstrip("/")
+    tidy = text.rstrip("/")
     if not tidy or tidy.endswith(":"):
         raise ValueError("is the root of a file system; a table needs a directory of its own")
     return tidy
 
 
-Text = Annotated[str, BeforeValidator(text)]
+Text = Annotated[str, BeforeValidator(require_str)]
 Count = Annotated[int, BeforeValidator(count)]
 DurationMs = Annotated[int, BeforeValidator(duration_ms)]
 SizeBytes = Annotated[int, BeforeValidator(size_bytes)]

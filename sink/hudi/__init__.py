@@ -33,7 +33,7 @@ from sink.hudi.creation import columns_of_table, create_or_verify
 from sink.hudi.data_files import DataFiles
 from sink.hudi.options import commit_options
 from sink.hudi.table_services import HudiTableServices, sweep
-from sink.hudi.timeline import CHECKPOINT_KEY, EPOCH_KEY, NUMBER_KEY, SINK_KEY, Instant, Snapshot, Timeline
+from sink.hudi.timeline import CHECKPOINT_KEY, EPOCH_KEY, NUMBER_KEY, SINK_KEY, ActiveTimeline, HudiTimeline, Instant
 from sink.layout.file_ids import unplanned
 from sink.schema import TableSchema
 from sink.schema.avro import avro_schema
@@ -72,7 +72,7 @@ class Table:
         self._changes_rows = settings.operation != "append"
         avro = schema.avro(settings.table_name)
         self._hudi = HudiClient(spark, settings.base_path, avro, commit_options(settings))
-        self._timeline = Timeline(self._hudi, settings.name)
+        self._timeline = HudiTimeline(self._hudi, settings.name)
         self._data_files = DataFiles(self._hudi, (lambda: settings.storage) if settings.engine == "arrow" else None)
         self.columns = schema.spark
         """The table's, without Hudi's own, when they were last looked at."""
@@ -99,7 +99,7 @@ class Table:
         """
         owner = {SINK_KEY: self._settings.name, NUMBER_KEY: str(number), EPOCH_KEY: str(epoch)}
         with self._locks():
-            newest = self._timeline.snapshot().place
+            newest = self._timeline.snapshot().checkpoint_instant
             with self._reading():
                 self._hudi.keep_metadata_table()
             with self._changing(f"beginning an instant for transaction {number}"):
@@ -160,7 +160,7 @@ class Table:
         with self._locks():
             self._roll_back(instant)
 
-    def held(self, stats: Sequence[str]) -> tuple[str, ...]:
+    def existing_file_ids(self, stats: Sequence[str]) -> tuple[str, ...]:
         """File ids of these stats that the table already holds, those of replaced file groups included. What a late
         task left beside them under an instant that was rolled back is removed, by whatever id: once a batch was divided
         its files have others. Where rows are changed in the file groups that hold them, none is refused.
@@ -177,8 +177,8 @@ class Table:
             if gone:
                 # Of an instant before the active timeline readers would take it for committed.
                 sweep(self._hudi, self._timeline)
-        found = {file for file, instant in files if file in ids and instant not in gone and _counts(now, instant)}
-        return tuple(sorted(found | (ids & self._timeline.replaced(now))))
+        existing = {file for file, instant in files if file in ids and instant not in gone and _counts(now, instant)}
+        return tuple(sorted(existing | (ids & self._timeline.replaced(now))))
 
     def unplanned(self, stats: Sequence[str], tasks: Sequence[WriteTask]) -> tuple[str, ...]:
         """File ids of these stats that derive from none of the tasks. Hudi's own writers choose ids by themselves."""
@@ -208,14 +208,14 @@ class Table:
     def _look_at_columns(self) -> None:
         """Nothing is read where nothing was completed since the last look, but what was completed here."""
         new = self._timeline.completed - (self._looked_at or frozenset())
-        if self._looked_at is not None and {each.requested for each in new} <= {self._completed}:
+        if self._looked_at is not None and {entry.requested for entry in new} <= {self._completed}:
             self._looked_at = self._timeline.completed
             return
         with self._reading():
-            found = self._hudi.table_schema(self._timeline.meta)
-        if found is not None:
+            avro = self._hudi.table_schema(self._timeline.meta)
+        if avro is not None:
             try:
-                self.columns = columns_of_table(found)
+                self.columns = columns_of_table(avro)
             except ConfigError as error:
                 raise TableError(
                     f"{self._settings.base_path}: the table has columns that the sink cannot write: {error}"
@@ -237,29 +237,29 @@ class Table:
         now = self._timeline.snapshot()
         if state is InstantState.COMPLETED:
             raise Conflict(f"{self._settings.base_path}: instant {instant} is complete and is never rolled back")
-        if state is not InstantState.PENDING and instant not in now.rolling_back and not now.of(instant):
+        if state is not InstantState.PENDING and instant not in now.rolling_back and not now.writes_at(instant):
             return
         with self._changing(f"rolling back instant {instant}"):
             self._hudi.roll_back(instant)
         now = self._timeline.snapshot()
-        if instant not in now.rolled_back or now.of(instant):
+        if instant not in now.rolled_back or now.writes_at(instant):
             raise OutcomeUnknown(
                 f"{self._settings.base_path}: no completed rollback of {instant} stands on the timeline"
             )
 
     def _outcome(self, instant: str, error: Exception) -> TableOutcome:
         """The lock is still held: what the timeline says now is what became of the attempt."""
-        said = f"{self._settings.base_path}: completing instant {instant}: {message(error)}"
+        summary = f"{self._settings.base_path}: completing instant {instant}: {message(error)}"
         try:
             state = self._timeline.state(instant)
         except Unavailable:
-            raise OutcomeUnknown(said) from error
+            raise OutcomeUnknown(summary) from error
         if state is InstantState.COMPLETED:
             return TableOutcome.COMPLETED
         conflict = isinstance(error, Py4JJavaError) and any("HoodieWriteConflict" in name for name in causes(error))
         if state is InstantState.PENDING and conflict:
             return TableOutcome.CONFLICT
-        raise OutcomeUnknown(said) from error
+        raise OutcomeUnknown(summary) from error
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -276,7 +276,7 @@ class Table:
             raise OutcomeUnknown(f"{self._settings.base_path}: {what}: {message(error)}") from error
 
 
-def _settled(now: Snapshot, view: TableView, instant: str) -> TableOutcome | None:
+def _settled(now: ActiveTimeline, view: TableView, instant: str) -> TableOutcome | None:
     match view.instants[instant]:
         case InstantState.COMPLETED:
             return TableOutcome.ALREADY_COMPLETE
@@ -287,6 +287,6 @@ def _settled(now: Snapshot, view: TableView, instant: str) -> TableOutcome | Non
     return TableOutcome.ROLLING_BACK if instant in now.rolling_back else None
 
 
-def _counts(now: Snapshot, instant: str) -> bool:
+def _counts(now: ActiveTimeline, instant: str) -> bool:
     """Whether readers take a file of that instant for committed: all before the active timeline count."""
-    return instant < now.first or any(each.done for each in now.of(instant))
+    return instant < now.first or any(entry.done for entry in now.writes_at(instant))

@@ -30,17 +30,17 @@ _VERSION = "V2"
 """Version of the index of column statistics: an older one wraps values otherwise."""
 
 
-def base_file_stats(hudi: HudiObjects, texts: Sequence[str], avro: str) -> Any:
+def base_file_stats(hudi: HudiObjects, stats_json: Sequence[str], avro: str) -> Any:
     """Java's write stats in a list, for a commit with that schema. A few calls, however many files."""
-    parsed = [json.loads(text) for text in texts]
+    parsed = [json.loads(stat_json) for stat_json in stats_json]
     carried = [stat.pop(KEY, None) for stat in parsed]
     columns = _indexed_columns(hudi, avro) if any(carried) else ()
     plain, counted, ranges = [], [], {}
     for stat, document in zip(parsed, carried, strict=True):
-        found = None if document is None else _wanted(document, columns)
-        if found:
+        wanted = None if document is None else _wanted(document, columns)
+        if wanted:
             counted.append(json.dumps(stat))
-            ranges[stat["path"].rpartition("/")[2]] = found
+            ranges[stat["path"].rpartition("/")[2]] = wanted
         else:
             plain.append(json.dumps(stat))
     stats = java_stats(hudi, plain, "HoodieWriteStat")
@@ -69,25 +69,25 @@ def _indexed_columns(hudi: HudiObjects, avro: str) -> Collection[str]:
 def _wanted(document: Mapping[str, Any], columns: Collection[str]) -> list[ColumnRange]:
     """None where one that is wanted may be among those that were cut off."""
     file = decode_ranges(document)
-    if file.cut and not set(columns) <= {each.column for each in file.ranges}:
+    if file.cut and not set(columns) <= {column_range.column for column_range in file.ranges}:
         return []
     # Hudi finds elements of arrays under either name, and calls them by the first.
     names = {*columns, *(column.replace(".list.element", ".array") for column in columns)}
-    return [each for each in file.ranges if each.column in names]
+    return [column_range for column_range in file.ranges if column_range.column in names]
 
 
 def _give(hudi: HudiObjects, stats: Any, ranges: Mapping[str, Sequence[ColumnRange]]) -> None:
     """Each stat gets the ranges of its file."""
     functions = JavaFunctions(hudi.context)
-    text, table = functions.kind("java.lang.String"), functions.kind("java.util.Map")
+    string, table = functions.kind("java.lang.String"), functions.kind("java.util.Map")
     stat = functions.kind(_STAT)
     by_file = _by_file(hudi, functions, ranges)
     path = functions.method(stat, "getPath")
-    name = functions.method(functions.kind("org.apache.hudi.common.fs.FSUtils"), "getFileNameFromPath", text)
+    name = functions.method(functions.kind("org.apache.hudi.common.fs.FSUtils"), "getFileNameFromPath", string)
     look_up = functions.method(table, "get", functions.kind("java.lang.Object")).bindTo(by_file)
     set_ranges = functions.method(stat, "setRecordsStats", table)
-    found = functions.chain(path, name, look_up)
-    stats.forEach(functions.consumer(functions.with_derived(set_ranges, found)))
+    file_ranges = functions.chain(path, name, look_up)
+    stats.forEach(functions.consumer(functions.with_derived(set_ranges, file_ranges)))
 
 
 def _by_file(hudi: HudiObjects, functions: JavaFunctions, ranges: Mapping[str, Sequence[ColumnRange]]) -> Any:
@@ -117,19 +117,22 @@ def _column_stats(hudi: HudiObjects, kind: Any, ranges: Mapping[str, Sequence[Co
 
 
 def _records(file: str, columns: Sequence[ColumnRange], ordinals: Mapping[str, int]) -> Iterator[dict[str, Any]]:
-    for each in columns:
+    for column_range in columns:
         yield {
             "fileName": file,
-            "columnName": each.column.replace(".array", ".list.element"),
-            "minValue": _wrapped(each.value_type, each.least),
-            "maxValue": _wrapped(each.value_type, each.greatest),
-            "valueCount": each.values,
-            "nullCount": each.nulls,
-            "totalSize": each.size,
-            "totalUncompressedSize": each.uncompressed,
+            "columnName": column_range.column.replace(".array", ".list.element"),
+            "minValue": _wrapped(column_range.value_type, column_range.least),
+            "maxValue": _wrapped(column_range.value_type, column_range.greatest),
+            "valueCount": column_range.values,
+            "nullCount": column_range.nulls,
+            "totalSize": column_range.size,
+            "totalUncompressedSize": column_range.uncompressed,
             "isDeleted": False,
             "isTightBound": False,
-            "valueType": {"typeOrdinal": ordinals[each.value_type], "additionalInfo": each.precision_and_scale},
+            "valueType": {
+                "typeOrdinal": ordinals[column_range.value_type],
+                "additionalInfo": column_range.precision_and_scale,
+            },
         }
 
 

@@ -136,10 +136,10 @@ class HudiClient(HudiObjects):
 
     def write_stats(self, stats: Sequence[str], avro: str = "") -> Any:
         """For a commit with that schema, else this object's. A few calls in all, and a few for each log file."""
-        found = base_file_stats(self, [stat for stat in stats if not is_log(stat)], avro or self._avro)
+        java_stats = base_file_stats(self, [stat for stat in stats if not is_log(stat)], avro or self._avro)
         if logs := [stat for stat in stats if is_log(stat)]:
-            found.addAll(log_stats(self, logs))
-        return found
+            java_stats.addAll(log_stats(self, logs))
+        return java_stats
 
     def commit_stats(self, instant: str, stats: Any, extra: Mapping[str, str], avro: str = "") -> None:
         """`avro`: what the commit says the table's schema is, by default that of this object."""
@@ -175,10 +175,10 @@ class HudiClient(HudiObjects):
         options = self.jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(self.java_map(ordered))
         named, meta, operation = json.loads(self._avro), self.meta_client(), self.operation
         given = (frame, self.config, options, named["name"], named["namespace"], schema, schema, operation, instant)
-        found = records.createHoodieRecordRdd(arguments(*given, False, False, False, meta.getTableConfig()))
+        records_rdd = records.createHoodieRecordRdd(arguments(*given, False, False, False, meta.getTableConfig()))
         table = self.java.table.HoodieSparkTable.create(self.config, self.engine_context, meta)
         table.validateUpsertSchema()
-        data = self.java.data.HoodieJavaRDD.of(found)
+        data = self.java.data.HoodieJavaRDD.of(records_rdd)
         write = table.upsert if str(operation) == "UPSERT" else table.insert
         try:
             return self.stats_of(self._rdd(write(self.engine_context, instant, data).getWriteStatuses()))
@@ -226,8 +226,8 @@ class HudiClient(HudiObjects):
     def schedule(self, service: str, extra: Mapping[str, str]) -> str:
         """`Clustering` or `Compaction`: the instant of a new plan, which carries `extra`; empty if nothing is to be
         done."""
-        found = getattr(self.client, f"schedule{service}")(self.option(self.java_map(extra)))
-        return str(found.get()) if found.isPresent() else ""
+        planned = getattr(self.client, f"schedule{service}")(self.option(self.java_map(extra)))
+        return str(planned.get()) if planned.isPresent() else ""
 
     def execute(self, service: str, instant: str) -> None:
         getattr(self.client, {"Clustering": "cluster", "Compaction": "compact"}[service])(instant, True)
@@ -249,21 +249,21 @@ class HudiClient(HudiObjects):
     def pending_clusterings(self) -> dict[str, str]:
         """File groups that a clustering is to replace which has not completed, and the instant of each."""
         plans = self.java.common.util.ClusteringUtils.getAllFileGroupsInPendingClusteringPlans(self.meta_client())
-        found = {}
+        instants = {}
         for entry in plans.entrySet():
-            found[str(entry.getKey().getFileId())] = str(entry.getValue().requestedTime())
-        return found
+            instants[str(entry.getKey().getFileId())] = str(entry.getValue().requestedTime())
+        return instants
 
     def roll_back_clustering(self, instant: str) -> None:
         """Its plan too: it would be executed again."""
         meta = self.meta_client()
         table = self.java.table.HoodieSparkTable.create(self.config, self.engine_context, meta)
         pending = meta.getActiveTimeline().filterPendingReplaceOrClusteringTimeline()
-        for each in pending.getInstants():
-            if str(each.requestedTime()) == instant:
+        for clustering in pending.getInstants():
+            if str(clustering.requestedTime()) == instant:
                 at = str(self.client.createNewInstantTime(False))
-                table.scheduleRollback(self.engine_context, at, each, False, True, False)
-                table.rollback(self.engine_context, at, each, True, True)
+                table.scheduleRollback(self.engine_context, at, clustering, False, True, False)
+                table.rollback(self.engine_context, at, clustering, True, True)
 
     def stop_beating(self) -> None:
         """Ends this process's heartbeats and leaves their files, which may be another's by now."""

@@ -24,23 +24,23 @@ def is_log(stat: str) -> bool:
     return '"logVersion"' in stat
 
 
-def carrying(hudi: HudiObjects, stats: Sequence[Any], texts: Sequence[str]) -> list[str]:
+def carrying(hudi: HudiObjects, stats: Sequence[Any], stats_json: Sequence[str]) -> list[str]:
     """The stats' texts, those of log files with their column statistics."""
     counted = {}
-    for number, (stat, text) in enumerate(zip(stats, texts, strict=True)):
-        if is_log(text) and (found := stat.getColumnStats()).isPresent():
-            counted[number] = found.get().values()
+    for number, (stat, stat_json) in enumerate(zip(stats, stats_json, strict=True)):
+        if is_log(stat_json) and (column_stats := stat.getColumnStats()).isPresent():
+            counted[number] = column_stats.get().values()
     if sum(len(ranges) for ranges in counted.values()) > MOST:
-        return list(texts)
+        return list(stats_json)
     return [
-        text if number not in counted else _with(text, _encoded(hudi, counted[number]))
-        for number, text in enumerate(texts)
+        stat_json if number not in counted else _with(stat_json, _encoded(hudi, counted[number]))
+        for number, stat_json in enumerate(stats_json)
     ]
 
 
-def log_stats(hudi: HudiObjects, texts: Sequence[str]) -> Any:
+def log_stats(hudi: HudiObjects, stats_json: Sequence[str]) -> Any:
     """Java's write stats of log files, in a list, with what they carry."""
-    parsed = [json.loads(text) for text in texts]
+    parsed = [json.loads(stat_json) for stat_json in stats_json]
     carried = [stat.pop(_KEY, ()) for stat in parsed]
     stats = java_stats(hudi, [json.dumps(stat) for stat in parsed], "HoodieDeltaWriteStat")
     for stat, columns in zip(stats, carried, strict=True):
@@ -49,17 +49,17 @@ def log_stats(hudi: HudiObjects, texts: Sequence[str]) -> Any:
     return stats
 
 
-def java_stats(hudi: HudiObjects, texts: Sequence[str], name: str) -> Any:
+def java_stats(hudi: HudiObjects, stats_json: Sequence[str], name: str) -> Any:
     """Java objects of that class in a list, in one call."""
     factory, classes = hudi.mapper.getTypeFactory(), hudi.jvm.java.lang.Class
     loader = hudi.jvm.Thread.currentThread().getContextClassLoader()
     kind = classes.forName(f"org.apache.hudi.common.model.{name}", True, loader)
     kinds = factory.constructCollectionType(classes.forName("java.util.ArrayList"), kind)
-    return hudi.mapper.readValue(f"[{','.join(texts)}]", kinds)
+    return hudi.mapper.readValue(f"[{','.join(stats_json)}]", kinds)
 
 
-def _with(text: str, columns: list[str]) -> str:
-    return json.dumps({**json.loads(text), _KEY: columns})
+def _with(stat_json: str, columns: list[str]) -> str:
+    return json.dumps({**json.loads(stat_json), _KEY: columns})
 
 
 def _encoded(hudi: HudiObjects, ranges: Any) -> list[str]:
@@ -70,8 +70,8 @@ def _encoded(hudi: HudiObjects, ranges: Any) -> list[str]:
 
 def _decoded(hudi: HudiObjects, columns: Sequence[str]) -> Any:
     """By column."""
-    found, stats = hudi.jvm.java.util.HashMap(), hudi.java.avro.model.HoodieMetadataColumnStats
+    ranges, stats = hudi.jvm.java.util.HashMap(), hudi.java.avro.model.HoodieMetadataColumnStats
     for column in columns:
         read = stats.fromByteBuffer(hudi.jvm.java.nio.ByteBuffer.wrap(base64.b64decode(column)))
-        found.put(read.getColumnName(), hudi.java.stats.HoodieColumnRangeMetadata.fromColumnStats(read))
-    return found
+        ranges.put(read.getColumnName(), hudi.java.stats.HoodieColumnRangeMetadata.fromColumnStats(read))
+    return ranges

@@ -86,8 +86,8 @@ def _buckets(settings: Settings) -> str:
 
 
 def _properties(hudi: HudiClient) -> Mapping[str, str]:
-    found: Mapping[str, str] = hudi.json(hudi.meta_client().getTableConfig().getProps())
-    return found
+    properties: Mapping[str, str] = hudi.json(hudi.meta_client().getTableConfig().getProps())
+    return properties
 
 
 def _is_table(hudi: HudiClient) -> bool:
@@ -96,9 +96,9 @@ def _is_table(hudi: HudiClient) -> bool:
 
 def _refuse_anything_else(hudi: HudiClient) -> None:
     names = set(hudi.names(""))
-    found = sorted(names - {".hoodie"})
-    if found:
-        shown = ", ".join(found[:5])
+    unexpected = sorted(names - {".hoodie"})
+    if unexpected:
+        shown = ", ".join(unexpected[:5])
         raise TableError(
             f"{hudi.base_path} holds something else than a Hudi table ({shown}); name an empty place with"
             " target.base.path"
@@ -141,13 +141,13 @@ def _create(hudi: HudiClient, settings: Settings, schema: TableSchema) -> None:
 def _verify(hudi: HudiClient, settings: Settings, schema: TableSchema) -> T.StructType:
     meta = hudi.meta_client()
     has = hudi.json(meta.getTableConfig().getProps())
-    wrong = next(schema_conflicts(settings, has), None) or indexes_misfit(has, hudi.index_definitions(meta))
-    found = hudi.table_schema(meta)
-    if wrong is None and found is not None:
-        wrong = columns_misfit(found, schema, settings)
+    wrong = next(schema_conflicts(settings, has), None) or index_conflict(has, hudi.index_definitions(meta))
+    avro = hudi.table_schema(meta)
+    if wrong is None and avro is not None:
+        wrong = columns_conflict(avro, schema, settings)
     if wrong is not None:
         raise TableError(f"{hudi.base_path}: {wrong}")
-    return schema.spark if found is None else columns_of_table(found)
+    return schema.spark if avro is None else columns_of_table(avro)
 
 
 def schema_conflicts(settings: Settings, has: Mapping[str, str]) -> Iterator[str]:
@@ -222,7 +222,7 @@ def _compared(settings: Settings, has: Mapping[str, str]) -> list[tuple[str, str
     return pairs
 
 
-def indexes_misfit(has: Mapping[str, str], definitions: str) -> str | None:
+def index_conflict(has: Mapping[str, str], definitions: str) -> str | None:
     """An index of the table that a fleet's commits cannot keep; `definitions`: Hudi's file of them, or nothing."""
     indexes = [name for name in has.get("hoodie.table.metadata.partitions", "").split(",") if name]
     known = json.loads(definitions).get("indexDefinitions", {}) if definitions else {}
@@ -261,7 +261,7 @@ def _partition_fields(has: Mapping[str, str]) -> str:
     )
 
 
-def columns_misfit(avro: str, schema: TableSchema, settings: Settings) -> str | None:
+def columns_conflict(avro: str, schema: TableSchema, settings: Settings) -> str | None:
     """Why a table's columns, as Avro in JSON, cannot become what the schema asks for."""
     try:
         has = columns_of_table(avro)

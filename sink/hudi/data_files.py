@@ -14,7 +14,7 @@ from typing import Any
 
 from sink.hudi.client import HudiClient
 from sink.storage.access import S3_SCHEMES, Access, scheme_of
-from sink.storage.files import kept_storage
+from sink.storage.files import cached_storage
 
 _LISTED = 16
 _PAGE = 1000
@@ -35,21 +35,21 @@ class DataFiles:
     def names(self, partitions: Sequence[str]) -> list[str]:
         """Names of the files in these partitions."""
         if len(partitions) <= _LISTED and self._small.issuperset(partitions):
-            found = self._listed(partitions)
+            names = self._listed(partitions)
         else:
-            found = self._by_metadata(partitions)
+            names = self._by_metadata(partitions)
         if self._on_object_store:
-            small = len(found) < _PAGE
+            small = len(names) < _PAGE
             self._small = self._small.union(partitions) if small else self._small.difference(partitions)
-        return found
+        return names
 
     def _listed(self, partitions: Sequence[str]) -> list[str]:
         if self._access is None:
             return [name for partition in partitions for name in _FILE_NAME.findall(self._entries(partition))]
         # Python's client lists many at a time.
-        storage = kept_storage(self._hudi.base_path, self._access())
+        storage = cached_storage(self._hudi.base_path, self._access())
         with ThreadPoolExecutor(max(1, len(partitions))) as listing:
-            names = [name for found in listing.map(storage.names, partitions) for name in found]
+            names = [name for listed in listing.map(storage.names, partitions) for name in listed]
         return [name for name in names if _FILE_NAME.fullmatch(name)]
 
     def _entries(self, partition: str) -> str:

@@ -1,8 +1,8 @@
-"""What stands at a table's base path, read without Hudi and without a JVM.
+"""Tells what is at a table's base path, without Hudi and without a JVM.
 
-`look` says whether there is nothing, something else, or a Hudi table, and what its properties and its newest
-schema are; it changes nothing. Raises Unavailable when the storage does not answer, ConfigError for a file
-system that pyarrow does not reach.
+`inspect_base_path` tells nothing, something else and a Hudi table apart, and returns the table's properties and newest
+schema. It changes nothing. Raises Unavailable when the storage does not answer, ConfigError for a file system that
+pyarrow does not reach.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class BasePath:
     indexes: str = ""
 
 
-def look(base_path: str, access: Access = NO_ACCESS) -> BasePath:
+def inspect_base_path(base_path: str, access: Access = NO_ACCESS) -> BasePath:
     try:
         storage = open_storage(base_path, access)
         kind = storage.files.get_file_info(storage.root).type
@@ -72,17 +72,17 @@ def _newest_schema(storage: Storage, properties: Mapping[str, str]) -> Mapping[s
     for name in completed[:20]:
         try:
             records: list[Any] = list(fastavro.reader(io.BytesIO(_read_bytes(storage, f"{timeline}/{name}"))))
-            text = records[0]["extraMetadata"]["schema"]
+            document = records[0]["extraMetadata"]["schema"]
         except (ValueError, LookupError, TypeError, EOFError, FileNotFoundError):
             continue
-        if text:
-            return _schema(text)
+        if document:
+            return _schema(document)
     return _schema(properties.get("hoodie.table.create.schema", ""))
 
 
-def _schema(text: str) -> Mapping[str, Any] | None:
+def _schema(document: str) -> Mapping[str, Any] | None:
     try:
-        schema = json.loads(text)
+        schema = json.loads(document)
     except ValueError:
         return None
     return schema if isinstance(schema, dict) and isinstance(schema.get("fields"), list) else None

@@ -131,13 +131,13 @@ class HudiObjects:
 
     def table_schema(self, meta: Any) -> str | None:
         """The newest schema of the table as Avro JSON; None while there is none."""
-        found = self.java.common.table.TableSchemaResolver(meta).getTableSchemaIfPresent(False)
-        return str(found.get().toString()) if found.isPresent() else None
+        schema = self.java.common.table.TableSchemaResolver(meta).getTableSchemaIfPresent(False)
+        return str(schema.get().toString()) if schema.isPresent() else None
 
     def index_definitions(self, meta: Any) -> str:
         """As JSON; empty where there are none."""
-        found = meta.getIndexMetadata()
-        return str(found.get().toJson()) if found.isPresent() else ""
+        definitions = meta.getIndexMetadata()
+        return str(definitions.get().toJson()) if definitions.isPresent() else ""
 
     def json(self, value: Any) -> Any:
         """A Java value by way of JSON: one round trip for a whole list."""

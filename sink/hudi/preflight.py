@@ -34,17 +34,17 @@ int 0 for one without a value, which wins over everything."""
 
 def require_usable(settings: Settings, schema: TableSchema, engine: str = "") -> None:
     """Raises the first of what is wrong: ConfigError or TableError. `engine`: another one than the settings'."""
-    for wrong in unusable(settings, schema, engine):
+    for wrong in preflight_errors(settings, schema, engine):
         raise wrong
 
 
-def unusable(settings: Settings, schema: TableSchema, engine: str = "") -> Iterator[SinkError]:
+def preflight_errors(settings: Settings, schema: TableSchema, engine: str = "") -> Iterator[SinkError]:
     """Everything that is wrong."""
     engine = engine or settings.engine
     if settings.operation != "append":
         engine = "hudi"
     if settings.operation == "upsert":
-        yield from _unchangeable(settings, schema)
+        yield from _upsert_errors(settings, schema)
     if not record_key_fields(settings) and engine == "hudi":
         yield ConfigError(
             "Hudi's own writer (write.engine=hudi, write.operation=insert and upsert) makes record keys from columns of"
@@ -66,7 +66,7 @@ def unusable(settings: Settings, schema: TableSchema, engine: str = "") -> Itera
                 yield error
     paths = partition_paths(settings)
     if paths.time is not None:
-        yield from _untimely(paths, paths.time, schema)
+        yield from _partition_time_errors(paths, paths.time, schema)
     if engine == "arrow":
         try:
             require_reachable(settings.base_path)
@@ -74,7 +74,7 @@ def unusable(settings: Settings, schema: TableSchema, engine: str = "") -> Itera
             yield error
 
 
-def _unchangeable(settings: Settings, schema: TableSchema) -> Iterator[ConfigError]:
+def _upsert_errors(settings: Settings, schema: TableSchema) -> Iterator[ConfigError]:
     """What stands in the way of finding, ordering and deleting rows by key."""
     keys, partitions = settings.record_key_fields, partition_columns(settings)
     if not keys:
@@ -117,7 +117,7 @@ def _unchangeable(settings: Settings, schema: TableSchema) -> Iterator[ConfigErr
         )
 
 
-def _untimely(paths: PartitionPaths, time: PartitionTime, schema: TableSchema) -> Iterator[ConfigError]:
+def _partition_time_errors(paths: PartitionPaths, time: PartitionTime, schema: TableSchema) -> Iterator[ConfigError]:
     """What is wrong with partitioning by the time."""
     if time.name.lower() in (field.lower() for field in paths.fields):
         yield ConfigError(
@@ -142,14 +142,14 @@ def _untimely(paths: PartitionPaths, time: PartitionTime, schema: TableSchema) -
             " date; use daily, or a column with a time"
         )
     # Spark finds no way back from directories to columns when there are more of the ones than of the others.
-    (text,) = time.texts(pa.array([0], pa.timestamp("us", "UTC"))).to_pylist()
-    if "/" in text and paths.fields and not (paths.hive_style or paths.url_encode):
+    (example,) = time.texts(pa.array([0], pa.timestamp("us", "UTC"))).to_pylist()
+    if "/" in example and paths.fields and not (paths.hive_style or paths.url_encode):
         yield ConfigError(
             f"partition.time.format: {time.format!r} has a slash, which Spark cannot read beside partition.field.name:"
             " set partition.hive.style=true, or use another sign"
         )
     try:
         alone = PartitionPaths((), paths.hive_style, paths.url_encode, time)
-        alone.group(pa.RecordBatch.from_pydict({time.name: [text]}))
+        alone.group(pa.RecordBatch.from_pydict({time.name: [example]}))
     except BadPartition as error:
         yield ConfigError(f"partition.time.format: {time.format!r} makes no directory: {error}")

@@ -21,7 +21,7 @@ from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.config import Settings
 from sink.hudi.client import CLUSTERING, COMPACTION, HudiClient
 from sink.hudi.options import commit_options, service_options
-from sink.hudi.timeline import SINK_KEY, Snapshot, Timeline
+from sink.hudi.timeline import SINK_KEY, ActiveTimeline, HudiTimeline
 from sink.hudi.uploads import abort_uploads
 from sink.layout.quarantine import QUARANTINE
 from sink.telemetry.failpoints import Failpoints
@@ -45,7 +45,7 @@ class HudiTableServices:
         self._hudi = hudi.with_options(service_options(settings))
         self._locked = hudi.with_options(commit_options(settings))
         """For what is done under the table lock held here."""
-        self._timeline = Timeline(self._hudi, settings.name)
+        self._timeline = HudiTimeline(self._hudi, settings.name)
         self._failpoints = Failpoints.from_environment()
 
     def run(self) -> tuple[Service, ...]:
@@ -105,19 +105,19 @@ class HudiTableServices:
         """Nobody else of this sink carries one out now: what is pending was left by somebody who died, or failed."""
         action = _ACTIONS[service]
         now, meta = self._timeline.snapshot(), self._hudi.meta_client()
-        for each in now.instants:
-            if each.action != action or each.done:
+        for entry in now.instants:
+            if entry.action != action or entry.done:
                 continue
-            if self._hudi.plan_metadata(meta, action, each.requested).get(SINK_KEY) != self._settings.name:
+            if self._hudi.plan_metadata(meta, action, entry.requested).get(SINK_KEY) != self._settings.name:
                 continue
-            self._drop(action, each.requested)
+            self._drop(action, entry.requested)
 
     def _drop(self, action: str, instant: str) -> None:
         """Whoever made the plan may complete it at any moment until the table lock is ours."""
         with self._locks():
-            found = [each for each in self._timeline.snapshot().instants if each.requested == instant]
-            pending = [each for each in found if each.action == action and not each.done]
-            if not pending or any(each.done for each in found):
+            entries = [entry for entry in self._timeline.snapshot().instants if entry.requested == instant]
+            pending = [entry for entry in entries if entry.action == action and not entry.done]
+            if not pending or any(entry.done for entry in entries):
                 return
             if action == CLUSTERING:
                 self._locked.roll_back(instant)
@@ -138,7 +138,7 @@ class HudiTableServices:
         return ""
 
 
-def sweep(hudi: HudiClient, timeline: Timeline) -> None:
+def sweep(hudi: HudiClient, timeline: HudiTimeline) -> None:
     """Removes files of instants whose rollback is complete: those the rollback removed and a late task made
     again, and those that a late task has marked since. And bad records that were set aside for what is over.
     """
@@ -155,15 +155,15 @@ def sweep(hudi: HudiClient, timeline: Timeline) -> None:
         if now.is_gone(instant):
             _remove_marked(hudi, instant)
     for instant in aside:
-        if not any(not each.done for each in now.of(instant)):
+        if not any(not entry.done for entry in now.writes_at(instant)):
             storage.deleteDirectory(hudi.path(f"{QUARANTINE}/{instant}"))
 
 
-def _revived(hudi: HudiClient, now: Snapshot) -> list[str]:
+def _revived(hudi: HudiClient, now: ActiveTimeline) -> list[str]:
     """Inflight files that a late writer has made again of instants that were rolled back, without the requested ones
     that came before them: Hudi's writer notes there what it is going to write.
     """
-    pending = {each.requested for each in now.instants if each.requested in now.rolled_back and not each.done}
+    pending = {entry.requested for entry in now.instants if entry.requested in now.rolled_back and not entry.done}
     names = hudi.names(TIMELINE) if pending else []
     begun = {name.partition(".")[0] for name in names if name.endswith(".requested")}
     return [name for name in names if name.endswith(".inflight") and name.partition(".")[0] in pending - begun]

@@ -58,33 +58,33 @@ class Instant:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class ActiveTimeline:
     """The active timeline at one moment. `rolled_back` have a completed rollback on it, `rolling_back` a
     pending one.
     """
 
     instants: tuple[Instant, ...]
     checkpoint: Checkpoint | None
-    place: Instant | None
+    checkpoint_instant: Instant | None
     """The commit that carries the checkpoint."""
     rolled_back: frozenset[str]
     rolling_back: frozenset[str]
 
     @property
     def first(self) -> str:
-        return min((each.requested for each in self.instants), default="")
+        return min((entry.requested for entry in self.instants), default="")
 
-    def of(self, instant: str) -> list[Instant]:
-        return [each for each in self.instants if each.requested == instant and each.action in WRITES]
+    def writes_at(self, instant: str) -> list[Instant]:
+        return [entry for entry in self.instants if entry.requested == instant and entry.action in WRITES]
 
     def is_gone(self, instant: str) -> bool:
         """Whether it was rolled back for good: a plan of a clustering or compaction may be carried out again."""
         if instant not in self.rolled_back:
             return False
-        return all(each.action == "rollback" for each in self.instants if each.requested == instant)
+        return all(entry.action == "rollback" for entry in self.instants if entry.requested == instant)
 
 
-class Timeline:
+class HudiTimeline:
     """Reads for one sink of one table."""
 
     def __init__(self, hudi: HudiClient, sink: str) -> None:
@@ -107,17 +107,17 @@ class Timeline:
         """Hudi's meta client, with the active timeline as it was last read."""
         return self._meta
 
-    def view(self, instants: Collection[str], now: Snapshot | None = None) -> TableView:
+    def view(self, instants: Collection[str], now: ActiveTimeline | None = None) -> TableView:
         now = now or self.snapshot()
         states = {instant: self._state(now, instant) for instant in instants}
         checkpoint, since = now.checkpoint, now.instants
-        if now.place is not None:
-            since = tuple(each for each in now.instants if each.requested > now.place.requested)
+        if now.checkpoint_instant is not None:
+            since = tuple(entry for entry in now.instants if entry.requested > now.checkpoint_instant.requested)
         elif (archived := self._archived_checkpoint()) is not None:
             checkpoint = archived[0]
             since = (
                 *now.instants,
-                *(each for each in self._archive() if each.requested > archived[1].requested),
+                *(entry for entry in self._archive() if entry.requested > archived[1].requested),
             )
         return TableView(checkpoint, states, self._orphans(now), len({e.requested for e in since if e.done}))
 
@@ -129,169 +129,169 @@ class Timeline:
         """This process completed it, and knows what it carries."""
         self._completed = {instant: checkpoint}
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> ActiveTimeline:
         """Reads again where archiving or a rollback takes away what was just listed."""
         for attempt in range(_ATTEMPTS):
             try:
                 return self._snapshot()
             except Py4JJavaError as error:
                 if "java.io.FileNotFoundException" not in causes(error) or attempt == _ATTEMPTS - 1:
-                    raise self._said(error) from error
+                    raise self._timeline_error(error) from error
             except (*JAVA_ERRORS, OSError) as error:
-                raise self._said(error) from error
+                raise self._timeline_error(error) from error
         raise AssertionError("the last attempt returns or raises")
 
     def state(self, instant: str) -> InstantState:
         return self._state(self.snapshot(), instant)
 
-    def replaced(self, now: Snapshot) -> frozenset[str]:
+    def replaced(self, now: ActiveTimeline) -> frozenset[str]:
         """File ids that a commit of the active timeline has replaced, whether or not their files are still
         there.
         """
-        found: set[str] = set()
-        for each in now.instants:
-            if each.done and each.action == "replacecommit":
-                if each not in self._replaced:
-                    self._replaced[each] = self._read_replaced(each)
-                found |= self._replaced[each]
-        return frozenset(found)
+        file_ids: set[str] = set()
+        for entry in now.instants:
+            if entry.done and entry.action == "replacecommit":
+                if entry not in self._replaced:
+                    self._replaced[entry] = self._read_replaced(entry)
+                file_ids |= self._replaced[entry]
+        return frozenset(file_ids)
 
-    def touched_since(self, now: Snapshot, instant: str) -> frozenset[str]:
+    def touched_since(self, now: ActiveTimeline, instant: str) -> frozenset[str]:
         """File ids that others have changed or replaced since the instant was requested. What a compaction has merged
         is as it was.
         """
-        found: set[str] = set()
-        for each in now.instants:
-            if each.done and each.action in WRITES and each.completed is not None and each.completed > instant:
+        file_ids: set[str] = set()
+        for entry in now.instants:
+            if entry.done and entry.action in WRITES and entry.completed is not None and entry.completed > instant:
                 try:
-                    found |= self._touched(each)
+                    file_ids |= self._touched(entry)
                 except (*JAVA_ERRORS, OSError) as error:
-                    raise self._said(error) from error
-                if each.action == "replacecommit":
-                    found |= self._read_replaced(each)
-        return frozenset(found)
+                    raise self._timeline_error(error) from error
+                if entry.action == "replacecommit":
+                    file_ids |= self._read_replaced(entry)
+        return frozenset(file_ids)
 
-    def _touched(self, each: Instant) -> frozenset[str]:
-        metadata = self._meta.getActiveTimeline().readCommitMetadata(self._java(each))
+    def _touched(self, entry: Instant) -> frozenset[str]:
+        metadata = self._meta.getActiveTimeline().readCommitMetadata(self._java(entry))
         if str(metadata.getOperationType()) == "COMPACT":
             return frozenset()
         return frozenset(self._hudi.json(metadata.getFileIdAndRelativePaths()))
 
-    def removed_files(self, now: Snapshot) -> list[str]:
+    def removed_files(self, now: ActiveTimeline) -> list[str]:
         """Files, relative to the table, that completed rollbacks of the active timeline were to remove."""
         base = str(self._hudi.path().toUri().getPath()).rstrip("/") + "/"
-        found: list[str] = []
-        for each in now.instants:
-            if each.action == "rollback" and each.done:
-                found += (path.removeprefix(base) for path in self._removed(each))
-        return found
+        paths: list[str] = []
+        for entry in now.instants:
+            if entry.action == "rollback" and entry.done:
+                paths += (path.removeprefix(base) for path in self._removed(entry))
+        return paths
 
-    def _removed(self, each: Instant) -> list[str]:
-        if each not in self._removals:
-            metadata = self._meta.getActiveTimeline().readRollbackMetadata(self._java(each))
+    def _removed(self, entry: Instant) -> list[str]:
+        if entry not in self._removals:
+            metadata = self._meta.getActiveTimeline().readRollbackMetadata(self._java(entry))
             paths: list[str] = []
             if any(about.getAction() in REPEATED for about in metadata.getInstantsRollback()):
                 # A later attempt at the same instant may have made a file of the same name.
-                self._removals[each] = paths
+                self._removals[entry] = paths
                 return paths
             for part in metadata.getPartitionMetadata().values():
                 for path in (*part.getSuccessDeleteFiles(), *part.getFailedDeleteFiles()):
                     paths.append(str(self._hudi.java.storage.StoragePath(path).toUri().getPath()))
-            self._removals[each] = paths
-        return self._removals[each]
+            self._removals[entry] = paths
+        return self._removals[entry]
 
-    def _snapshot(self) -> Snapshot:
+    def _snapshot(self) -> ActiveTimeline:
         if self._meta is None:
             self._meta = self._hudi.meta_client()
         timeline = self._meta.reloadActiveTimeline()
         instants = tuple(self._listed(timeline))
-        newest, place = None, None
-        for each in instants:
-            if each.done and each.action in OWN:
-                checkpoint = self._checkpoint(timeline, each)
+        newest, checkpoint_instant = None, None
+        for entry in instants:
+            if entry.done and entry.action in OWN:
+                checkpoint = self._checkpoint(timeline, entry)
                 if checkpoint is not None and (newest is None or checkpoint.number > newest.number):
-                    newest, place = checkpoint, each
+                    newest, checkpoint_instant = checkpoint, entry
         rolled_back: set[str] = set()
         rolling_back: set[str] = set()
-        for each in instants:
-            if each.action == "rollback":
-                (rolled_back if each.done else rolling_back).update(self._rollback(timeline, each))
+        for entry in instants:
+            if entry.action == "rollback":
+                (rolled_back if entry.done else rolling_back).update(self._rollback(timeline, entry))
         self._forget(instants)
-        completed = frozenset(each for each in instants if each.done)
-        if any(each.requested not in self._completed for each in completed - self.completed):
+        completed = frozenset(entry for entry in instants if entry.done)
+        if any(entry.requested not in self._completed for entry in completed - self.completed):
             self._hudi.forget()
         self.completed = completed
-        return Snapshot(instants, newest, place, frozenset(rolled_back), frozenset(rolling_back))
+        return ActiveTimeline(instants, newest, checkpoint_instant, frozenset(rolled_back), frozenset(rolling_back))
 
     def _listed(self, timeline: Any) -> Iterator[Instant]:
-        for each in self._hudi.json(timeline.getInstants()):
-            yield Instant(each["requestedTime"], each["action"], each["state"], each.get("completionTime"))
+        for entry in self._hudi.json(timeline.getInstants()):
+            yield Instant(entry["requestedTime"], entry["action"], entry["state"], entry.get("completionTime"))
 
-    def _checkpoint(self, timeline: Any, each: Instant) -> Checkpoint | None:
-        if each not in self._checkpoints and each.requested in self._completed:
-            self._checkpoints[each] = self._completed[each.requested]
-        if each not in self._checkpoints:
-            java = self._java(each)
+    def _checkpoint(self, timeline: Any, entry: Instant) -> Checkpoint | None:
+        if entry not in self._checkpoints and entry.requested in self._completed:
+            self._checkpoints[entry] = self._completed[entry.requested]
+        if entry not in self._checkpoints:
+            java = self._java(entry)
             if timeline.isEmpty(java):
-                raise Corrupt(f"{self._place(each)} is empty: it was damaged; restore the table or its file")
-            self._checkpoints[each] = self._decoded(timeline.readCommitMetadata(java), each)
-        return self._checkpoints[each]
+                raise Corrupt(f"{self._describe(entry)} is empty: it was damaged; restore the table or its file")
+            self._checkpoints[entry] = self._decoded(timeline.readCommitMetadata(java), entry)
+        return self._checkpoints[entry]
 
-    def _decoded(self, metadata: Any, each: Instant) -> Checkpoint | None:
-        text = metadata.getMetadata(CHECKPOINT_KEY + self._sink)
-        return None if text is None else decode_checkpoint(text, self._place(each))
+    def _decoded(self, metadata: Any, entry: Instant) -> Checkpoint | None:
+        document = metadata.getMetadata(CHECKPOINT_KEY + self._sink)
+        return None if document is None else decode_checkpoint(document, self._describe(entry))
 
-    def _rollback(self, timeline: Any, each: Instant) -> frozenset[str]:
+    def _rollback(self, timeline: Any, entry: Instant) -> frozenset[str]:
         """The instants that a rollback is about. One that is only requested may lose its plan to a crash."""
-        if each not in self._rollbacks:
-            if each.done:
-                named = timeline.readRollbackMetadata(self._java(each)).getCommitsRollback()
-                self._rollbacks[each] = frozenset(str(instant) for instant in named)
+        if entry not in self._rollbacks:
+            if entry.done:
+                named = timeline.readRollbackMetadata(self._java(entry)).getCommitsRollback()
+                self._rollbacks[entry] = frozenset(str(instant) for instant in named)
             else:
-                requested = self._hudi.instant(self._meta, "REQUESTED", "rollback", each.requested)
+                requested = self._hudi.instant(self._meta, "REQUESTED", "rollback", entry.requested)
                 if timeline.isEmpty(requested):
                     return frozenset()
                 plan = timeline.readRollbackPlan(requested)
-                self._rollbacks[each] = frozenset({str(plan.getInstantToRollback().getCommitTime())})
-        return self._rollbacks[each]
+                self._rollbacks[entry] = frozenset({str(plan.getInstantToRollback().getCommitTime())})
+        return self._rollbacks[entry]
 
-    def _read_replaced(self, each: Instant) -> frozenset[str]:
+    def _read_replaced(self, entry: Instant) -> frozenset[str]:
         try:
-            metadata = self._meta.getActiveTimeline().readReplaceCommitMetadata(self._java(each))
+            metadata = self._meta.getActiveTimeline().readReplaceCommitMetadata(self._java(entry))
             named = self._hudi.json(metadata.getPartitionToReplaceFileIds())
         except (*JAVA_ERRORS, OSError) as error:
-            raise self._said(error) from error
+            raise self._timeline_error(error) from error
         return frozenset(file_id for ids in named.values() for file_id in ids)
 
-    def _state(self, now: Snapshot, instant: str) -> InstantState:
+    def _state(self, now: ActiveTimeline, instant: str) -> InstantState:
         if instant in now.rolled_back:
             return InstantState.ROLLED_BACK
-        found = now.of(instant)
-        if found:
-            return InstantState.COMPLETED if any(each.done for each in found) else InstantState.PENDING
+        entries = now.writes_at(instant)
+        if entries:
+            return InstantState.COMPLETED if any(entry.done for entry in entries) else InstantState.PENDING
         if now.first and instant > now.first and not self._maybe_archived(now, instant):
             return InstantState.ABSENT
         return self._archived_state(instant)
 
-    def _maybe_archived(self, now: Snapshot, instant: str) -> bool:
+    def _maybe_archived(self, now: ActiveTimeline, instant: str) -> bool:
         """Archiving takes the oldest first, but lets go of single instants in the middle when they are
         rollbacks.
         """
-        writes = [each.requested for each in now.instants if each.done and each.action in WRITES]
+        writes = [entry.requested for entry in now.instants if entry.done and entry.action in WRITES]
         return not writes or instant < min(writes)
 
     def _archived_state(self, instant: str) -> InstantState:
         rolled_back = False
-        for each in self._archive():
-            if each.requested == instant and each.action in WRITES:
+        for entry in self._archive():
+            if entry.requested == instant and entry.action in WRITES:
                 return InstantState.COMPLETED
             rolled_back |= (
-                each.action == "rollback" and each.requested > instant and instant in self._archived_rollback(each)
+                entry.action == "rollback" and entry.requested > instant and instant in self._archived_rollback(entry)
             )
         return InstantState.ROLLED_BACK if rolled_back else InstantState.ABSENT
 
-    def _orphans(self, now: Snapshot) -> tuple[str, ...]:
-        pending = {each.requested for each in now.instants if not each.done and each.action == self._hudi.action}
+    def _orphans(self, now: ActiveTimeline) -> tuple[str, ...]:
+        pending = {entry.requested for entry in now.instants if not entry.done and entry.action == self._hudi.action}
         return tuple(instant for instant in sorted(pending - now.rolled_back) if self._owner(instant) == self._sink)
 
     def _owner(self, instant: str) -> str | None:
@@ -308,7 +308,7 @@ class Timeline:
             except Py4JJavaError as error:
                 if "java.io.FileNotFoundException" in causes(error):
                     return None
-                raise self._said(error) from error
+                raise self._timeline_error(error) from error
             self._owners[instant] = owner
         return self._owners[instant]
 
@@ -318,70 +318,72 @@ class Timeline:
             self._history = self._meta.getArchivedTimeline().reload()
             return sorted(self._listed(self._history), reverse=True)
         except (*JAVA_ERRORS, OSError) as error:
-            raise self._said(error) from error
+            raise self._timeline_error(error) from error
 
     def _archived_checkpoint(self) -> tuple[Checkpoint, Instant] | None:
         """The highest number of the newest stretch of the archive that has any checkpoint of this sink."""
         after = self._archived[1].requested if self._archived else ""
         commits = [
-            each
-            for each in self._archive()
-            if each.action in OWN and each.requested > after and each not in self._archive_read
+            entry
+            for entry in self._archive()
+            if entry.action in OWN and entry.requested > after and entry not in self._archive_read
         ]
         for start in range(0, len(commits), _ARCHIVE_CHUNK):
             chunk = commits[start : start + _ARCHIVE_CHUNK]
-            found = [(said, each) for each, said in self._archived_details(chunk) if said is not None]
+            checkpoints = [
+                (checkpoint, entry) for entry, checkpoint in self._archived_details(chunk) if checkpoint is not None
+            ]
             self._archive_read.update(chunk)
-            if found:
-                self._archived = max(found, key=lambda pair: pair[0].number)
+            if checkpoints:
+                self._archived = max(checkpoints, key=lambda pair: pair[0].number)
                 break
         return self._archived
 
     def _archived_details(self, commits: Sequence[Instant]) -> Iterable[tuple[Instant, Checkpoint | None]]:
         try:
             self._load(commits[-1].requested, commits[0].requested)
-            for each in commits:
-                java = self._java(each)
+            for entry in commits:
+                java = self._java(entry)
                 if self._history.isEmpty(java):
-                    raise Corrupt(f"{self._place(each)} is empty in the archived timeline; restore the table")
-                yield each, self._decoded(self._history.readCommitMetadata(java), each)
+                    raise Corrupt(f"{self._describe(entry)} is empty in the archived timeline; restore the table")
+                yield entry, self._decoded(self._history.readCommitMetadata(java), entry)
         except (*JAVA_ERRORS, OSError) as error:
-            raise self._said(error) from error
+            raise self._timeline_error(error) from error
 
     def _load(self, oldest: str, newest: str) -> None:
         """Details of archived instants, both ends included: Hudi's own range leaves out its beginning."""
         self._history.loadCompletedInstantDetailsInMemory(f"{int(oldest) - 1:017d}", newest)
 
-    def _archived_rollback(self, each: Instant) -> frozenset[str]:
-        if each not in self._rollbacks:
+    def _archived_rollback(self, entry: Instant) -> frozenset[str]:
+        if entry not in self._rollbacks:
             try:
-                self._load(each.requested, each.requested)
-                named = self._history.readRollbackMetadata(self._java(each)).getCommitsRollback()
+                self._load(entry.requested, entry.requested)
+                named = self._history.readRollbackMetadata(self._java(entry)).getCommitsRollback()
             except (*JAVA_ERRORS, OSError) as error:
-                raise self._said(error) from error
-            self._rollbacks[each] = frozenset(str(instant) for instant in named)
-        return self._rollbacks[each]
+                raise self._timeline_error(error) from error
+            self._rollbacks[entry] = frozenset(str(instant) for instant in named)
+        return self._rollbacks[entry]
 
-    def _java(self, each: Instant) -> Any:
+    def _java(self, entry: Instant) -> Any:
         states = getattr(self._hudi.jvm, "org.apache.hudi.common.table.timeline.HoodieInstant$State")
         generator = self._meta.getInstantGenerator()
-        return generator.createNewInstant(getattr(states, each.state), each.action, each.requested, each.completed)
+        return generator.createNewInstant(getattr(states, entry.state), entry.action, entry.requested, entry.completed)
 
     def _forget(self, instants: Collection[Instant]) -> None:
         """Forgets instants that left the active timeline: they are archived or rolled back, and not asked for again."""
         known = set(instants)
-        pending = {each.requested for each in instants if not each.done}
+        pending = {entry.requested for entry in instants if not entry.done}
         self._checkpoints = {k: v for k, v in self._checkpoints.items() if k in known}
         self._replaced = {k: v for k, v in self._replaced.items() if k in known}
         self._owners = {k: v for k, v in self._owners.items() if k in pending}
 
-    def _place(self, each: Instant) -> str:
-        return f"{self._hudi.base_path}: {each.action} {each.requested}"
+    def _describe(self, entry: Instant) -> str:
+        return f"{self._hudi.base_path}: {entry.action} {entry.requested}"
 
-    def _said(self, error: BaseException) -> SinkError:
-        said = f"{self._hudi.base_path}: the timeline cannot be read: {message(error)}"
+    def _timeline_error(self, error: BaseException) -> SinkError:
+        summary = f"{self._hudi.base_path}: the timeline cannot be read: {message(error)}"
         if isinstance(error, Py4JJavaError):
-            found = causes(error)
-            if any(name.startswith(_UNREADABLE) for name in found) or "Not an Avro data file" in said:
-                return Corrupt(f"{said}; restore the table")
-        return Unavailable(said)
+            classes = causes(error)
+            if any(name.startswith(_UNREADABLE) for name in classes) or "Not an Avro data file" in summary:
+                return Corrupt(f"{summary}; restore the table")
+        return Unavailable(summary)

@@ -28,8 +28,8 @@ def abort_uploads(hudi: HudiClient, older_than: float = DAY) -> int:
     prefix = f"{base.partition('://')[2].partition('/')[2].strip('/')}/"
     helper = _s3a(hudi).getWriteOperationHelper()
     try:
-        found = list(helper.listMultipartUploads(prefix))
-        old = [upload for upload in found if time.time() - upload.getInitiated().getTime() / 1000 >= older_than]
+        uploads = list(helper.listMultipartUploads(prefix))
+        old = [upload for upload in uploads if time.time() - upload.getInitiated().getTime() / 1000 >= older_than]
         for upload in old:
             helper.abortMultipartUpload(upload)
     except JAVA_ERRORS as error:

@@ -24,10 +24,10 @@ from coordination.errors import ConfigError, Conflict, TableError, Unavailable
 from coordination.state.codec import decode_checkpoint
 from coordination.state.model import NO_TRANSACTION, LogView, TopicPartition
 from coordination.state.tree import KeeperView
-from sink.audit.report import Finding
+from sink.audit.report import AuditFinding
 from sink.audit.timeline import CHECKPOINT_PREFIX, UPGRADE, active_names, instants_of, metadata_of, open_table
 from sink.hudi.client import TABLE_VERSION
-from sink.operations.reset import Request, Reset, TableTruth, plan_reset
+from sink.operations.reset import Reset, ResetRequest, TimelineSnapshot, plan_reset
 from sink.storage.access import NO_ACCESS, Access
 
 STREAMER_V2 = ("streamer.checkpoint.key.v2", "streamer.checkpoint.reset.key.v2")
@@ -46,7 +46,7 @@ class Tool(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class CommitOffsets:
     """Offsets that `tool` wrote under `key` into the commit of `instant`. `text` is empty where it was only told to
     begin elsewhere.
     """
@@ -64,26 +64,26 @@ class Left:
 class ForeignOffsets:
     """The whole timeline's remains: newest offsets of other writers, and topics that sinks have read, by sink."""
 
-    newest: tuple[Left, ...]
+    newest: tuple[CommitOffsets, ...]
     sinks: Mapping[str, frozenset[str]]
 
 
-def read_remains(base_path: str, access: Access = NO_ACCESS) -> ForeignOffsets:
+def read_foreign_offsets(base_path: str, access: Access = NO_ACCESS) -> ForeignOffsets:
     """Absence is only said of a timeline that was read whole."""
-    problems: list[Finding] = []
-    newest: tuple[Left, ...] = ()
+    problems: list[AuditFinding] = []
+    newest: tuple[CommitOffsets, ...] = ()
     sinks: dict[str, frozenset[str]] = {}
     try:
         table = open_table(base_path, access)
-        for instant, _, _, content, place in instants_of(table, active_names(table), problems):
+        for instant, _, _, content, file in instants_of(table, active_names(table), problems):
             extra = metadata_of(content).get("extraMetadata") or {}
-            for name, text in extra.items():
+            for name, value in extra.items():
                 if name.startswith(CHECKPOINT_PREFIX):
                     sink = name.removeprefix(CHECKPOINT_PREFIX)
-                    sinks[sink] = sinks.get(sink, frozenset()) | set(decode_checkpoint(text, place).topics)
-            found = tuple(left_in(extra, instant))
-            if found and (not newest or instant > newest[0].instant):
-                newest = found
+                    sinks[sink] = sinks.get(sink, frozenset()) | set(decode_checkpoint(value, file).topics)
+            in_commit = tuple(offsets_in_commit(extra, instant))
+            if in_commit and (not newest or instant > newest[0].instant):
+                newest = in_commit
     except OSError as error:
         raise Unavailable(f"{base_path}: the timeline cannot be read ({error}); try again") from error
     except (ValueError, LookupError, TypeError, AttributeError, EOFError) as error:
@@ -97,17 +97,17 @@ def _damaged(base_path: str, sentence: str) -> TableError:
     return TableError(f"{base_path}: the timeline cannot be read whole ({sentence}); see `sink audit`, repair it first")
 
 
-def left_in(extra: Mapping[str, str], instant: str) -> Iterator[Left]:
+def offsets_in_commit(extra: Mapping[str, str], instant: str) -> Iterator[CommitOffsets]:
     """Other writers' offsets in a commit's extra metadata."""
     for key, reset_key in (STREAMER_V2, STREAMER_V1):
         if extra.get(key) or extra.get(reset_key):
-            yield Left(Tool.STREAMER, key, instant, extra.get(key) or "")
+            yield CommitOffsets(Tool.STREAMER, key, instant, extra.get(key) or "")
             break
     if extra.get(CONNECT):
-        yield Left(Tool.CONNECT, CONNECT, instant, extra[CONNECT])
+        yield CommitOffsets(Tool.CONNECT, CONNECT, instant, extra[CONNECT])
 
 
-def unadopted(remains: ForeignOffsets, sink: str, view: KeeperView) -> str | None:
+def unadopted_offsets_warning(remains: ForeignOffsets, sink: str, view: KeeperView) -> str | None:
     """The warning before a sink begins in a table that another tool has filled up to certain offsets. Pure."""
     if not remains.newest or sink in remains.sinks or view.states:
         return None
@@ -117,7 +117,7 @@ def unadopted(remains: ForeignOffsets, sink: str, view: KeeperView) -> str | Non
     )
 
 
-def choose(base_path: str, remains: ForeignOffsets) -> Left:
+def choose(base_path: str, remains: ForeignOffsets) -> CommitOffsets:
     """Raises ConfigError where there is nothing, or more than one thing."""
     if not remains.newest:
         raise ConfigError(
@@ -133,7 +133,7 @@ def choose(base_path: str, remains: ForeignOffsets) -> Left:
     return remains.newest[0]
 
 
-def offsets_of(left: Left, topics: Sequence[str], topic: str | None = None) -> dict[TopicPartition, int]:
+def offsets_of(left: CommitOffsets, topics: Sequence[str], topic: str | None = None) -> dict[TopicPartition, int]:
     """The next offset to be read by partition, all of configured `topics`. hudi-kafka-connect does not write down of
     which topic they are: `topic` says it where several are configured.
     """
@@ -147,18 +147,18 @@ def offsets_of(left: Left, topics: Sequence[str], topic: str | None = None) -> d
             )
         return _connect(left, topic or topics[0])
     offsets = _several(left) if left.text.startswith("{") else _streamer(left, left.text)
-    found = sorted({source.topic for source in offsets})
-    if unknown := [name for name in found if name not in topics]:
+    found_topics = sorted({source.topic for source in offsets})
+    if unknown := [name for name in found_topics if name not in topics]:
         raise ConfigError(
-            f"{left}: offsets of {', '.join(found)}, but kafka.topic.names is {', '.join(topics)}; add"
+            f"{left}: offsets of {', '.join(found_topics)}, but kafka.topic.names is {', '.join(topics)}; add"
             f" {', '.join(unknown)}, or begin elsewhere with `sink reset --offset`"
         )
-    if topic is not None and found != [topic]:
-        raise ConfigError(f"{left}: offsets of {', '.join(found)}, not of {topic}; leave --topic out")
+    if topic is not None and found_topics != [topic]:
+        raise ConfigError(f"{left}: offsets of {', '.join(found_topics)}, not of {topic}; leave --topic out")
     return offsets
 
 
-def _streamer(left: Left, text: str) -> dict[TopicPartition, int]:
+def _streamer(left: CommitOffsets, text: str) -> dict[TopicPartition, int]:
     """`orders,0:120,1:80`, as its Kafka sources write it."""
     match = _STREAMER.fullmatch(text)
     if match is None:
@@ -166,15 +166,15 @@ def _streamer(left: Left, text: str) -> dict[TopicPartition, int]:
     return _pairs(left, match["topic"], match["pairs"][1:], ":")
 
 
-def _several(left: Left) -> dict[TopicPartition, int]:
+def _several(left: CommitOffsets) -> dict[TopicPartition, int]:
     """`{"a": "orders,0:120", "b": "payments,0:7"}`: several Streamers of one table, by their identifiers."""
     try:
         parts = json.loads(left.text)
     except (ValueError, RecursionError):
         raise _unreadable(left, left.text, "JSON") from None
     offsets: dict[TopicPartition, int] = {}
-    for text in parts.values():
-        for source, offset in _streamer(left, str(text)).items():
+    for value in parts.values():
+        for source, offset in _streamer(left, str(value)).items():
             if source in offsets:
                 raise ConfigError(
                     f"{left}: two writers have read {source}, one up to {offsets[source]}, one up to {offset}; name the"
@@ -186,14 +186,14 @@ def _several(left: Left) -> dict[TopicPartition, int]:
     return offsets
 
 
-def _connect(left: Left, topic: str) -> dict[TopicPartition, int]:
+def _connect(left: CommitOffsets, topic: str) -> dict[TopicPartition, int]:
     """`0=120,1=80`."""
     if _CONNECT.fullmatch(left.text) is None:
         raise _unreadable(left, left.text, "PARTITION=OFFSET,...")
     return _pairs(left, topic, left.text, "=")
 
 
-def _pairs(left: Left, topic: str, text: str, sign: str) -> dict[TopicPartition, int]:
+def _pairs(left: CommitOffsets, topic: str, text: str, sign: str) -> dict[TopicPartition, int]:
     offsets: dict[TopicPartition, int] = {}
     for pair in text.split(","):
         partition, _, offset = pair.partition(sign)
@@ -204,10 +204,10 @@ def _pairs(left: Left, topic: str, text: str, sign: str) -> dict[TopicPartition,
     return offsets
 
 
-def _unreadable(left: Left, text: str, form: str) -> ConfigError:
-    said = f"{text[:_SHOWN]!r} is not {form}" if text else "it was reset, and says no offsets"
+def _unreadable(left: CommitOffsets, text: str, form: str) -> ConfigError:
+    problem = f"{text[:_SHOWN]!r} is not {form}" if text else "it was reset, and says no offsets"
     return ConfigError(
-        f"{left}: {said}: nothing that was read from Kafka can be gone on with; name the offsets with"
+        f"{left}: {problem}: nothing that was read from Kafka can be gone on with; name the offsets with"
         " `sink reset --offset`"
     )
 
@@ -219,7 +219,7 @@ def refuse_if_older(base_path: str, access: Access = NO_ACCESS) -> None:
         raise TableError(f"{base_path}: the table's version: {version}; the sink writes {TABLE_VERSION}; {UPGRADE}")
 
 
-def refuse_if_begun(sink: str, table: TableTruth, remains: ForeignOffsets, topics: Sequence[str]) -> None:
+def refuse_if_begun(sink: str, table: TimelineSnapshot, remains: ForeignOffsets, topics: Sequence[str]) -> None:
     """Raises Conflict where this sink has a checkpoint in the table, or another one has read one of `topics`."""
     if table.checkpoint is not None:
         raise Conflict(
@@ -234,7 +234,9 @@ def refuse_if_begun(sink: str, table: TableTruth, remains: ForeignOffsets, topic
             )
 
 
-def adopt(view: KeeperView, sink: str, offsets: Mapping[TopicPartition, int], table: TableTruth, log: LogView) -> Reset:
+def adopt(
+    view: KeeperView, sink: str, offsets: Mapping[TopicPartition, int], table: TimelineSnapshot, log: LogView
+) -> Reset:
     """The reset that makes `sink` begin at `offsets`. Raises Conflict and ConfigError. Pure."""
     committed = max((s.end for s in view.states.values() if s.end > s.start), default=None)
     if view.ledger.committed != NO_TRANSACTION or committed is not None:
@@ -251,13 +253,13 @@ def adopt(view: KeeperView, sink: str, offsets: Mapping[TopicPartition, int], ta
     if view.halt is not None:
         raise Conflict(f"sink {sink} has halted ({view.halt.reason}); clear that with `sink reset`, then adopt again")
     for source, offset in sorted(offsets.items()):
-        held = log.partitions.get(source)
-        if held is None:
+        log_range = log.partitions.get(source)
+        if log_range is None:
             raise ConfigError(f"{source}: offset {offset} was left in the table, but Kafka has no such partition")
-        if not held.start <= offset <= held.end:
+        if not log_range.start <= offset <= log_range.end:
             raise ConfigError(
-                f"{source}: offset {offset} is outside the log, [{held.start}, {held.end}]: Kafka has deleted records"
-                " that were not read, or this is another topic or cluster than that which was read; decide with"
+                f"{source}: offset {offset} is outside the log, [{log_range.start}, {log_range.end}]: Kafka has deleted"
+                " records that were not read, or this is another topic or cluster than that which was read; decide with"
                 " `sink reset --offset`"
             )
-    return plan_reset(view, Request(offsets=offsets), table, log)
+    return plan_reset(view, ResetRequest(offsets=offsets), table, log)

@@ -51,7 +51,7 @@ _QUIET.setLevel(logging.CRITICAL)
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class SampleRequest:
     topics: tuple[str, ...] = ()
     """Of those in the settings; none stands for all of them."""
     records: int = 10_000
@@ -91,7 +91,7 @@ class Inference:
 
 
 @dataclass(frozen=True, slots=True)
-class _Draft:
+class _Columns:
     columns: T.StructType
     origin: str
     warnings: Sequence[SchemaWarning] = ()
@@ -101,7 +101,7 @@ class _Draft:
     """Values that are known to be bad by now."""
 
 
-def infer(settings: Settings, request: Request) -> Inference:
+def infer(settings: Settings, request: SampleRequest) -> Inference:
     topics = _topics(settings, request)
     if settings.value_format in ("string", "bytes"):
         raise ConfigError(
@@ -111,11 +111,11 @@ def infer(settings: Settings, request: Request) -> Inference:
     sample = read_sample(settings.kafka_native, topics, request)
     match settings.value_format.removesuffix(WIRE):
         case "json":
-            draft = _of_json(settings, topics, sample)
+            draft = _columns_of_json(settings, topics, sample)
         case "avro":
-            draft = _of_avro(settings, topics, sample)
+            draft = _columns_of_avro(settings, topics, sample)
         case _:
-            draft = _of_protobuf(settings, topics, sample)
+            draft = _columns_of_protobuf(settings, topics, sample)
     warnings = list(draft.warnings)
     columns = nameable(draft.columns, warnings)
     if not columns.fields:
@@ -124,7 +124,7 @@ def infer(settings: Settings, request: Request) -> Inference:
     return Inference(columns, draft.origin, sample, tuple(map(str, warnings)), draft.null, draft.missing, bad)
 
 
-def _topics(settings: Settings, request: Request) -> tuple[str, ...]:
+def _topics(settings: Settings, request: SampleRequest) -> tuple[str, ...]:
     for topic in request.topics:
         if topic not in settings.topics:
             known = ", ".join(settings.topics)
@@ -144,26 +144,28 @@ def _refused(settings: Settings, columns: T.StructType, sample: Sample, known: M
     for start in range(0, len(rest), BATCH):
         some = rest[start : start + BATCH]
         decoded = decoder.decode(pa.array([sample.values[index] for index in some], pa.binary()))
-        bad |= {some[each.index]: each.reason for each in decoded.bad}
+        bad |= {some[bad_value.index]: bad_value.reason for bad_value in decoded.bad}
     return tuple(f"{sample.where(index)}: {reason}" for index, reason in sorted(bad.items()))
 
 
-def _of_json(settings: Settings, topics: Sequence[str], sample: Sample) -> _Draft:
+def _columns_of_json(settings: Settings, topics: Sequence[str], sample: Sample) -> _Columns:
     _require_records(topics, sample)
     reasons: dict[int, str] = {}
     values = list(sample.values)
     if settings.value_format.endswith(WIRE):
         reasons = _headers(values)
         values = [None if at in reasons or value is None else value[HEADER_BYTES:] for at, value in enumerate(values)]
-    found = infer_json(values, sample.where)
-    bad = {each.index: reasons.get(each.index, each.reason) for each in found.bad}
+    inferred = infer_json(values, sample.where)
+    bad = {bad_value.index: reasons.get(bad_value.index, bad_value.reason) for bad_value in inferred.bad}
     if len(bad) == len(values):
         first = min(bad)
         raise ConfigError(
             f"not one of the {len(values):,} values read of {', '.join(topics)} is a record of"
             f" value.format={settings.value_format}: {sample.where(first)}: {bad[first]}"
         )
-    return _Draft(found.columns, f"{len(values) - len(bad):,} records", found.warnings, found.null, found.missing, bad)
+    return _Columns(
+        inferred.columns, f"{len(values) - len(bad):,} records", inferred.warnings, inferred.null, inferred.missing, bad
+    )
 
 
 def _require_records(topics: Sequence[str], sample: Sample) -> None:
@@ -189,31 +191,31 @@ def _headers(values: Sequence[bytes | None], places: bool = False) -> dict[int, 
 # Avro
 
 
-def _of_avro(settings: Settings, topics: Sequence[str], sample: Sample) -> _Draft:
+def _columns_of_avro(settings: Settings, topics: Sequence[str], sample: Sample) -> _Columns:
     if settings.value_format == "avro":
         file = settings.value_schema_file
         assert file is not None
         warnings: list[SchemaWarning] = []
-        return _Draft(columns_of_avro(file.read_text("utf-8"), (), warnings), f"value.schema.file ({file})", warnings)
-    return _of_registry(settings, topics, sample)
+        return _Columns(columns_of_avro(file.read_text("utf-8"), (), warnings), f"value.schema.file ({file})", warnings)
+    return _columns_of_registry(settings, topics, sample)
 
 
 # Protobuf
 
 
-def _of_protobuf(settings: Settings, topics: Sequence[str], sample: Sample) -> _Draft:
+def _columns_of_protobuf(settings: Settings, topics: Sequence[str], sample: Sample) -> _Columns:
     if settings.value_format == "protobuf":
         # The descriptors as the decoder will have them.
         given = value_format(settings)
         name, columns, warnings = columns_of_message(given.writer, given.message)
-        return _Draft(columns, f"{name} of value.schema.file ({settings.value_schema_file})", warnings)
-    return _of_registry(settings, topics, sample)
+        return _Columns(columns, f"{name} of value.schema.file ({settings.value_schema_file})", warnings)
+    return _columns_of_registry(settings, topics, sample)
 
 
 # A registry's
 
 
-def _of_registry(settings: Settings, topics: Sequence[str], sample: Sample) -> _Draft:
+def _columns_of_registry(settings: Settings, topics: Sequence[str], sample: Sample) -> _Columns:
     """Columns are nullable throughout: writers' schemas change, and a column that is NOT NULL would halt the sink at
     the first record of one that has the field no more."""
     access = registry_access(settings)
@@ -228,19 +230,21 @@ def _of_registry(settings: Settings, topics: Sequence[str], sample: Sample) -> _
             warnings.append(f"no record says which message it is: taken is the first of schema id {newest.schema.id}")
     else:
         # Ids rise; of one schema's messages the one that most records are.
-        schema_id, place = max(named, key=lambda each: (each[0], named[each]))
-        newest = Registered(asked.schema(schema_id), place)
+        schema_id, message_index = max(named, key=lambda key: (key[0], named[key]))
+        newest = Registered(asked.schema(schema_id), message_index)
     origin, columns = columns_of_registered(newest, kind, warnings)
-    for schema_id, place in sorted(set(named) - {(newest.schema.id, newest.place)}, reverse=True):
+    for schema_id, message_index in sorted(set(named) - {(newest.schema.id, newest.place)}, reverse=True):
         try:
-            other, more = columns_of_registered(Registered(asked.schema(schema_id), place), kind, [])
+            other, more = columns_of_registered(Registered(asked.schema(schema_id), message_index), kind, [])
         except (ConfigError, UnknownSchema) as error:
-            warnings.append(f"schema id {schema_id} ({named[schema_id, place]:,} records) cannot be used: {error}")
+            warnings.append(
+                f"schema id {schema_id} ({named[schema_id, message_index]:,} records) cannot be used: {error}"
+            )
             continue
         lost = [name for name in more.names if name not in columns.names]
-        said = f"has also {', '.join(lost)}, of which no column is made" if lost else "has no other fields"
-        warnings.append(f"{other} ({named[schema_id, place]:,} records) {said}")
-    return _Draft(nullable(columns), origin, warnings)
+        difference = f"has also {', '.join(lost)}, of which no column is made" if lost else "has no other fields"
+        warnings.append(f"{other} ({named[schema_id, message_index]:,} records) {difference}")
+    return _Columns(nullable(columns), origin, warnings)
 
 
 def _named(values: Sequence[bytes | None], places: bool) -> Counter[tuple[int, tuple[int, ...]]]:
@@ -282,32 +286,32 @@ class Span:
     most: int
 
 
-def read_sample(native: Mapping[str, str], topics: Sequence[str], request: Request) -> Sample:
+def read_sample(native: Mapping[str, str], topics: Sequence[str], request: SampleRequest) -> Sample:
     """Raises UnknownTopic for one that is not there; a sample of empty topics is empty."""
     log = Log(native)
     try:
         view = log.view(topics)
     finally:
         log.close()
-    found = _read(native, spans(view, request.records, request.from_beginning))
-    if not found.values and not request.from_beginning:
+    sample = _read(native, spans(view, request.records, request.from_beginning))
+    if not sample.values and not request.from_beginning:
         # Compaction and transactions that were aborted leave offsets without a record: there may be older ones.
-        found = _read(native, spans(view, request.records, from_beginning=True))
-    return found
+        sample = _read(native, spans(view, request.records, from_beginning=True))
+    return sample
 
 
 def spans(view: LogView, records: int, from_beginning: bool) -> dict[TopicPartition, Span]:
     """As many of each partition, and more where others have fewer."""
     sizes = {source: part.end - part.start for source, part in view.partitions.items() if part.end > part.start}
-    left, found = records, {}
-    for position, source in enumerate(sorted(sizes, key=lambda each: (sizes[each], each))):
+    left, chosen = records, {}
+    for position, source in enumerate(sorted(sizes, key=lambda partition: (sizes[partition], partition))):
         most = min(sizes[source], -(-left // (len(sizes) - position)))
         part = view.partitions[source]
         if most:
             start = part.start if from_beginning else part.end - most
-            found[source] = Span(start, part.end, most)
+            chosen[source] = Span(start, part.end, most)
         left -= most
-    return found
+    return chosen
 
 
 def _read(native: Mapping[str, str], wanted: Mapping[TopicPartition, Span]) -> Sample:
@@ -356,18 +360,18 @@ class _Reading:
             return None
         if span is None:
             return None
-        found = self._records[source]
+        records = self._records[source]
         if not at_end and offset < span.end:
             value: Any = message.value()
-            found.append((offset, value))
+            records.append((offset, value))
             self.size += len(value or b"")
-        if not (at_end or offset + 1 >= span.end or len(found) >= span.most):
+        if not (at_end or offset + 1 >= span.end or len(records) >= span.most):
             return None
         del self.pending[source]
         return source
 
     def sample(self) -> Sample:
-        flat = [(source, offset, value) for source, found in self._records.items() for offset, value in found]
+        flat = [(source, offset, value) for source, records in self._records.items() for offset, value in records]
         places = tuple((source, offset) for source, offset, _ in flat)
         return Sample(places, tuple(value for _, _, value in flat), cut=bool(self.pending))
 

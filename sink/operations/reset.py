@@ -47,7 +47,7 @@ class Position(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ResetRequest:
     """What the operator asks for. Without `to` and `offsets` only a halt is cleared. `topics` empty: all."""
 
     to: Position | None = None
@@ -64,7 +64,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class TableTruth:
+class TimelineSnapshot:
     """What the timeline says. `generations`: the highest that any checkpoint on it has for a partition."""
 
     checkpoint: Checkpoint | None
@@ -73,7 +73,7 @@ class TableTruth:
     pending: frozenset[str]
 
 
-NO_TABLE = TableTruth(None, {}, frozenset(), frozenset())
+NO_TABLE = TimelineSnapshot(None, {}, frozenset(), frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def require_no_live_workers(workers: Sequence[str]) -> None:
         )
 
 
-def plan_reset(view: KeeperView, request: Request, table: TableTruth, log: LogView | None) -> Reset:
+def plan_reset(view: KeeperView, request: ResetRequest, table: TimelineSnapshot, log: LogView | None) -> Reset:
     """What `request` means for what is recorded now. Pure but for the wall clock in the records for
     people.
     """
@@ -148,15 +148,17 @@ def plan_reset(view: KeeperView, request: Request, table: TableTruth, log: LogVi
     return Reset(view.halt, moves, aborted, changed, _ledger(view, table, moves, changed))
 
 
-def _refuse_to_leave_out(view: KeeperView, table: TableTruth, moved: Collection[TopicPartition]) -> None:
+def _refuse_to_leave_out(view: KeeperView, table: TimelineSnapshot, moved: Collection[TopicPartition]) -> None:
     """Where the table is older than it was, a partition that is not moved would go on beyond what it holds. That its
     generation is higher says nothing then. Raises ConfigError.
     """
     number, ends = (table.checkpoint.number, table.checkpoint.ends) if table.checkpoint else (NO_TRANSACTION, {})
     if number >= view.ledger.committed:
         return
-    held = {source: ends[source].end if source in ends else 0 for source in view.states}
-    left = sorted(source for source, state in view.states.items() if source not in moved and state.end > held[source])
+    table_ends = {source: ends[source].end if source in ends else 0 for source in view.states}
+    left = sorted(
+        source for source, state in view.states.items() if source not in moved and state.end > table_ends[source]
+    )
     if left:
         named = ", ".join(map(str, left[:NAMED])) + (", ..." if len(left) > NAMED else "")
         raise ConfigError(
@@ -166,7 +168,7 @@ def _refuse_to_leave_out(view: KeeperView, table: TableTruth, moved: Collection[
         )
 
 
-def _abandoned(transactions: Sequence[Transaction], table: TableTruth) -> Iterator[Transaction]:
+def _abandoned(transactions: Sequence[Transaction], table: TimelineSnapshot) -> Iterator[Transaction]:
     """Transactions to be aborted, so that the next coordinator rolls them back; Conflict for a decided
     one.
     """
@@ -186,12 +188,14 @@ def _abandoned(transactions: Sequence[Transaction], table: TableTruth) -> Iterat
             yield t
 
 
-def _positions(request: Request, table: TableTruth, log: LogView | None) -> dict[TopicPartition, tuple[str, int]]:
+def _positions(
+    request: ResetRequest, table: TimelineSnapshot, log: LogView | None
+) -> dict[TopicPartition, tuple[str, int]]:
     """Topic id and offset by partition."""
     if request.to is Position.CHECKPOINT:
         if table.checkpoint is None:
             raise ConfigError("the table has no checkpoint of this sink; use --to earliest, --to latest or --forget")
-        found = {
+        positions = {
             source: (table.checkpoint.topics[source.topic], reached.end)
             for source, reached in table.checkpoint.ends.items()
         }
@@ -200,28 +204,32 @@ def _positions(request: Request, table: TableTruth, log: LogView | None) -> dict
         logs = log.partitions
         if request.offsets:
             for source, offset in request.offsets.items():
-                held = logs.get(source)
-                if held is None:
+                log_range = logs.get(source)
+                if log_range is None:
                     raise ConfigError(f"{source} is not a partition of the topics; see `sink status`")
-                if not held.start <= offset <= held.end:
-                    raise ConfigError(f"{source}: offset {offset} is outside the log, [{held.start}, {held.end}]")
+                if not log_range.start <= offset <= log_range.end:
+                    raise ConfigError(
+                        f"{source}: offset {offset} is outside the log, [{log_range.start}, {log_range.end}]"
+                    )
             return {source: (logs[source].topic_id, offset) for source, offset in request.offsets.items()}
         earliest = request.to is Position.EARLIEST
-        found = {
-            source: (held.topic_id, min(held.start, held.end) if earliest else held.end)
-            for source, held in logs.items()
+        positions = {
+            source: (log_range.topic_id, min(log_range.start, log_range.end) if earliest else log_range.end)
+            for source, log_range in logs.items()
         }
-    chosen = {s: p for s, p in found.items() if not request.topics or s.topic in request.topics}
+    chosen = {s: p for s, p in positions.items() if not request.topics or s.topic in request.topics}
     if unknown := sorted(set(request.topics) - {source.topic for source in chosen}):
         raise ConfigError(f"--topic: nothing is known of {', '.join(unknown)}; see `sink status`")
     return chosen
 
 
-def _gone(view: KeeperView, table: TableTruth, log: LogView, topics: set[str]) -> dict[TopicPartition, tuple[str, int]]:
+def _gone(
+    view: KeeperView, table: TimelineSnapshot, log: LogView, topics: set[str]
+) -> dict[TopicPartition, tuple[str, int]]:
     """Partitions that these topics have no more, with the present id and offset 0: the checkpoint has one id for a
     topic, and there one that is added again is read from. One of which something of this id was read is only missing.
     """
-    ids = {source.topic: held.topic_id for source, held in log.partitions.items() if source.topic in topics}
+    ids = {source.topic: log_range.topic_id for source, log_range in log.partitions.items() if source.topic in topics}
     checkpoint = table.checkpoint
     known: dict[TopicPartition, tuple[str, int]] = {}
     if checkpoint is not None:
@@ -234,7 +242,7 @@ def _gone(view: KeeperView, table: TableTruth, log: LogView, topics: set[str]) -
     }
 
 
-def _reached(view: KeeperView, table: TableTruth, source: TopicPartition, topic_id: str) -> int | None:
+def _reached(view: KeeperView, table: TimelineSnapshot, source: TopicPartition, topic_id: str) -> int | None:
     """The end of what the table holds of a topic id: the checkpoint's word before ZooKeeper's."""
     checkpoint = table.checkpoint
     if checkpoint is not None and source in checkpoint.ends:
@@ -243,7 +251,9 @@ def _reached(view: KeeperView, table: TableTruth, source: TopicPartition, topic_
     return state.end if state is not None and state.end > state.start and state.topic_id == topic_id else None
 
 
-def _moved(view: KeeperView, table: TableTruth, source: TopicPartition, topic_id: str, offset: int) -> PartitionState:
+def _moved(
+    view: KeeperView, table: TimelineSnapshot, source: TopicPartition, topic_id: str, offset: int
+) -> PartitionState:
     state = view.states.get(source)
     used = [table.generations.get(source, -1)]
     if state is not None:
@@ -251,7 +261,9 @@ def _moved(view: KeeperView, table: TableTruth, source: TopicPartition, topic_id
     return PartitionState(topic_id, offset, offset, max(used) + 1)
 
 
-def _ledger(view: KeeperView, table: TableTruth, moves: Sequence[Move], changed: Collection[TopicPartition]) -> Ledger:
+def _ledger(
+    view: KeeperView, table: TimelineSnapshot, moves: Sequence[Move], changed: Collection[TopicPartition]
+) -> Ledger:
     checkpoint = table.checkpoint
     number = checkpoint.number if checkpoint else NO_TRANSACTION
     committed = dict.fromkeys(checkpoint.gaps if checkpoint else ())

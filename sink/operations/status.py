@@ -146,8 +146,8 @@ def collect(settings: Settings, keeper: Keeper, log: Log | None) -> Status:
     """Read everything once. Without `log` there is no lag."""
     view = keeper.read()
     observed, error = _observe(log, [*settings.topics, *(source.topic for source in view.states)])
-    found = build(settings, view, observed, error, time.time())
-    return replace(found, services=keeper.services(), catalog=_catalog(settings, keeper.catalog(), found.committed))
+    status = build(settings, view, observed, error, time.time())
+    return replace(status, services=keeper.services(), catalog=_catalog(settings, keeper.catalog(), status.committed))
 
 
 def _catalog(settings: Settings, state: CatalogState | None, committed: int) -> CatalogStatus | None:

@@ -11,20 +11,20 @@ import re
 from coordination.errors import TableError, Unavailable
 from coordination.state.model import TopicPartition
 from sink.audit.timeline import active_names, open_table, read_timeline
-from sink.hudi.files import Content, look
-from sink.operations.reset import NO_TABLE, TableTruth
+from sink.hudi.files import Content, inspect_base_path
+from sink.operations.reset import NO_TABLE, TimelineSnapshot
 from sink.storage.access import NO_ACCESS, Access
 
 _REQUESTED = re.compile(r"(\d{17})\.\w+\.(requested|inflight)\Z|(\d{17})\.inflight\Z")
 
 
-def read_truth(base_path: str, sink: str, access: Access = NO_ACCESS) -> TableTruth:
+def read_timeline_snapshot(base_path: str, sink: str, access: Access = NO_ACCESS) -> TimelineSnapshot:
     """`NO_TABLE` where nothing stands at the base path."""
-    found = look(base_path, access)
-    if found.content is Content.NOTHING:
+    base = inspect_base_path(base_path, access)
+    if base.content is Content.NOTHING:
         return NO_TABLE
-    if found.content is Content.OTHER:
-        what = ", ".join(found.names)
+    if base.content is Content.OTHER:
+        what = ", ".join(base.names)
         raise TableError(f"{base_path} holds something else than a Hudi table ({what}); correct target.base.path")
     try:
         table = open_table(base_path, access)
@@ -41,7 +41,7 @@ def read_truth(base_path: str, sink: str, access: Access = NO_ACCESS) -> TableTr
         for source, reached in checkpoint.ends.items():
             generations[source] = max(generations.get(source, -1), reached.generation)
     started = {match[1] or match[3] for match in map(_REQUESTED.match, names) if match}
-    return TableTruth(
+    return TimelineSnapshot(
         checkpoint=max(checkpoints, key=lambda c: c.number, default=None),
         generations=generations,
         completed=timeline.completed,

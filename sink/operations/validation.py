@@ -33,10 +33,10 @@ from sink.decode.column_records import FIRST_MESSAGE, UnusableSchema
 from sink.decode.debezium import event_type
 from sink.decode.records import SchemaMismatch
 from sink.decode.registry import Registry
-from sink.hudi.creation import columns_misfit, indexes_misfit, schema_conflicts
-from sink.hudi.files import Content, look
-from sink.hudi.preflight import unusable
-from sink.operations.adoption import read_remains, unadopted
+from sink.hudi.creation import columns_conflict, index_conflict, schema_conflicts
+from sink.hudi.files import Content, inspect_base_path
+from sink.hudi.preflight import preflight_errors
+from sink.operations.adoption import read_foreign_offsets, unadopted_offsets_warning
 from sink.schema import TableSchema
 from sink.storage.files import open_storage, unwritable
 from sink.write.changes import Changes
@@ -49,7 +49,7 @@ REGISTRY_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """One fact about one part; `wrong` when the sink could not work with it, `note` when somebody has to decide whether
     it should."""
 
@@ -59,10 +59,10 @@ class Finding:
     note: bool = False
 
 
-def validate(settings: Settings) -> list[Finding]:
+def validate(settings: Settings) -> list[CheckResult]:
     """All findings, in the order of the parts."""
     schema, findings = _schema(settings)
-    checks: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
+    checks: list[tuple[str, Callable[[], Iterator[CheckResult]]]] = [
         ("Java", _java),
         ("logs", lambda: _logs(settings)),
         ("ZooKeeper", lambda: _zookeeper(settings)),
@@ -78,46 +78,46 @@ def validate(settings: Settings) -> list[Finding]:
         try:
             findings += check()
         except SinkError as error:
-            findings.append(Finding(part, str(error), wrong=True))
+            findings.append(CheckResult(part, str(error), wrong=True))
     # A place that cannot be reached is found by more than one of them.
     return list({finding.sentence: finding for finding in reversed(findings)}.values())[::-1]
 
 
-def _schema(settings: Settings) -> tuple[TableSchema | None, list[Finding]]:
+def _schema(settings: Settings) -> tuple[TableSchema | None, list[CheckResult]]:
     """The columns, and whether a table and an engine can do with them what the settings ask for."""
     warnings: list[str] = []
-    place = f"schema.file ({settings.schema_file})" if settings.schema_file else "schema.ddl"
+    origin = f"schema.file ({settings.schema_file})" if settings.schema_file else "schema.ddl"
     try:
-        schema = table_schema(settings, place, warnings.append)
-        wrong = list(unusable(settings, schema))
+        schema = table_schema(settings, origin, warnings.append)
+        wrong = list(preflight_errors(settings, schema))
         if settings.operation != "upsert":
             value_format(settings).decoder(schema)
         elif not wrong:
             Changes(change_spec(settings, schema))
     except SinkError as error:
-        return None, [Finding("schema", str(error), wrong=True)]
+        return None, [CheckResult("schema", str(error), wrong=True)]
     columns = schema.spark.names
-    said = f"{len(columns)} columns: {', '.join(columns[:12])}{', ...' if columns[12:] else ''}"
-    findings = [Finding("schema", each) for each in (said, *warnings)]
-    return schema, [*findings, *(Finding("settings", str(error), wrong=True) for error in wrong)]
+    summary = f"{len(columns)} columns: {', '.join(columns[:12])}{', ...' if columns[12:] else ''}"
+    findings = [CheckResult("schema", sentence) for sentence in (summary, *warnings)]
+    return schema, [*findings, *(CheckResult("settings", str(error), wrong=True) for error in wrong)]
 
 
-def _java() -> Iterator[Finding]:
+def _java() -> Iterator[CheckResult]:
     java = find_java()
-    yield Finding("Java", f"Java {java.version} at {java.binary}")
+    yield CheckResult("Java", f"Java {java.version} at {java.binary}")
 
 
-def _logs(settings: Settings) -> Iterator[Finding]:
+def _logs(settings: Settings) -> Iterator[CheckResult]:
     directory = settings.log_dir.absolute()
     if fault := unwritable(directory):
-        yield Finding("logs", f"log.dir: {fault.sentence}", wrong=True)
+        yield CheckResult("logs", f"log.dir: {fault.sentence}", wrong=True)
     else:
-        yield Finding("logs", f"{directory} can be written")
+        yield CheckResult("logs", f"{directory} can be written")
 
 
-def _zookeeper(settings: Settings) -> Iterator[Finding]:
+def _zookeeper(settings: Settings) -> Iterator[CheckResult]:
     with connected(settings) as client:
-        yield Finding("ZooKeeper", f"{settings.zookeeper} answers")
+        yield CheckResult("ZooKeeper", f"{settings.zookeeper} answers")
         root = settings.root_znode
         try:
             existing = root
@@ -126,11 +126,11 @@ def _zookeeper(settings: Settings) -> Iterator[Finding]:
             probe = client.create(f"{existing}/sink-validate-{uuid.uuid4().hex}", b"", ephemeral=True)
             client.delete(probe)
         except NoAuthError:
-            yield Finding(
+            yield CheckResult(
                 "ZooKeeper", f"{existing or '/'} may not be written by this user; correct its ACL", wrong=True
             )
         except NoNodeError:
-            yield Finding(
+            yield CheckResult(
                 "ZooKeeper",
                 "the chroot of zookeeper.connect does not exist; create that znode first",
                 wrong=True,
@@ -138,76 +138,76 @@ def _zookeeper(settings: Settings) -> Iterator[Finding]:
         except (KazooException, KazooTimeoutError) as error:
             raise Unavailable(f"ZooKeeper at {settings.zookeeper} stopped answering ({error!r}); try again") from error
         else:
-            yield Finding("ZooKeeper", f"{existing or '/'} can be written")
+            yield CheckResult("ZooKeeper", f"{existing or '/'} can be written")
         yield from _fleet(settings, Keeper(client, root, lambda: None))
 
 
-def _fleet(settings: Settings, keeper: Keeper) -> Iterator[Finding]:
+def _fleet(settings: Settings, keeper: Keeper) -> Iterator[CheckResult]:
     view = keeper.read()
     if view.info is None:
-        yield Finding("fleet", f"no sink {settings.name} yet")
+        yield CheckResult("fleet", f"no sink {settings.name} yet")
         return
     if view.halt is not None:
-        yield Finding("fleet", f"the sink has halted: {view.halt.reason}", wrong=True)
+        yield CheckResult("fleet", f"the sink has halted: {view.halt.reason}", wrong=True)
     workers = ", ".join(member.worker for member in view.members)
     if view.info.config == settings.config_digest:
-        yield Finding("fleet", f"sink {settings.name}, same configuration, workers: {workers or 'none'}")
+        yield CheckResult("fleet", f"sink {settings.name}, same configuration, workers: {workers or 'none'}")
     elif view.members:
-        yield Finding(
+        yield CheckResult(
             "fleet",
             f"{workers} run as sink {settings.name!r} with another configuration; use the same settings on"
             " every worker, stop the others first, or choose another sink.name",
             wrong=True,
         )
     else:
-        yield Finding("fleet", f"sink {settings.name} ran with another configuration before; no worker runs now")
+        yield CheckResult("fleet", f"sink {settings.name} ran with another configuration before; no worker runs now")
 
 
-def _kafka(settings: Settings) -> Iterator[Finding]:
+def _kafka(settings: Settings) -> Iterator[CheckResult]:
     log = Log(settings.kafka_native)
     try:
         view = log.view(settings.topics)
     finally:
         log.close()
-    yield Finding("Kafka", f"{settings.bootstrap} answers, cluster {view.cluster}")
+    yield CheckResult("Kafka", f"{settings.bootstrap} answers, cluster {view.cluster}")
     for topic in settings.topics:
-        logs = [held for source, held in view.partitions.items() if source.topic == topic]
-        held = sum(each.end - each.start for each in logs)
-        yield Finding("Kafka", f"topic {topic}: {len(logs)} partitions, {held:,} offsets to read")
+        logs = [span for source, span in view.partitions.items() if source.topic == topic]
+        unread = sum(log_range.end - log_range.start for log_range in logs)
+        yield CheckResult("Kafka", f"topic {topic}: {len(logs)} partitions, {unread:,} offsets to read")
     yield from _permissions(settings)
 
 
-def _reader(settings: Settings) -> Iterator[Finding]:
+def _reader(settings: Settings) -> Iterator[CheckResult]:
     """Says only what the reader of records refuses, as a worker would when it starts."""
     require_reader(settings)
     yield from ()
 
 
-def _registry(settings: Settings, schema: TableSchema | None) -> Iterator[Finding]:
+def _registry(settings: Settings, schema: TableSchema | None) -> Iterator[CheckResult]:
     """Whether it answers, and whether what it has for the topics can go into the table."""
     access = registry_access(settings)
     if access is None:
         return
     part, known = "schema registry", Registry(replace(access, patience_seconds=REGISTRY_SECONDS))
     subjects = known.subjects()
-    yield Finding(part, f"{', '.join(settings.registry_urls)} answers, {len(subjects)} subjects")
+    yield CheckResult(part, f"{', '.join(settings.registry_urls)} answers, {len(subjects)} subjects")
     form = value_format(settings)
     if schema is not None and settings.value_envelope == "debezium":
         schema = TableSchema(event_type(schema.unchecked), provenance=False)
     for subject in (f"{topic}-value" for topic in settings.topics):
         if subject not in subjects:
-            yield Finding(part, f"{subject} is no subject: values of that topic name their schemas by themselves")
+            yield CheckResult(part, f"{subject} is no subject: values of that topic name their schemas by themselves")
         elif schema is not None and form.columnar:
             latest = known.latest(subject)
             try:
                 form.reader(schema, latest, FIRST_MESSAGE)
             except (SchemaMismatch, UnusableSchema) as error:
-                yield Finding(part, f"{subject}, schema id {latest.id}: {error}", wrong=True)
+                yield CheckResult(part, f"{subject}, schema id {latest.id}: {error}", wrong=True)
             else:
-                yield Finding(part, f"{subject}, schema id {latest.id}, fits the columns")
+                yield CheckResult(part, f"{subject}, schema id {latest.id}, fits the columns")
 
 
-def _permissions(settings: Settings) -> Iterator[Finding]:
+def _permissions(settings: Settings) -> Iterator[CheckResult]:
     """Says what this user may do, by the brokers' word. A broker without authorisation says nothing, or everything."""
     admin = AdminClient({**settings.kafka_native}, logger=_SILENT)
     topics = ck.TopicCollection(list(settings.topics))
@@ -216,10 +216,10 @@ def _permissions(settings: Settings) -> Iterator[Finding]:
         try:
             allowed = answer.result(15).authorized_operations
         except (ck.KafkaException, TimeoutError) as error:
-            yield Finding("Kafka", f"topic {topic}: what this user may do is not told ({error})")
+            yield CheckResult("Kafka", f"topic {topic}: what this user may do is not told ({error})")
             continue
         if allowed and "READ" not in {operation.name for operation in allowed}:
-            yield Finding("Kafka", f"topic {topic}: this user may not READ it; grant READ and DESCRIBE", wrong=True)
+            yield CheckResult("Kafka", f"topic {topic}: this user may not READ it; grant READ and DESCRIBE", wrong=True)
 
 
 class _Silent:
@@ -232,95 +232,101 @@ class _Silent:
 _SILENT: Any = _Silent()
 
 
-def _table(settings: Settings, schema: TableSchema | None) -> Iterator[Finding]:
+def _table(settings: Settings, schema: TableSchema | None) -> Iterator[CheckResult]:
     if settings.engine == "hudi" and not _reached(settings):
         sentence = f"{settings.base_path} is reached by Spark alone: a worker looks at it when it starts"
-        yield Finding("table", sentence)
+        yield CheckResult("table", sentence)
         return
     yield from (writable := list(_writable(settings)))
     if any(finding.wrong for finding in writable):
         return
-    found = look(settings.base_path, settings.storage)
-    if found.content is Content.OTHER:
-        what = ", ".join(found.names)
-        yield Finding(
+    base = inspect_base_path(settings.base_path, settings.storage)
+    if base.content is Content.OTHER:
+        what = ", ".join(base.names)
+        yield CheckResult(
             "table",
             f"{settings.base_path} holds something else than a Hudi table ({what}); name an empty place with"
             " target.base.path",
             wrong=True,
         )
         return
-    if found.content is Content.NOTHING:
-        yield Finding("table", f"{settings.base_path} is empty: the table will be created")
+    if base.content is Content.NOTHING:
+        yield CheckResult("table", f"{settings.base_path} is empty: the table will be created")
         return
-    yield Finding(
-        "table", f"{settings.base_path} holds the Hudi table {found.properties.get('hoodie.table.name', '?')}"
+    yield CheckResult(
+        "table", f"{settings.base_path} holds the Hudi table {base.properties.get('hoodie.table.name', '?')}"
     )
-    wrong = list(schema_conflicts(settings, found.properties))
-    wrong += filter(None, [indexes_misfit(found.properties, found.indexes)])
-    if schema is not None and found.schema is not None:
-        wrong += filter(None, [columns_misfit(json.dumps(found.schema), schema, settings)])
+    wrong = list(schema_conflicts(settings, base.properties))
+    wrong += filter(None, [index_conflict(base.properties, base.indexes)])
+    if schema is not None and base.schema is not None:
+        wrong += filter(None, [columns_conflict(json.dumps(base.schema), schema, settings)])
     for sentence in wrong:
-        yield Finding("table", f"{settings.base_path}: {sentence}", wrong=True)
+        yield CheckResult("table", f"{settings.base_path}: {sentence}", wrong=True)
 
 
-def _errors(settings: Settings) -> Iterator[Finding]:
+def _errors(settings: Settings) -> Iterator[CheckResult]:
     """Whether bad records would find their place."""
     if not settings.tolerant:
         return
-    part, place = "errors table", settings.errors_base_path
+    part, base_path = "errors table", settings.errors_base_path
     if _reached(settings):
-        found = look(place, settings.storage)
-        name = found.properties.get("hoodie.table.name", "") if found.content is Content.TABLE else ""
-        if found.content is Content.NOTHING:
-            yield Finding(part, f"{place} is empty: the errors table is made with the first bad record")
+        base = inspect_base_path(base_path, settings.storage)
+        name = base.properties.get("hoodie.table.name", "") if base.content is Content.TABLE else ""
+        if base.content is Content.NOTHING:
+            yield CheckResult(part, f"{base_path} is empty: the errors table is made with the first bad record")
         elif name == settings.errors_table_name:
-            yield Finding(part, f"{place} holds the errors table {name}")
+            yield CheckResult(part, f"{base_path} holds the errors table {name}")
         else:
-            held = f"the Hudi table {name}" if name else f"something else ({', '.join(found.names)})"
-            yield Finding(part, f"{place} holds {held}; name an empty place with errors.table.base.path", wrong=True)
+            content = f"the Hudi table {name}" if name else f"something else ({', '.join(base.names)})"
+            yield CheckResult(
+                part, f"{base_path} holds {content}; name an empty place with errors.table.base.path", wrong=True
+            )
     if settings.errors_topic is not None:
         log = Log(settings.kafka_native)
         try:
             log.view((settings.errors_topic,))
         except UnknownTopic:
-            yield Finding(part, f"errors.deadletter.topic: no topic {settings.errors_topic}; create it", wrong=True)
+            yield CheckResult(part, f"errors.deadletter.topic: no topic {settings.errors_topic}; create it", wrong=True)
         else:
-            yield Finding(part, f"topic {settings.errors_topic} takes a copy of each bad record")
+            yield CheckResult(part, f"topic {settings.errors_topic} takes a copy of each bad record")
         finally:
             log.close()
 
 
-def _offsets(settings: Settings) -> Iterator[Finding]:
+def _offsets(settings: Settings) -> Iterator[CheckResult]:
     """Whether another tool has left offsets in the table that nobody has adopted."""
-    if not _reached(settings) or look(settings.base_path, settings.storage).content is not Content.TABLE:
+    if not _reached(settings) or inspect_base_path(settings.base_path, settings.storage).content is not Content.TABLE:
         return
     with connected(settings) as client:
         view = Keeper(client, settings.root_znode, lambda: None).read()
     if view.states:
         return
     try:
-        said = unadopted(read_remains(settings.base_path, settings.storage), settings.name, view)
+        warning = unadopted_offsets_warning(
+            read_foreign_offsets(settings.base_path, settings.storage), settings.name, view
+        )
     except SinkError as error:
-        said = f"whether another tool has left offsets in the table is not known: {error}"
-    if said:
-        yield Finding("offsets", said, note=True)
+        warning = f"whether another tool has left offsets in the table is not known: {error}"
+    if warning:
+        yield CheckResult("offsets", warning, note=True)
 
 
-def _catalog(settings: Settings) -> Iterator[Finding]:
+def _catalog(settings: Settings) -> Iterator[CheckResult]:
     """Whether a metastore listens: what it answers, only a worker's JVM can ask."""
     for uri in (settings.catalog_uris or "").split(",") if settings.catalog_uris else ():
-        place = urlsplit(uri)
+        address = urlsplit(uri)
         try:
-            socket.create_connection((place.hostname or "", place.port or 0), METASTORE_SECONDS).close()
+            socket.create_connection((address.hostname or "", address.port or 0), METASTORE_SECONDS).close()
         except OSError as error:
-            said = (
+            sentence = (
                 f"catalog.metastore.uris: {uri} cannot be reached ({error}): the table lands all the same, and is"
                 " registered when it can be"
             )
-            yield Finding("catalogue", said, note=True)
+            yield CheckResult("catalogue", sentence, note=True)
         else:
-            yield Finding("catalogue", f"{uri} listens; the table will be {settings.catalog_name.partition(' ')[0]}")
+            yield CheckResult(
+                "catalogue", f"{uri} listens; the table will be {settings.catalog_name.partition(' ')[0]}"
+            )
 
 
 def _reached(settings: Settings) -> bool:
@@ -331,19 +337,19 @@ def _reached(settings: Settings) -> bool:
     return True
 
 
-def _writable(settings: Settings) -> Iterator[Finding]:
+def _writable(settings: Settings) -> Iterator[CheckResult]:
     storage = open_storage(settings.base_path, settings.storage)
     if storage.has_directories and storage.root.startswith("/"):
         if fault := unwritable(Path(storage.root)):
-            yield Finding("table", f"target.base.path: {fault.sentence}", wrong=True)
+            yield CheckResult("table", f"target.base.path: {fault.sentence}", wrong=True)
         return
     libraries = []
     for answer in probed(settings):
         if answer.wrong:
             # What a library says may have several lines.
             words = " ".join(answer.wrong.split())
-            yield Finding("storage", f"{words} (asked by {answer.library})", wrong=True)
+            yield CheckResult("storage", f"{words} (asked by {answer.library})", wrong=True)
         else:
             libraries.append(answer.library)
     if libraries:
-        yield Finding("storage", f"{settings.base_path} can be reached by {', '.join(libraries)}")
+        yield CheckResult("storage", f"{settings.base_path} can be reached by {', '.join(libraries)}")

@@ -105,7 +105,7 @@ class CoordinatorPerformer:
                 self._metrics.lag(self._states, seen)
                 return seen
             case messages.FindExistingFiles(stats=stats, tasks=tasks):
-                return FileCheck(self._table.held(stats), self._table.unplanned(stats, tasks))
+                return FileCheck(self._table.existing_file_ids(stats), self._table.unplanned(stats, tasks))
         raise AssertionError(f"not a coordinator's request: {operation}")
 
     def _change_table(self, operation: messages.Begin | messages.RollBack) -> Outcome:

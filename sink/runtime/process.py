@@ -31,7 +31,7 @@ from sink.config import Settings
 from sink.hudi import Table
 from sink.hudi.lock import TableLocks
 from sink.hudi.preflight import require_usable
-from sink.operations.adoption import read_remains, unadopted
+from sink.operations.adoption import read_foreign_offsets, unadopted_offsets_warning
 from sink.runtime.commit_warmup import CommitWarmup
 from sink.runtime.incarnation import Incarnation, Resources, new_member
 from sink.runtime.jvm_watchdog import EXIT_JVM_SILENT, JvmWatchdog, kill_process_tree
@@ -252,7 +252,9 @@ def _warn_of_offsets(settings: Settings, keeper: Keeper) -> None:
         view = keeper.read()
         if view.states:
             return
-        if said_of := unadopted(read_remains(settings.base_path, settings.storage), settings.name, view):
+        if said_of := unadopted_offsets_warning(
+            read_foreign_offsets(settings.base_path, settings.storage), settings.name, view
+        ):
             LOG.warning("table.not_adopted", reason=said_of)
     except SinkError as error:
         LOG.debug("table.offsets_unread", reason=str(error))

@@ -65,10 +65,10 @@ class Access:
 
     s3a: Mapping[str, str] = field(default_factory=dict, repr=False)
     hdfs: HdfsAccess = field(default=NO_HDFS, repr=False)
-    found: Keys | None = field(default=None, repr=False)
+    process_keys: Keys | None = field(default=None, repr=False)
     """Good for a while, and not for Java, which renews its own."""
 
-    def of(self, bucket: str, name: str) -> str:
+    def option(self, bucket: str, name: str) -> str:
         """A setting of the bucket, else of all buckets; empty when there is neither."""
         return self.s3a.get(f"bucket.{bucket}.{name}", self.s3a.get(name, "")).strip()
 
@@ -90,20 +90,20 @@ def access_of(
     spark: Mapping[str, str], own: Mapping[str, str] | None = None, environment: Mapping[str, str] | None = None
 ) -> Access:
     """`own` is `storage.s3.*` by Hadoop's names, and wins over what Spark was given; the environment comes last."""
-    found = {name.removeprefix(HADOOP): value for name, value in spark.items() if name.startswith(HADOOP)}
-    found |= own or {}
+    options = {name.removeprefix(HADOOP): value for name, value in spark.items() if name.startswith(HADOOP)}
+    options |= own or {}
     given = environment or {}
     for name, variables in _ENVIRONMENT.items():
         value = next((given[variable] for variable in variables if given.get(variable)), "")
-        if value and name not in found:
-            found[name] = value
-    if not {"access.key", "secret.key", _PROVIDERS} & set(found):
-        found |= {name: given[variable] for name, variable in _KEYS.items() if given.get(variable)}
+        if value and name not in options:
+            options[name] = value
+    if not {"access.key", "secret.key", _PROVIDERS} & set(options):
+        options |= {name: given[variable] for name, variable in _KEYS.items() if given.get(variable)}
     own_endpoint = (own or {}).get("endpoint") or f"{HADOOP}endpoint" not in spark
-    if found.get("endpoint") and own_endpoint and "path.style.access" not in found:
+    if options.get("endpoint") and own_endpoint and "path.style.access" not in options:
         # Servers of one's own seldom have a name for each bucket.
-        found["path.style.access"] = str(not _is_aws(found["endpoint"])).lower()
-    return Access(found)
+        options["path.style.access"] = str(not _is_aws(options["endpoint"])).lower()
+    return Access(options)
 
 
 def scheme_of(base_path: str) -> str:
@@ -118,17 +118,17 @@ def bucket_of(base_path: str) -> str:
 
 def hadoop_options(access: Access) -> dict[str, str]:
     """Spark's settings, secrets among them."""
-    found = {**_HADOOP_DEFAULTS, **access.s3a}
-    endpoint = found.get("endpoint", "")
+    options = {**_HADOOP_DEFAULTS, **access.s3a}
+    endpoint = options.get("endpoint", "")
     if endpoint and not _is_aws(endpoint):
-        found.setdefault("endpoint.region", _DEFAULT_REGION)
+        options.setdefault("endpoint.region", _DEFAULT_REGION)
         if endpoint.lower().startswith("http://"):
-            found.setdefault("connection.ssl.enabled", "false")
-    if _PROVIDERS not in found:
-        keys = _TEMPORARY if found.get("session.token") else _STATIC
-        found[_PROVIDERS] = keys if found.get("access.key") else _CHAIN
+            options.setdefault("connection.ssl.enabled", "false")
+    if _PROVIDERS not in options:
+        keys = _TEMPORARY if options.get("session.token") else _STATIC
+        options[_PROVIDERS] = keys if options.get("access.key") else _CHAIN
     schemes = {f"spark.hadoop.fs.{other}.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem" for other in ("s3", "s3n")}
-    return {**schemes, **{f"{HADOOP}{name}": value for name, value in found.items()}}
+    return {**schemes, **{f"{HADOOP}{name}": value for name, value in options.items()}}
 
 
 def arrow_arguments(bucket: str, access: Access) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def arrow_arguments(bucket: str, access: Access) -> dict[str, Any]:
     for argument, value in zip(("access_key", "secret_key", "session_token"), _keys(bucket, access), strict=True):
         if value:
             arguments[argument] = value
-    if access.of(bucket, _PROVIDERS) == _ANONYMOUS:
+    if access.option(bucket, _PROVIDERS) == _ANONYMOUS:
         arguments["anonymous"] = True
     scheme, endpoint = _endpoint(bucket, access)
     if scheme:
@@ -158,7 +158,7 @@ def rust_options(base_path: str, access: Access) -> dict[str, str]:
     bucket = bucket_of(base_path)
     named = zip(("aws_access_key_id", "aws_secret_access_key", "aws_session_token"), _keys(bucket, access), strict=True)
     options = {name: value for name, value in named if value}
-    if access.of(bucket, _PROVIDERS) == _ANONYMOUS:
+    if access.option(bucket, _PROVIDERS) == _ANONYMOUS:
         options["aws_skip_signature"] = "true"
     scheme, endpoint = _endpoint(bucket, access)
     if endpoint:
@@ -177,29 +177,29 @@ def is_own_server(bucket: str, access: Access) -> bool:
 
 
 def _keys(bucket: str, access: Access) -> tuple[str, str, str]:
-    key, secret, token = (access.of(bucket, name) for name in _KEYS)
+    key, secret, token = (access.option(bucket, name) for name in _KEYS)
     if bool(key) != bool(secret):
         missing = "secret.key" if key else "access.key"
         raise ConfigError(f"{HADOOP}{missing} is missing, which its other half needs; set both or neither")
-    if not key and access.found is not None and not access.of(bucket, _PROVIDERS):
-        return access.found.access, access.found.secret, access.found.token
+    if not key and access.process_keys is not None and not access.option(bucket, _PROVIDERS):
+        return access.process_keys.access, access.process_keys.secret, access.process_keys.token
     return key, secret, token
 
 
 def _endpoint(bucket: str, access: Access) -> tuple[str, str]:
     """Its scheme, where one is known, and `host:port`."""
-    scheme, _, endpoint = access.of(bucket, "endpoint").rpartition("://")
-    plain = access.of(bucket, "connection.ssl.enabled").lower() == "false"
+    scheme, _, endpoint = access.option(bucket, "endpoint").rpartition("://")
+    plain = access.option(bucket, "connection.ssl.enabled").lower() == "false"
     return scheme.lower() or ("http" if plain else ""), endpoint.rstrip("/")
 
 
 def _by_path(bucket: str, access: Access) -> bool:
-    return access.of(bucket, "path.style.access").lower() == "true"
+    return access.option(bucket, "path.style.access").lower() == "true"
 
 
 def _region(bucket: str, access: Access) -> str:
     match = _AWS.fullmatch(_endpoint(bucket, access)[1])
-    return access.of(bucket, "endpoint.region") or (match and match["region"]) or ""
+    return access.option(bucket, "endpoint.region") or (match and match["region"]) or ""
 
 
 def _is_aws(endpoint: str) -> bool:

@@ -24,7 +24,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    said: re.Pattern[str]
+    pattern: re.Pattern[str]
     sentence: str
     lasts: bool = True
 
@@ -149,11 +149,11 @@ _MARKS: Mapping[str, re.Pattern[str]] = {
 _REGION = re.compile(r"(?:expecting|expected) '?\"?(?P<name>[a-z]{2}(?:-[a-z]+)+-\d)", re.IGNORECASE)
 
 
-def fault_in(said: str, base_path: str, access: Access) -> Fault | None:
+def fault_in(error_text: str, base_path: str, access: Access) -> Fault | None:
     """None where the text tells none that is known."""
     if scheme_of(base_path) in ("", "file"):
         return None
-    region = _REGION.search(said)
+    region = _REGION.search(error_text)
     words = {
         "server": server_of(base_path, access),
         "bucket": bucket_of(base_path),
@@ -162,20 +162,20 @@ def fault_in(said: str, base_path: str, access: Access) -> Fault | None:
         "place": base_path,
     }
     for kind in _KINDS.get(scheme_of(base_path), (_NO_FILE_SYSTEM,)):
-        if match := kind.said.search(said):
+        if match := kind.pattern.search(error_text):
             return Fault(kind.sentence.format(**words, **match.groupdict()), kind.lasts)
     return None
 
 
-def fault_of_store(said: str, base_path: str, access: Access) -> Fault | None:
+def fault_of_store(error_text: str, base_path: str, access: Access) -> Fault | None:
     """As `fault_in`, for a text that may be another server's: Kafka and ZooKeeper do not answer in the same words."""
     mark = _MARKS.get(scheme_of(base_path))
-    if mark is None or not (mark.search(said) or f"{bucket_of(base_path)}: " in said):
+    if mark is None or not (mark.search(error_text) or f"{bucket_of(base_path)}: " in error_text):
         return None
-    return fault_in(said, base_path, access)
+    return fault_in(error_text, base_path, access)
 
 
 def server_of(base_path: str, access: Access) -> str:
     """The server that is asked for the table: its address, or a name service."""
     bucket = bucket_of(base_path)
-    return (access.of(bucket, "endpoint") or "Amazon") if scheme_of(base_path) in S3_SCHEMES else bucket
+    return (access.option(bucket, "endpoint") or "Amazon") if scheme_of(base_path) in S3_SCHEMES else bucket

@@ -60,8 +60,8 @@ class Storage:
             root = root.rpartition("/")[0]
         return Storage(self.files, root)
 
-    def _is_there(self, place: str) -> bool:
-        return bool(self.files.get_file_info(place).type != fs.FileType.NotFound)
+    def _is_there(self, path: str) -> bool:
+        return bool(self.files.get_file_info(path).type != fs.FileType.NotFound)
 
     def locate(self, path: str) -> str:
         return f"{self.root}/{path}"
@@ -103,17 +103,17 @@ def require_reachable(base_path: str) -> tuple[str, str]:
     return scheme, match["rest"]
 
 
-_kept: dict[str, tuple[Access, Storage]] = {}
+_cached: dict[str, tuple[Access, Storage]] = {}
 
 
-def kept_storage(base_path: str, access: Access = NO_ACCESS) -> Storage:
+def cached_storage(base_path: str, access: Access = NO_ACCESS) -> Storage:
     """As `open_storage`, once in a process and again with other keys: a client of an object store keeps its
     connections.
     """
-    kept = _kept.get(base_path)
-    if kept is None or kept[0] != access:
-        kept = _kept[base_path] = access, open_storage(base_path, access)
-    return kept[1]
+    cached = _cached.get(base_path)
+    if cached is None or cached[0] != access:
+        cached = _cached[base_path] = access, open_storage(base_path, access)
+    return cached[1]
 
 
 def open_storage(base_path: str, access: Access = NO_ACCESS) -> Storage:
@@ -126,7 +126,7 @@ def open_storage(base_path: str, access: Access = NO_ACCESS) -> Storage:
 
         return Storage(*open_hdfs(base_path, access.hdfs))
     try:
-        if scheme == "s3" and (access.s3a or access.found):
+        if scheme == "s3" and (access.s3a or access.process_keys):
             return _open_s3(rest, access)
         files, root = fs.FileSystem.from_uri(f"{scheme}://{quote(rest, safe='/:@?&=')}")
     except (pa.ArrowException, OSError) as error:
@@ -176,13 +176,13 @@ def require_answer(base_path: str, access: Access = NO_ACCESS) -> None:
 def ask_store(base_path: str, access: Access = NO_ACCESS) -> None:
     """One small question, over a connection that is kept. Raises Unavailable, or what opening the store raises."""
     try:
-        kept_storage(base_path, access).names(".hoodie/.sink-asks")
+        cached_storage(base_path, access).names(".hoodie/.sink-asks")
     except (pa.ArrowException, OSError) as error:
         raise Unavailable(f"{base_path}: {error}") from error
 
 
-def _open_s3(place: str, access: Access) -> Storage:
-    bucket = place.partition("/")[0]
+def _open_s3(bucket_path: str, access: Access) -> Storage:
+    bucket = bucket_path.partition("/")[0]
     arguments = arrow_arguments(bucket, access)
     if not {"region", "endpoint_override"} & set(arguments):
         # As from_uri does it: a request that goes to another region is turned away.
@@ -197,4 +197,4 @@ def _open_s3(place: str, access: Access) -> Storage:
         connect_timeout=_CONNECT_SECONDS,
         request_timeout=_REQUEST_SECONDS,
     )
-    return Storage(files, place.rstrip("/"))
+    return Storage(files, bucket_path.rstrip("/"))

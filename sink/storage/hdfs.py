@@ -53,10 +53,10 @@ NO_HDFS = HdfsAccess()
 def hdfs_access(spark: Mapping[str, str], environment: Mapping[str, str]) -> HdfsAccess:
     """`spark`: the settings of the session."""
     directory = environment.get("HADOOP_CONF_DIR", "")
-    found = dict(_from_files(Path(directory))) if directory else {}
-    found |= {name.removeprefix(_SPARK): value for name, value in spark.items() if name.startswith(_SPARK)}
+    settings = dict(_from_files(Path(directory))) if directory else {}
+    settings |= {name.removeprefix(_SPARK): value for name, value in spark.items() if name.startswith(_SPARK)}
     return HdfsAccess(
-        {name: value for name, value in found.items() if _NEEDED.fullmatch(name)},
+        {name: value for name, value in settings.items() if _NEEDED.fullmatch(name)},
         environment.get("HADOOP_USER_NAME", "") or getpass.getuser(),
         spark.get("spark.kerberos.principal", ""),
         spark.get("spark.kerberos.keytab", ""),
@@ -121,7 +121,7 @@ def _from_files(directory: Path) -> Iterator[tuple[str, str]]:
             continue
         except (OSError, ElementTree.ParseError) as error:
             raise ConfigError(f"HADOOP_CONF_DIR: {file} cannot be read ({error}); correct it") from error
-        for each in properties:
-            name, value = each.findtext("name", "").strip(), each.findtext("value", "").strip()
+        for element in properties:
+            name, value = element.findtext("name", "").strip(), element.findtext("value", "").strip()
             if name:
                 yield name, value

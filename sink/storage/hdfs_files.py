@@ -45,14 +45,14 @@ def open_hdfs(base_path: str, access: HdfsAccess) -> tuple[fs.FileSystem, str]:
             " too; or write.engine=hudi, which writes through Spark's own client"
         ) from error
     except (RuntimeError, ValueError, OSError) as error:
-        raise ConfigError(f"target.base.path: {base_path}: {_told(error, address)}") from error
+        raise ConfigError(f"target.base.path: {base_path}: {_as_os_error(error, address)}") from error
     return fs.PyFileSystem(HdfsHandler(client, address)), root
 
 
 def _login(access: HdfsAccess) -> tuple[str, str]:
     """Principal and keytab for Kerberos, where there are both; else it is a ticket or a token that lets in."""
-    there = access.secured and access.principal and os.path.isfile(access.keytab)
-    return (access.principal, access.keytab) if there else ("", "")
+    has_keytab = access.secured and access.principal and os.path.isfile(access.keytab)
+    return (access.principal, access.keytab) if has_keytab else ("", "")
 
 
 @functools.lru_cache(maxsize=16)
@@ -92,14 +92,14 @@ class HdfsHandler(fs.FileSystemHandler):  # type: ignore[misc]
             return list(self._client.list_status(base, selector.recursive))
 
         try:
-            found = self._ask(listed)
+            statuses = self._ask(listed)
         except FileNotFoundError:
             if selector.allow_not_found:
                 return []
             raise
-        if [status.path for status in found] == [base] and not found[0].isdir:
+        if [status.path for status in statuses] == [base] and not statuses[0].isdir:
             raise NotADirectoryError(base)
-        return [_file_info(status.path, status) for status in found]
+        return [_file_info(status.path, status) for status in statuses]
 
     def create_dir(self, path: str, recursive: bool) -> None:
         self._ask(lambda: self._client.mkdirs(path, create_parent=recursive))
@@ -168,7 +168,7 @@ class _Translated:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, (RuntimeError, ValueError, OSError)):
-            raise _told(error, self._address) from error
+            raise _as_os_error(error, self._address) from error
 
 
 class _Reader(io.RawIOBase):
@@ -230,26 +230,26 @@ def _file_info(path: str, status: FileStatus) -> fs.FileInfo:
     return fs.FileInfo(path, fs.FileType.File, size=status.length, mtime_ns=status.modification_time * 1_000_000)
 
 
-def _told(error: Exception, address: str) -> OSError:
+def _as_os_error(error: Exception, address: str) -> OSError:
     """One sentence; Hadoop's answer without its stack."""
-    text = str(error)
+    summary = str(error)
     if isinstance(error, (FileNotFoundError, FileExistsError, IsADirectoryError)):
         return error
-    remote = _REMOTE.search(text)
+    remote = _REMOTE.search(summary)
     if remote is None:
-        if _NO_HOST.search(text):
+        if _NO_HOST.search(summary):
             name = address.partition("://")[2].partition(":")[0]
             return OSError(
                 f"{address}: {name} is neither a host nor a name service that HADOOP_CONF_DIR or"
                 f" spark.hadoop.dfs.ha.namenodes.{name} describe"
             )
-        kind = ConnectionError if isinstance(error, ConnectionError) or "onnection" in text else OSError
-        return kind(f"{address}: {text}")
-    kind_of_it, said = remote["kind"].rpartition(".")[2], remote["text"].partition("\\n")[0].replace('\\"', '"')
-    if kind_of_it in _NOBODY_ACTIVE:
-        return OSError(f"{address}: no namenode is active ({kind_of_it}: {said})")
-    if kind_of_it == "AccessControlException":
-        return PermissionError(f"{address}: {said}")
-    if kind_of_it == "FileNotFoundException":
-        return FileNotFoundError(said)
-    return OSError(f"{address}: {kind_of_it}: {said}")
+        kind = ConnectionError if isinstance(error, ConnectionError) or "onnection" in summary else OSError
+        return kind(f"{address}: {summary}")
+    java_class, detail = remote["kind"].rpartition(".")[2], remote["text"].partition("\\n")[0].replace('\\"', '"')
+    if java_class in _NOBODY_ACTIVE:
+        return OSError(f"{address}: no namenode is active ({java_class}: {detail})")
+    if java_class == "AccessControlException":
+        return PermissionError(f"{address}: {detail}")
+    if java_class == "FileNotFoundException":
+        return FileNotFoundError(detail)
+    return OSError(f"{address}: {java_class}: {detail}")

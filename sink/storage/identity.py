@@ -38,10 +38,10 @@ class Identity:
             with self._lock:
                 if not self._asked:
                     self._source, self._asked = _source(), True
-                found = self._source.get_frozen_credentials() if self._source else None
+                credentials = self._source.get_frozen_credentials() if self._source else None
         except BotoCoreError as error:
             raise Unavailable(f"storage.s3.access.key: the AWS settings of this host give no keys: {error}") from error
-        return Keys(found.access_key, found.secret_key, found.token or "") if found else None
+        return Keys(credentials.access_key, credentials.secret_key, credentials.token or "") if credentials else None
 
 
 def _source() -> Any:

@@ -20,7 +20,7 @@ from coordination.errors import BadRecord
 from coordination.state.model import WriteTask
 from sink.layout.joined_texts import joined
 from sink.storage.access import NO_ACCESS, Access
-from sink.storage.files import kept_storage
+from sink.storage.files import cached_storage
 from sink.write.base_file import Attempt
 from sink.write.read_batches import ReadBatch
 from sink.write.record_columns import RowDecoder, RowSpec
@@ -99,7 +99,7 @@ class _TaskWriter:
         assert context is not None
         token = f"{context.partitionId()}-{context.stageId()}-{context.taskAttemptId()}"
         attempt = Attempt(job.sink, job.table, job.instant, token, task)
-        storage = kept_storage(job.base_path, job.access)
+        storage = cached_storage(job.base_path, job.access)
         self.files = SliceFiles(storage, attempt, job.limits, job.codec, job.meta_fields)
 
     def write(self, batch: ReadBatch) -> None:

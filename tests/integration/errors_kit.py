@@ -15,7 +15,7 @@ from sink.config import Settings
 from sink.hudi import Table, TableOutcome
 from sink.hudi.lock import TableLocks
 from sink.hudi.table_services import sweep
-from sink.hudi.timeline import Timeline
+from sink.hudi.timeline import HudiTimeline
 from sink.layout.quarantine import QUARANTINE
 from sink.write.engine import Written
 from sink.write.engines import engine_of
@@ -96,7 +96,7 @@ class Sink:
 
     def sweep(self) -> None:
         """What table services do about what is over."""
-        sweep(self.table._hudi, Timeline(self.table._hudi, self.settings.name))
+        sweep(self.table._hudi, HudiTimeline(self.table._hudi, self.settings.name))
 
     def aside(self) -> list[Path]:
         return sorted(Path(self.settings.base_path, QUARANTINE).glob("*"))

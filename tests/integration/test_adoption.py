@@ -20,11 +20,20 @@ from pyspark.sql import DataFrame, SparkSession
 from coordination.errors import TableError
 from coordination.state.model import TopicPartition
 from sink import cli
-from sink.audit.report import Kind
+from sink.audit.report import FindingKind
 from sink.config import Settings
 from sink.hudi import Table
 from sink.hudi.lock import TableLocks
-from sink.operations.adoption import CONNECT, STREAMER_V1, STREAMER_V2, Left, Tool, choose, offsets_of, read_remains
+from sink.operations.adoption import (
+    CONNECT,
+    STREAMER_V1,
+    STREAMER_V2,
+    CommitOffsets,
+    Tool,
+    choose,
+    offsets_of,
+    read_foreign_offsets,
+)
 from sink.write.arrow_engine import ArrowEngine
 from sink.write.row_spec import table_schema
 from tests.fleet import SCHEMA, Fleet, produce
@@ -187,7 +196,7 @@ def test_a_sink_begins_exactly_where_hudi_streamer_ended_and_lands_all_that_foll
     assert sorted(row.id for row in rows(spark, it).select("id").collect()) == list(range(RECORDS + 300))
     report = it.audit()
     assert report.held, report.to_json()
-    assert {finding.kind for finding in report.findings} == {Kind.OTHERS, Kind.BEFORE}
+    assert {finding.kind for finding in report.findings} == {FindingKind.OTHERS, FindingKind.BEFORE}
 
     it.workers["w1"].kill()
     it.wait("nobody is a member", lambda view: not view.members)
@@ -285,7 +294,7 @@ def test_hudi_itself_understands_these_offsets_as_we_do(spark: SparkSession, tmp
     text = "orders,0:120,11:80"
     theirs = hudis(spark, "util.CheckpointUtils")
     form = getattr(hudis(spark, "util"), "CheckpointUtils$CheckpointFormat").valueOf("SPARK_KAFKA")
-    ours = offsets_of(Left(Tool.STREAMER, "", "", text), ["orders"])
+    ours = offsets_of(CommitOffsets(Tool.STREAMER, "", "", text), ["orders"])
     assert {source.partition: offset for source, offset in ours.items()} == dict(theirs.parseCheckpoint(form, text))
     assert set(ours) == {TopicPartition("orders", 0), TopicPartition("orders", 11)}
     for version, keys in (("V2", STREAMER_V2), ("V1", STREAMER_V1)):
@@ -295,7 +304,7 @@ def test_hudi_itself_understands_these_offsets_as_we_do(spark: SparkSession, tmp
         table = tmp_path / version
         written = dict(checkpoint(text).getCheckpointCommitMetadata(None, None))
         write_as_another(spark.range(3), table, written, "insert")
-        left = choose(str(table), read_remains(str(table)))
+        left = choose(str(table), read_foreign_offsets(str(table)))
         assert (left.tool, left.key, left.text) == (Tool.STREAMER, keys[0], text)
 
 

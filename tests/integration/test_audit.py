@@ -27,7 +27,7 @@ from confluent_kafka.admin import (
 from coordination.errors import ConfigError, Unavailable
 from sink.audit import TopicAccess, audit
 from sink.audit.log import LogReader, as_kafka_prints
-from sink.audit.report import Kind, Report
+from sink.audit.report import FindingKind, Report
 from sink.devtools.local.kafka import KafkaServer
 from tests.handmade import Added, HandmadeTable, kinds, sentences
 from tests.waiting import eventually
@@ -161,9 +161,9 @@ def test_a_record_that_was_never_landed_is_missing_though_the_checkpoint_does_no
     o.produce(map(str, range(100)))
     o.land(without=[41, 42, 77])
     report = o.audit()
-    assert kinds(report) == {Kind.MISSING}
+    assert kinds(report) == {FindingKind.MISSING}
     assert report.missing == 3
-    assert f"{o.topic}-0 offset 41 to 42 is in the log" in sentences(report, Kind.MISSING)
+    assert f"{o.topic}-0 offset 41 to 42 is in the log" in sentences(report, FindingKind.MISSING)
 
 
 def test_markers_and_aborted_records_are_gaps_and_not_missing(orders: OrdersFactory) -> None:
@@ -184,9 +184,9 @@ def test_a_row_of_an_aborted_record_is_found(orders: OrdersFactory) -> None:
     o.produce(["after"])
     o.table.commit(Added(0, [2, 6], 0, 7))
     report = o.audit()
-    assert kinds(report) == {Kind.NOT_IN_LOG}
+    assert kinds(report) == {FindingKind.NOT_IN_LOG}
     assert f"{o.topic}-0 offset 2 is in the table, but the log does not deliver it" in sentences(
-        report, Kind.NOT_IN_LOG
+        report, FindingKind.NOT_IN_LOG
     )
 
 
@@ -208,7 +208,7 @@ def test_records_compacted_away_since_are_rightly_in_the_table(orders: OrdersFac
     o = _compacted(orders)
     report = o.audit()
     assert report.held, report.failures
-    assert "compacted away" in sentences(report, Kind.COMPACTED)
+    assert "compacted away" in sentences(report, FindingKind.COMPACTED)
 
 
 def test_a_topic_that_was_compacted_before_it_became_one_of_deletion_is_no_failure(orders: OrdersFactory) -> None:
@@ -216,11 +216,11 @@ def test_a_topic_that_was_compacted_before_it_became_one_of_deletion_is_no_failu
     policy = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, o.topic, incremental_configs=[policy])
     o.admin.incremental_alter_configs([resource])[resource].result()
-    eventually("the policy is told", lambda: "delete" in sentences(o.audit(), Kind.HOLE))
+    eventually("the policy is told", lambda: "delete" in sentences(o.audit(), FindingKind.HOLE))
     report = o.audit()
     assert report.held, report.failures
     next(o.table.path.glob("file-1-0*")).unlink()
-    assert Kind.MISSING in kinds(o.audit())
+    assert FindingKind.MISSING in kinds(o.audit())
 
 
 def test_a_row_of_an_aborted_record_is_found_in_a_compacted_topic_too(orders: OrdersFactory) -> None:
@@ -229,8 +229,8 @@ def test_a_row_of_an_aborted_record_is_found_in_a_compacted_topic_too(orders: Or
     o.produce(["after"], key="other")
     o.table.commit(Added(0, [2, 6], 0, 7))
     report = o.audit()
-    assert kinds(report) == {Kind.NOT_IN_LOG}
-    assert f"{o.topic}-0 offset 2 is in the table" in sentences(report, Kind.NOT_IN_LOG)
+    assert kinds(report) == {FindingKind.NOT_IN_LOG}
+    assert f"{o.topic}-0 offset 2 is in the table" in sentences(report, FindingKind.NOT_IN_LOG)
 
 
 def test_rows_of_aborted_records_are_counted_where_rows_do_not_tell_their_offsets(orders: OrdersFactory) -> None:
@@ -240,8 +240,8 @@ def test_rows_of_aborted_records_are_counted_where_rows_do_not_tell_their_offset
     o.produce(["after"])
     o.table.commit(Added(0, [2, 3, 6], 0, 7))
     report = o.audit()
-    assert kinds(report) == {Kind.NOT_IN_LOG}
-    assert "only 1 offsets can have been compacted away" in sentences(report, Kind.NOT_IN_LOG)
+    assert kinds(report) == {FindingKind.NOT_IN_LOG}
+    assert "only 1 offsets can have been compacted away" in sentences(report, FindingKind.NOT_IN_LOG)
 
 
 def test_a_partition_that_no_checkpoint_names_is_noted_with_what_it_has(orders: OrdersFactory) -> None:
@@ -251,7 +251,7 @@ def test_a_partition_that_no_checkpoint_names_is_noted_with_what_it_has(orders: 
     o.produce(map(str, range(7)), 1)
     report = o.audit()
     assert report.held, report.failures
-    assert sentences(report, Kind.UNREAD) == (
+    assert sentences(report, FindingKind.UNREAD) == (
         f"{o.topic}-1 is in no checkpoint: none of its 7 offsets [0, 7) has landed yet"
     )
 
@@ -261,7 +261,7 @@ def test_a_topic_is_asked_though_nothing_was_ever_committed(orders: OrdersFactor
     o.produce(map(str, range(7)))
     report = audit(str(o.table.path), access=TopicAccess(o.address, topics=(o.topic,)))
     assert (report.held, report.empty) == (True, True)
-    assert "none of its 7 offsets [0, 7) has landed" in sentences(report, Kind.UNREAD)
+    assert "none of its 7 offsets [0, 7) has landed" in sentences(report, FindingKind.UNREAD)
 
 
 def test_a_topic_that_should_land_but_does_not_exist_is_noted(orders: OrdersFactory) -> None:
@@ -270,7 +270,7 @@ def test_a_topic_that_should_land_but_does_not_exist_is_noted(orders: OrdersFact
     o.land()
     report = audit(str(o.table.path), access=TopicAccess(o.address, topics=(o.topic, "no-such-topic")))
     assert report.held, report.failures
-    assert "no-such-topic is not in Kafka" in sentences(report, Kind.UNPROVEN)
+    assert "no-such-topic is not in Kafka" in sentences(report, FindingKind.UNPROVEN)
 
 
 @pytest.mark.parametrize("idle", [False, True])
@@ -285,7 +285,7 @@ def test_records_from_before_the_first_range_are_noted(orders: OrdersFactory, id
         o.table.commit(Added(0, range(40, 100), 40, 100), Added(1, [0], 0, 1))
     report = o.audit()
     assert report.held, report.failures
-    assert f"{o.topic}-0[0, 40) is in the log, but before" in sentences(report, Kind.BEFORE)
+    assert f"{o.topic}-0[0, 40) is in the log, but before" in sentences(report, FindingKind.BEFORE)
     assert len(report.notes) == 1
 
 
@@ -296,8 +296,8 @@ def test_a_partition_that_joined_its_topic_later_has_to_be_read_from_its_beginni
     o.produce(map(str, range(30)), 1)
     o.table.commit(Added(1, range(10, 30), 10, 30))
     report = o.audit()
-    assert kinds(report) == {Kind.SKIPPED}
-    assert f"{o.topic}-1[0, 10) is in the log, but before" in sentences(report, Kind.SKIPPED)
+    assert kinds(report) == {FindingKind.SKIPPED}
+    assert f"{o.topic}-1[0, 10) is in the log, but before" in sentences(report, FindingKind.SKIPPED)
 
 
 @pytest.mark.timeout(300)
@@ -326,12 +326,12 @@ def test_describe_and_read_are_all_the_rights_that_it_takes(tmp_path: Path) -> N
         ]
         for answer in admin.create_acls(given).values():
             answer.result(timeout=30)
-        eventually("the rights are in force", lambda: "DESCRIBE_CONFIGS" in sentences(o.audit(), Kind.UNPROVEN))
+        eventually("the rights are in force", lambda: "DESCRIBE_CONFIGS" in sentences(o.audit(), FindingKind.UNPROVEN))
         report = o.audit()
         assert report.held, report.failures
         assert report.log_checked
         next(o.table.path.glob("file-1-0*")).unlink()
-        assert Kind.MISSING in kinds(o.audit())
+        assert FindingKind.MISSING in kinds(o.audit())
 
 
 def test_expired_records_are_held_against_the_checkpoints_and_the_report_says_so(
@@ -343,7 +343,7 @@ def test_expired_records_are_held_against_the_checkpoints_and_the_report_says_so
     o.admin.delete_records([KafkaPartition(o.topic, 0, 60)])[KafkaPartition(o.topic, 0, 60)].result()
     report = o.audit()
     assert report.held, report.failures
-    assert f"{o.topic}-0[0, 60) is in the log no more" in sentences(report, Kind.EXPIRED)
+    assert f"{o.topic}-0[0, 60) is in the log no more" in sentences(report, FindingKind.EXPIRED)
     next(o.table.path.glob("file-1-0*")).unlink()
     assert o.audit().missing == 100
 
@@ -353,8 +353,8 @@ def test_a_checkpoint_beyond_the_end_of_the_log_is_found(orders: OrdersFactory) 
     o.produce(map(str, range(10)))
     o.table.commit(Added(0, range(10), 0, 25))
     report = o.audit()
-    assert kinds(report) == {Kind.NOT_IN_LOG}
-    assert "the checkpoint ends at 25, the log at 10" in sentences(report, Kind.NOT_IN_LOG)
+    assert kinds(report) == {FindingKind.NOT_IN_LOG}
+    assert "the checkpoint ends at 25, the log at 10" in sentences(report, FindingKind.NOT_IN_LOG)
 
 
 def test_a_topic_made_anew_cannot_vouch_for_the_table(orders: OrdersFactory) -> None:
@@ -365,8 +365,8 @@ def test_a_topic_made_anew_cannot_vouch_for_the_table(orders: OrdersFactory) -> 
     eventually("the topic is gone", lambda: o.topic not in o.admin.list_topics(timeout=10).topics)
     o.admin.create_topics([NewTopic(o.topic, 1, 1)])[o.topic].result()
     report = o.audit()
-    assert kinds(report) == {Kind.TOPIC_ID}
-    assert o.table.topic_id in sentences(report, Kind.TOPIC_ID)
+    assert kinds(report) == {FindingKind.TOPIC_ID}
+    assert o.table.topic_id in sentences(report, FindingKind.TOPIC_ID)
 
 
 def test_without_provenance_the_log_still_counts(orders: OrdersFactory) -> None:
@@ -375,8 +375,8 @@ def test_without_provenance_the_log_still_counts(orders: OrdersFactory) -> None:
     o.produce(map(str, range(100)))
     o.land(without=[50])
     report = o.audit()
-    assert kinds(report) == {Kind.MISSING}
-    assert "100 records in the log, 99 were committed" in sentences(report, Kind.MISSING)
+    assert kinds(report) == {FindingKind.MISSING}
+    assert "100 records in the log, 99 were committed" in sentences(report, FindingKind.MISSING)
 
 
 def test_brokers_that_do_not_answer_are_named(orders: OrdersFactory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from coordination.state.model import Checkpoint, PartitionCheckpoint, Slice, TopicPartition
 from sink.audit import TopicAccess, audit
 from sink.audit.log import as_kafka_prints
-from sink.audit.report import Kind, Report
+from sink.audit.report import FindingKind, Report
 from sink.config import Settings
 from sink.hudi import Table
 from sink.hudi.lock import TableLocks
@@ -145,12 +145,12 @@ def copy_under_another_id(file: Path) -> str:
 @pytest.mark.parametrize(
     ("damage", "expected"),
     [
-        (drop, {Kind.FILE_MISSING, Kind.MISSING}),
-        (copy_under_another_id, {Kind.FILE_UNNAMED, Kind.DUPLICATE}),
+        (drop, {FindingKind.FILE_MISSING, FindingKind.MISSING}),
+        (copy_under_another_id, {FindingKind.FILE_UNNAMED, FindingKind.DUPLICATE}),
     ],
 )
 def test_damage_is_found_and_named(
-    landed: tuple[Path, str], tmp_path: Path, damage: Callable[[Path], str], expected: set[Kind]
+    landed: tuple[Path, str], tmp_path: Path, damage: Callable[[Path], str], expected: set[FindingKind]
 ) -> None:
     path = Path(shutil.copytree(landed[0], tmp_path / "orders"))
     data = [file for file in path.rglob("*.parquet") if ".hoodie" not in file.parts]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sink.audit import audit
-from sink.audit.report import Kind, Report
+from sink.audit.report import FindingKind, Report
 from tests.handmade import kinds, sentences
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def test_what_hudi_did_to_the_table_does_not_confuse_it(sound: Path) -> None:
     assert report.held, report.failures
     assert (report.commits, report.others) == (COMMITS, 2)
     assert report.rows == 2 * (COMMITS * ROWS - 10)
-    assert "20 rows are gone, deleted by commits of others" in sentences(report, Kind.OTHERS)
+    assert "20 rows are gone, deleted by commits of others" in sentences(report, FindingKind.OTHERS)
 
 
 @pytest.mark.parametrize("place", ["with blank", "per%20cent", "hash#mark", "what?", "a[b]*"])
@@ -115,7 +115,7 @@ def test_its_path_may_have_odd_characters(sound: Path, tmp_path: Path, place: st
 def test_a_deleted_timeline_is_a_failure(copied: Path) -> None:
     for path in (copied / ".hoodie" / "timeline").glob("2*"):
         path.unlink()
-    assert kinds(audit(str(copied), "orders")) == {Kind.NO_COMMIT}
+    assert kinds(audit(str(copied), "orders")) == {FindingKind.NO_COMMIT}
 
 
 def drop(table: Path) -> str:
@@ -160,16 +160,16 @@ def truncate_the_archive(table: Path) -> str:
 @pytest.mark.parametrize(
     ("damage", "kind"),
     [
-        (drop, Kind.FILE_MISSING),
-        (truncate, Kind.FILE_SIZE),
-        (copy_under_another_id, Kind.DUPLICATE),
-        (copy_under_another_id, Kind.FILE_UNNAMED),
-        (drop_metafile, Kind.PARTITION_METAFILE),
-        (truncate_the_archive, Kind.UNREADABLE_INSTANT),
+        (drop, FindingKind.FILE_MISSING),
+        (truncate, FindingKind.FILE_SIZE),
+        (copy_under_another_id, FindingKind.DUPLICATE),
+        (copy_under_another_id, FindingKind.FILE_UNNAMED),
+        (drop_metafile, FindingKind.PARTITION_METAFILE),
+        (truncate_the_archive, FindingKind.UNREADABLE_INSTANT),
     ],
 )
 def test_damage_is_found_and_named(
-    copied: Path, damage: Callable[[Path], str], kind: Kind, metadata_table: bool
+    copied: Path, damage: Callable[[Path], str], kind: FindingKind, metadata_table: bool
 ) -> None:
     if not metadata_table:
         rebuilt_without_metadata_table(copied)
@@ -182,4 +182,4 @@ def test_damage_is_found_and_named(
 def test_a_commit_taken_off_the_timeline_is_found(copied: Path) -> None:
     remove_a_commit(copied)
     report: Report = audit(str(copied), "orders")
-    assert kinds(report) >= {Kind.BROKEN_CHAIN, Kind.RANGE_HOLE}
+    assert kinds(report) >= {FindingKind.BROKEN_CHAIN, FindingKind.RANGE_HOLE}

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from coordination.state.model import Phase
 from sink.operations.reset_writer import workers
-from sink.operations.timeline_snapshot import read_truth
+from sink.operations.timeline_snapshot import read_timeline_snapshot
 from sink.telemetry.failpoints import DIRECTORY, VARIABLE
 from tests.fleet import Fleet, in_phase
 from tests.integration.conftest import PARTITIONS, MakeFleet
@@ -35,13 +35,13 @@ def test_bad_records_are_landed_once_and_replayed_once_whoever_dies_and_halt_whe
     it.start("w1", "Errors.written=kill")
     it.wait_fired("Errors.written")
     it.wait("PREPARED", in_phase(Phase.PREPARED))
-    (undone,) = read_truth(str(errors_of(it)), it.name).pending
+    (undone,) = read_timeline_snapshot(str(errors_of(it)), it.name).pending
     assert list(errors_of(it).glob(f"*_{undone}.parquet")), "its rows were not written yet"
     it.start("w2", "Complete.published=kill")
     it.wait_fired("Complete.published")
     it.wait("PREPARED", in_phase(Phase.PREPARED))
     # Who came after the dead has rolled back what that one had written, and committed its own.
-    errors, table = read_truth(str(errors_of(it)), it.name), read_truth(str(it.table), it.name)
+    errors, table = read_timeline_snapshot(str(errors_of(it)), it.name), read_timeline_snapshot(str(it.table), it.name)
     assert not errors.pending
     assert undone not in errors.completed
     assert not list(errors_of(it).glob(f"*_{undone}.parquet"))
@@ -57,7 +57,7 @@ def test_bad_records_are_landed_once_and_replayed_once_whoever_dies_and_halt_whe
     a_replay_dies_and_the_next_one_finishes_it(it)
 
     it.start("w4")
-    eventually("what was given up is rolled back", lambda: not read_truth(str(it.table), it.name).pending)
+    eventually("what was given up is rolled back", lambda: not read_timeline_snapshot(str(it.table), it.name).pending)
     produce(it, 600, 2, first=RECORDS)
     halt = it.wait("the sink halts", lambda view: view.halt is not None and not view.transactions).halt
     assert halt is not None

@@ -15,7 +15,7 @@ from coordination.errors import ConfigError
 from sink.audit import audit
 from sink.bad_records.replay import Replay
 from sink.bad_records.selection import Selection
-from sink.operations.timeline_snapshot import read_truth
+from sink.operations.timeline_snapshot import read_timeline_snapshot
 from sink.telemetry.failpoints import DIRECTORY, VARIABLE
 from tests.integration.conftest import MakeSink
 from tests.integration.errors_kit import Record, Sink
@@ -137,7 +137,7 @@ def test_replayed_changes_take_effect_once_by_their_ordering_whoever_dies(
     assert [("'kind' is null" in reason, place[2]) for place, reason in tried.bad.items()] == [(True, 5)]
     assert rows(it) == after
     assert_audited(it, errors=1, replayed=GOOD)
-    assert not read_truth(it.settings.base_path, it.settings.name).pending
+    assert not read_timeline_snapshot(it.settings.base_path, it.settings.name).pending
 
 
 def test_repaired_records_are_rows_more_where_records_are_inserted_in_each_life_of_the_topic(sink: MakeSink) -> None:

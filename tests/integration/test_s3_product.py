@@ -12,7 +12,7 @@ from sink.audit import audit
 from sink.bad_records.replay import Replay
 from sink.bad_records.selection import Selection
 from sink.layout.quarantine import QUARANTINE
-from sink.operations.timeline_snapshot import read_truth
+from sink.operations.timeline_snapshot import read_timeline_snapshot
 from tests.integration.conftest import MakeSink
 from tests.integration.s3_kit import HUDIS_DEFAULTS, driver_on_s3, on_s3, place_of, reaching
 from tests.integration.sinktable import slices_of
@@ -113,4 +113,4 @@ def test_bad_records_are_published_and_replayed(spark: SparkSession, sink: MakeS
     assert {each["id"]: (each["at"], each["kind"]) for each in found} == REPAIRED | BROUGHT_BACK
     report = audit(it.settings.base_path, it.settings.name, storage=it.settings.storage)
     assert (report.held, report.errors, report.replayed) == (True, 1, GOOD), report.to_json()
-    assert not read_truth(it.settings.base_path, it.settings.name, it.settings.storage).pending
+    assert not read_timeline_snapshot(it.settings.base_path, it.settings.name, it.settings.storage).pending

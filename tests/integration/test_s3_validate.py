@@ -12,7 +12,7 @@ from pathlib import Path
 import boto3
 import pytest
 
-from sink.operations.validation import Finding, validate
+from sink.operations.validation import CheckResult, validate
 from tests.integration.conftest import PARTITIONS, MakeFleet
 from tests.integration.table_kit import settings
 from tests.storage.s3_proxy import S3Proxy
@@ -61,7 +61,7 @@ def bucket(strict: Store) -> str:
     return strict.make_bucket()
 
 
-def found(store: Store, bucket: str, place: Path, zookeeper: str, **more: str) -> list[Finding]:
+def found(store: Store, bucket: str, place: Path, zookeeper: str, **more: str) -> list[CheckResult]:
     given = settings(place / "s3", zookeeper, **{**store.settings, "target.base.path": f"s3a://{bucket}/t", **more})
     return [each for each in validate(given) if each.part in ("storage", "table")]
 

@@ -153,7 +153,7 @@ def test_clustering_beside_an_open_transaction_neither_stops_it_nor_is_stopped(m
     assert done["clustering"].instant
     assert not any(each.reason for each in done.values()), done
     assert shown(driver) == 1
-    assert driver.table.held(stats) == ()
+    assert driver.table.existing_file_ids(stats) == ()
     assert driver.table.complete(instant, stats, checkpoint(5), allow) is TableOutcome.COMPLETED
     assert driver.count() == 50
     assert driver.table.view().checkpoint == checkpoint(5)

@@ -276,14 +276,14 @@ def test_a_clustering_by_others_hides_nothing_and_its_file_ids_are_held(make_dri
     driver.land(1)
     instant = driver.table.begin(2, 1)
     stats = driver.write(instant, 20)
-    assert driver.table.held(stats) == ()
+    assert driver.table.existing_file_ids(stats) == ()
     driver.table.complete(instant, stats, checkpoint(2), allow)
-    held = driver.table.held(stats)
+    held = driver.table.existing_file_ids(stats)
     assert len(held) == 1
     driver.spark.sql(f"call run_clustering(path => '{driver.settings.base_path}')").collect()
-    assert driver.table.held(stats) == held
+    assert driver.table.existing_file_ids(stats) == held
     driver.table.services()
-    assert driver.table.held(stats) == held
+    assert driver.table.existing_file_ids(stats) == held
     assert driver.table.view().checkpoint == checkpoint(2)
     driver.land(3)
     assert driver.count() == driver.count(metadata=False) == 30
@@ -294,7 +294,7 @@ def test_file_ids_of_a_rolled_back_instant_are_not_held(driver: Driver) -> None:
     stats = driver.write(instant, 10)
     driver.table.roll_back(instant)
     driver.write(instant, 10)
-    assert driver.table.held(stats) == ()
+    assert driver.table.existing_file_ids(stats) == ()
 
 
 def test_a_checkpoint_that_was_archived_is_found(make_driver: MakeDriver) -> None:
@@ -397,7 +397,7 @@ def test_what_a_late_task_left_before_the_first_commit_is_not_held_and_not_left(
     driver.table.roll_back(instant)
     late = driver.write(instant, 0)
     assert files(driver)
-    assert driver.table.held(late) == ()
+    assert driver.table.existing_file_ids(late) == ()
     assert files(driver) == set()
 
 
@@ -407,7 +407,7 @@ def test_what_a_late_task_left_of_a_batch_that_was_divided_since_is_not_left(dri
     driver.table.roll_back(instant)
     driver.write(instant, 0)
     half = driver.write(driver.table.begin(2, 1), 0, 5)
-    assert driver.table.held(half) == ()
+    assert driver.table.existing_file_ids(half) == ()
     assert files(driver) == {Path(json.loads(stat)["path"]).name for stat in half}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from sink.audit.report import Kind
+from sink.audit.report import FindingKind
 from tests.fleet import Fleet
 from tests.integration.conftest import MakeFleet
 from tests.integration.sinktable import slices_of
@@ -64,7 +64,7 @@ def test_every_change_takes_effect_once_whoever_is_killed(
     assert report.held, report.to_json()
     assert report.changed
     assert any("changed and deleted by key" in f.sentence for f in report.notes)
-    assert {f.kind for f in report.notes} <= {Kind.UNPROVEN, Kind.STRAY}
+    assert {f.kind for f in report.notes} <= {FindingKind.UNPROVEN, FindingKind.STRAY}
     assert json.loads(report.to_json())["changed"]
 
 

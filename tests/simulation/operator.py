@@ -8,7 +8,7 @@ from coordination.errors import ConfigError, Conflict, NotLeader
 from coordination.state import tree
 from coordination.state.model import InstantState, LogView, TopicPartition
 from coordination.state.tree import Check, Halt
-from sink.operations.reset import Position, Request, TableTruth, plan_reset, write_plans
+from sink.operations.reset import Position, ResetRequest, TimelineSnapshot, plan_reset, write_plans
 from tests.simulation.process import CONFIG
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Operator:
     def __init__(self, world: World) -> None:
         self._world = world
         self.has_stopped_all = False
-        self._unfinished: Request | None = None
+        self._unfinished: ResetRequest | None = None
 
     def answers(self, halt: Halt) -> bool:
         """A record that cannot be decoded would only halt the sink again."""
@@ -48,24 +48,24 @@ class Operator:
         for process in self._world.processes:
             process.crash()
         if halt is not None and "restored" in halt.reason:
-            self._ask(Request(Position.CHECKPOINT))
+            self._ask(ResetRequest(Position.CHECKPOINT))
         else:
             self._ask(self._unfinished or self._request())
 
-    def _request(self) -> Request:
+    def _request(self) -> ResetRequest:
         rng, log = self._world.rng, self._world.log
         if rng.random() < 0.2:
             source, held = rng.choice(sorted(log.partitions.items(), key=lambda item: item[0]))
-            return Request(offsets={source: rng.randint(held.start, held.end)})
+            return ResetRequest(offsets={source: rng.randint(held.start, held.end)})
         topics = (rng.choice(self._world.topics),) if rng.random() < 0.3 else ()
-        return Request(rng.choice((Position.EARLIEST, Position.EARLIEST, Position.LATEST)), topics=topics)
+        return ResetRequest(rng.choice((Position.EARLIEST, Position.EARLIEST, Position.LATEST)), topics=topics)
 
-    def _ask(self, request: Request) -> None:
+    def _ask(self, request: ResetRequest) -> None:
         """What the reset rests on is read first, and written some time after."""
         truth, log = self._truth(), self._world.log.view(self._world.topics)
         self._world.after(self._world.rng.random() * 2.0, lambda: self._answer(request, truth, log))
 
-    def _answer(self, request: Request, truth: TableTruth, log: LogView) -> None:
+    def _answer(self, request: ResetRequest, truth: TimelineSnapshot, log: LogView) -> None:
         world = self._world
         try:
             self._reset(request, truth, log)
@@ -92,18 +92,18 @@ class Operator:
             self._unfinished = None
             self.has_stopped_all = False
 
-    def _ask_otherwise(self, request: Request, refused: str) -> None:
+    def _ask_otherwise(self, request: ResetRequest, refused: str) -> None:
         if "the table was restored" not in refused:
             # An offset of a partition that is gone by now, or not that far any more.
             self._ask(self._request())
         elif request.to is not Position.CHECKPOINT:
-            self._ask(Request(Position.CHECKPOINT))
+            self._ask(ResetRequest(Position.CHECKPOINT))
         else:
             self._world.forget()
             self._unfinished = None
             self.has_stopped_all = False
 
-    def _reset(self, request: Request, truth: TableTruth, log: LogView) -> None:
+    def _reset(self, request: ResetRequest, truth: TimelineSnapshot, log: LogView) -> None:
         """As `sink.operations.reset_writer` writes it: under the election's lock and a new epoch."""
         world, keeper = self._world, self._world.keeper
         keeper.bootstrap(CONFIG)
@@ -128,7 +128,7 @@ class Operator:
         finally:
             keeper.expire(session)
 
-    def _truth(self) -> TableTruth:
+    def _truth(self) -> TimelineSnapshot:
         table = self._world.table
         generations: dict[TopicPartition, int] = {}
         for commit in table.commits:
@@ -136,4 +136,4 @@ class Operator:
             for source, reached in commit.checkpoint.ends.items():
                 generations[source] = max(generations.get(source, -1), reached.generation)
         completed = (name for name, instant in table.instants.items() if instant.state is InstantState.COMPLETED)
-        return TableTruth(table.newest, generations, frozenset(completed), frozenset(table.pending()))
+        return TimelineSnapshot(table.newest, generations, frozenset(completed), frozenset(table.pending()))

@@ -30,33 +30,33 @@ from sink.operations.adoption import (
     CONNECT,
     STREAMER_V1,
     STREAMER_V2,
+    CommitOffsets,
     ForeignOffsets,
-    Left,
     Tool,
     adopt,
     choose,
-    left_in,
+    offsets_in_commit,
     offsets_of,
-    read_remains,
+    read_foreign_offsets,
     refuse_if_begun,
-    unadopted,
+    unadopted_offsets_warning,
 )
-from sink.operations.reset import TableTruth
+from sink.operations.reset import TimelineSnapshot
 from tests.handmade import HandmadeTable, span
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LOG = LogView("cluster", {P0: PartitionLog("id", 3, 100), P1: PartitionLog("id", 0, 80)})
-TABLE = TableTruth(None, {}, frozenset({"20260101000000000"}), frozenset())
+TABLE = TimelineSnapshot(None, {}, frozenset({"20260101000000000"}), frozenset())
 V1, V2 = STREAMER_V1[0], STREAMER_V2[0]
 NOTHING_SAID = Ledger()
 
 
-def streamer(text: str) -> Left:
-    return Left(Tool.STREAMER, V2, "20260101000000000", text)
+def streamer(text: str) -> CommitOffsets:
+    return CommitOffsets(Tool.STREAMER, V2, "20260101000000000", text)
 
 
-def connect(text: str) -> Left:
-    return Left(Tool.CONNECT, CONNECT, "20260101000000000", text)
+def connect(text: str) -> CommitOffsets:
+    return CommitOffsets(Tool.CONNECT, CONNECT, "20260101000000000", text)
 
 
 def view(
@@ -152,7 +152,7 @@ def test_offsets_of_a_topic_that_is_not_configured_are_refused():
         connect("0=-1"),
     ],
 )
-def test_what_is_not_of_kafka_is_refused_in_one_sentence_that_quotes_it(left: Left):
+def test_what_is_not_of_kafka_is_refused_in_one_sentence_that_quotes_it(left: CommitOffsets):
     with pytest.raises(ConfigError, match="nothing that was read from Kafka can be gone on with") as refused:
         offsets_of(left, ["orders"])
     assert "\n" not in str(refused.value)
@@ -183,15 +183,15 @@ def test_any_other_text_is_read_or_refused_but_breaks_nothing(text):
 
 def test_version_2_counts_before_version_1_as_for_hudi():
     extra = {V1: "orders,0:1", V2: "orders,0:2"}
-    assert [left.text for left in left_in(extra, "i")] == ["orders,0:2"]
-    assert [left.text for left in left_in({V1: "orders,0:1", V2: ""}, "i")] == ["orders,0:1"]
-    assert list(left_in({"schema": "{}", V1: "", CONNECT: ""}, "i")) == []
+    assert [left.text for left in offsets_in_commit(extra, "i")] == ["orders,0:2"]
+    assert [left.text for left in offsets_in_commit({V1: "orders,0:1", V2: ""}, "i")] == ["orders,0:1"]
+    assert list(offsets_in_commit({"schema": "{}", V1: "", CONNECT: ""}, "i")) == []
 
 
 def test_a_streamer_that_was_set_to_somewhere_and_wrote_no_offsets_hides_older_ones(table: OthersTable):
     table.left({V2: "orders,0:7"})
     table.left({STREAMER_V2[1]: "orders,0:3"})
-    left = choose("table", read_remains(str(table.path)))
+    left = choose("table", read_foreign_offsets(str(table.path)))
     with pytest.raises(ConfigError, match="it was reset, and says no offsets"):
         offsets_of(left, ["orders"])
 
@@ -200,7 +200,7 @@ def test_the_newest_commit_with_offsets_counts_and_later_ones_without_are_passed
     table.left({V1: "orders,0:7"})
     instant = table.left({V2: "orders,0:9"})
     table.left({}, operation="CLUSTER")
-    left = choose("table", read_remains(str(table.path)))
+    left = choose("table", read_foreign_offsets(str(table.path)))
     assert (left.tool, left.instant, left.text) == (Tool.STREAMER, instant, "orders,0:9")
 
 
@@ -209,20 +209,20 @@ def test_offsets_that_are_archived_count_too(table: OthersTable):
     table.left({})
     table.archive(newer)
     table.archive(older)
-    left = choose("table", read_remains(str(table.path)))
+    left = choose("table", read_foreign_offsets(str(table.path)))
     assert (left.tool, left.instant, left.text) == (Tool.CONNECT, newer, "0=9")
 
 
 def test_a_table_without_such_offsets_is_refused(table: OthersTable):
     table.left({})
     with pytest.raises(ConfigError, match="there is nothing to adopt"):
-        choose("table", read_remains(str(table.path)))
+        choose("table", read_foreign_offsets(str(table.path)))
 
 
 def test_offsets_of_both_writers_in_one_commit_are_not_guessed_about(table: OthersTable):
     table.left({V2: "orders,0:9", CONNECT: "0=7"})
     with pytest.raises(ConfigError, match=r"and kafka\.commit\.offsets of hudi-kafka-connect are in one commit"):
-        choose("table", read_remains(str(table.path)))
+        choose("table", read_foreign_offsets(str(table.path)))
 
 
 def test_a_timeline_that_cannot_be_read_whole_has_no_newest_offsets(table: OthersTable):
@@ -230,7 +230,7 @@ def test_a_timeline_that_cannot_be_read_whole_has_no_newest_offsets(table: Other
     newest = table.left({V2: "orders,0:12"})
     next(table.timeline.glob(f"{newest}_*.commit")).write_bytes(b"broken")
     with pytest.raises(TableError, match="cannot be read"):
-        read_remains(str(table.path))
+        read_foreign_offsets(str(table.path))
 
 
 def test_an_archive_that_cannot_be_read_is_not_taken_for_empty(table: OthersTable):
@@ -239,12 +239,12 @@ def test_an_archive_that_cannot_be_read_is_not_taken_for_empty(table: OthersTabl
     table.archive(instant)
     next((table.timeline / "history").glob("*.parquet")).write_bytes(b"broken")
     with pytest.raises(TableError, match="cannot be read whole"):
-        read_remains(str(table.path))
+        read_foreign_offsets(str(table.path))
 
 
 def test_a_sink_that_has_committed_to_the_table_adopts_nothing():
     committed = Checkpoint("orders", "uuid", "cluster", 5, 3, 2, "digest", {"orders": "id"}, {})
-    truth = TableTruth(committed, {}, frozenset(), frozenset())
+    truth = TimelineSnapshot(committed, {}, frozenset(), frozenset())
     with pytest.raises(Conflict, match="has committed to this table already, up to transaction 3"):
         refuse_if_begun("orders", truth, ForeignOffsets((), {}), ["orders"])
 
@@ -252,7 +252,7 @@ def test_a_sink_that_has_committed_to_the_table_adopts_nothing():
 def test_what_another_sink_has_read_into_the_table_is_not_read_again(table: OthersTable):
     table.left({V2: "orders,0:9"})
     table.commit(span(0, 9, 20))
-    remains = read_remains(str(table.path))
+    remains = read_foreign_offsets(str(table.path))
     with pytest.raises(Conflict, match="sink orders has read orders into this table"):
         refuse_if_begun("renamed", TABLE, remains, ["orders"])
     refuse_if_begun("renamed", TABLE, remains, ["payments"])
@@ -260,17 +260,20 @@ def test_what_another_sink_has_read_into_the_table_is_not_read_again(table: Othe
 
 def test_who_has_not_begun_in_a_table_with_offsets_of_others_is_told_of_them_and_nobody_else(table: OthersTable):
     table.left({V2: "orders,0:9"})
-    remains = read_remains(str(table.path))
-    said = unadopted(remains, "payments", view({}))
+    remains = read_foreign_offsets(str(table.path))
+    said = unadopted_offsets_warning(remains, "payments", view({}))
     assert said is not None
     assert f"{V2} of Hudi Streamer" in said
     assert "sink payments has not begun" in said
-    assert unadopted(remains, "payments", view(adopt(view({}), "payments", {P0: 40}, TABLE, LOG).changed)) is None
+    assert (
+        unadopted_offsets_warning(remains, "payments", view(adopt(view({}), "payments", {P0: 40}, TABLE, LOG).changed))
+        is None
+    )
     table.commit(span(0, 9, 20))
-    begun = read_remains(str(table.path))
-    assert unadopted(begun, "orders", view({})) is None
-    assert unadopted(begun, "payments", view({}))
-    assert unadopted(ForeignOffsets((), {}), "payments", view({})) is None
+    begun = read_foreign_offsets(str(table.path))
+    assert unadopted_offsets_warning(begun, "orders", view({})) is None
+    assert unadopted_offsets_warning(begun, "payments", view({}))
+    assert unadopted_offsets_warning(ForeignOffsets((), {}), "payments", view({})) is None
 
 
 def test_a_sink_of_which_nothing_is_recorded_begins_exactly_there():

@@ -14,7 +14,7 @@ import pytest
 from coordination.errors import TableError, Unavailable
 from sink import cli
 from sink.audit import audit
-from sink.audit.report import Kind
+from sink.audit.report import FindingKind
 from sink.audit.timeline import active_names, open_table, read_timeline
 from tests.handmade import SINK, Added, HandmadeTable, kinds, sentences, span
 
@@ -44,9 +44,9 @@ def test_a_dropped_file_is_missing_and_so_are_its_rows(table: HandmadeTable) -> 
     [file] = table.files_of(instant)
     file.unlink()
     report = table.audit()
-    assert kinds(report) >= {Kind.FILE_MISSING, Kind.MISSING}
-    assert file.name in sentences(report, Kind.FILE_MISSING)
-    assert "orders-0[10, 40)" in sentences(report, Kind.MISSING)
+    assert kinds(report) >= {FindingKind.FILE_MISSING, FindingKind.MISSING}
+    assert file.name in sentences(report, FindingKind.FILE_MISSING)
+    assert "orders-0[10, 40)" in sentences(report, FindingKind.MISSING)
     assert report.missing == 29
 
 
@@ -55,11 +55,11 @@ def test_a_file_copied_under_another_file_id_is_duplicates(table: HandmadeTable)
     copy = file.with_name(file.name.replace("file-3-1-0", "copied-0"))
     shutil.copy(file, copy)
     report = table.audit()
-    assert kinds(report) == {Kind.DUPLICATE, Kind.FILE_UNNAMED}
+    assert kinds(report) == {FindingKind.DUPLICATE, FindingKind.FILE_UNNAMED}
     assert report.duplicates == 15
-    assert "orders-1 offset 5 to 19" in sentences(report, Kind.DUPLICATE)
-    assert copy.name in sentences(report, Kind.DUPLICATE)
-    assert file.name in sentences(report, Kind.DUPLICATE)
+    assert "orders-1 offset 5 to 19" in sentences(report, FindingKind.DUPLICATE)
+    assert copy.name in sentences(report, FindingKind.DUPLICATE)
+    assert file.name in sentences(report, FindingKind.DUPLICATE)
 
 
 def test_a_copy_under_an_instant_that_never_completed_is_only_noted(table: HandmadeTable) -> None:
@@ -69,46 +69,46 @@ def test_a_copy_under_an_instant_that_never_completed_is_only_noted(table: Handm
     shutil.copy(file, table.path / f"copied-0_0-0-0_{instant}.parquet")
     report = table.audit()
     assert report.held, report.failures
-    assert "did not complete" in sentences(report, Kind.STRAY)
+    assert "did not complete" in sentences(report, FindingKind.STRAY)
 
 
 def test_an_added_row_file_is_rows_outside_every_range(table: HandmadeTable) -> None:
     instant = sorted(table.timeline.glob("*_*.commit"))[2].name[:17]
     table.write_file(f"added-0_0-0-0_{instant}.parquet", [(0, 77), (7, 3)])
     report = table.audit()
-    assert kinds(report) == {Kind.OUTSIDE, Kind.FILE_UNNAMED}
-    assert "orders-0 offset 77 is in the table, but in no committed range" in sentences(report, Kind.OUTSIDE)
-    assert "orders-7 offset 3" in sentences(report, Kind.OUTSIDE)
+    assert kinds(report) == {FindingKind.OUTSIDE, FindingKind.FILE_UNNAMED}
+    assert "orders-0 offset 77 is in the table, but in no committed range" in sentences(report, FindingKind.OUTSIDE)
+    assert "orders-7 offset 3" in sentences(report, FindingKind.OUTSIDE)
 
 
 def test_a_truncated_file_is_named(table: HandmadeTable) -> None:
     file = sorted(table.path.glob("file-3-0-*"))[0]
     file.write_bytes(file.read_bytes()[:-20])
     report = table.audit()
-    assert kinds(report) == {Kind.FILE_SIZE, Kind.MISSING}
-    assert file.name in sentences(report, Kind.FILE_SIZE)
+    assert kinds(report) == {FindingKind.FILE_SIZE, FindingKind.MISSING}
+    assert file.name in sentences(report, FindingKind.FILE_SIZE)
 
 
 def test_a_file_of_the_same_size_whose_bytes_are_gone_is_unreadable(table: HandmadeTable) -> None:
     file = sorted(table.path.glob("file-3-0-*"))[0]
     file.write_bytes(b"x" * file.stat().st_size)
-    assert Kind.FILE_UNREADABLE in kinds(table.audit())
+    assert FindingKind.FILE_UNREADABLE in kinds(table.audit())
 
 
 def test_a_removed_commit_breaks_the_chain_and_leaves_a_hole(table: HandmadeTable) -> None:
     sorted(table.timeline.glob("*_*.commit"))[1].unlink()
     report = table.audit()
-    assert kinds(report) >= {Kind.BROKEN_CHAIN, Kind.RANGE_HOLE}
-    assert "transaction 3" in sentences(report, Kind.BROKEN_CHAIN)
-    assert "orders-0[40, 50) follows offset 10" in sentences(report, Kind.RANGE_HOLE)
+    assert kinds(report) >= {FindingKind.BROKEN_CHAIN, FindingKind.RANGE_HOLE}
+    assert "transaction 3" in sentences(report, FindingKind.BROKEN_CHAIN)
+    assert "orders-0[40, 50) follows offset 10" in sentences(report, FindingKind.RANGE_HOLE)
 
 
 def test_a_forged_end_is_found(table: HandmadeTable) -> None:
     instant = sorted(table.timeline.glob("*_*.commit"))[2].name[:17]
     table.rewrite_commit(instant, lambda c: c["ends"]["orders"].update({"0": [60, 0]}))
     report = table.audit()
-    assert kinds(report) == {Kind.END_MISMATCH}
-    assert "orders-0 ends at 60, its ranges at 50" in sentences(report, Kind.END_MISMATCH)
+    assert kinds(report) == {FindingKind.END_MISMATCH}
+    assert "orders-0 ends at 60, its ranges at 50" in sentences(report, FindingKind.END_MISMATCH)
 
 
 def test_a_forged_range_and_end_do_not_match_the_rows(table: HandmadeTable) -> None:
@@ -118,14 +118,14 @@ def test_a_forged_range_and_end_do_not_match_the_rows(table: HandmadeTable) -> N
 
     table.rewrite_commit(sorted(table.timeline.glob("*_*.commit"))[2].name[:17], forge)
     report = table.audit()
-    assert kinds(report) == {Kind.COMMIT_COUNT, Kind.MISSING}
+    assert kinds(report) == {FindingKind.COMMIT_COUNT, FindingKind.MISSING}
     assert report.missing == 10
 
 
 def test_a_row_too_many_in_a_range_is_a_surplus(tmp_path: Path) -> None:
     table = HandmadeTable(tmp_path / "table")
     table.commit(Added(0, range(10), 0, 10, records=9))
-    assert kinds(table.audit()) == {Kind.SURPLUS, Kind.COMMIT_COUNT}
+    assert kinds(table.audit()) == {FindingKind.SURPLUS, FindingKind.COMMIT_COUNT}
 
 
 def test_a_garbled_checkpoint_is_unreadable_and_never_taken_for_a_foreign_commit(
@@ -134,15 +134,15 @@ def test_a_garbled_checkpoint_is_unreadable_and_never_taken_for_a_foreign_commit
     [path] = sorted(table.timeline.glob("*_*.commit"))[1:2]
     table.rewrite_commit(path.name[:17], lambda c: c.update(number="two"))
     report = table.audit()
-    assert Kind.UNREADABLE_CHECKPOINT in kinds(report)
-    assert path.name in sentences(report, Kind.UNREADABLE_CHECKPOINT)
+    assert FindingKind.UNREADABLE_CHECKPOINT in kinds(report)
+    assert path.name in sentences(report, FindingKind.UNREADABLE_CHECKPOINT)
 
 
 def test_a_truncated_commit_file_is_named(table: HandmadeTable) -> None:
     path = sorted(table.timeline.glob("*_*.commit"))[1]
     path.write_bytes(path.read_bytes()[:200])
     report = table.audit()
-    assert path.name in sentences(report, Kind.UNREADABLE_INSTANT)
+    assert path.name in sentences(report, FindingKind.UNREADABLE_INSTANT)
 
 
 def test_a_commit_file_with_bytes_changed_anywhere_is_read_or_named(table: HandmadeTable) -> None:
@@ -172,13 +172,13 @@ def test_a_lost_archive_file_breaks_the_chain(table: HandmadeTable) -> None:
     table.archive(sorted(table.timeline.glob("*_*.commit"))[0].name[:17])
     next((table.timeline / "history").glob("*.parquet")).unlink()
     report = table.audit()
-    assert kinds(report) >= {Kind.UNREADABLE_INSTANT, Kind.BROKEN_CHAIN}
+    assert kinds(report) >= {FindingKind.UNREADABLE_INSTANT, FindingKind.BROKEN_CHAIN}
 
 
 def test_one_number_in_two_commits_is_found(table: HandmadeTable) -> None:
     table.number -= 1
     table.commit(span(0, 50, 60))
-    assert Kind.REPEATED_NUMBER in kinds(table.audit())
+    assert FindingKind.REPEATED_NUMBER in kinds(table.audit())
 
 
 def test_a_checkpoint_published_again_without_rows_is_legal(table: HandmadeTable) -> None:
@@ -198,7 +198,7 @@ def test_a_large_checkpoint_is_read_compressed(table: HandmadeTable) -> None:
 
 def test_a_missing_partition_metafile_is_found(table: HandmadeTable) -> None:
     (table.path / ".hoodie_partition_metadata").unlink()
-    assert kinds(table.audit()) == {Kind.PARTITION_METAFILE}
+    assert kinds(table.audit()) == {FindingKind.PARTITION_METAFILE}
 
 
 def test_rows_deleted_by_others_are_named_and_not_held_against_us(table: HandmadeTable) -> None:
@@ -210,9 +210,7 @@ def test_rows_deleted_by_others_are_named_and_not_held_against_us(table: Handmad
     report = table.audit()
     assert report.held, report.failures
     assert report.missing == 0
-    assert f"2 rows are gone, deleted by commits of others: {instant} (DELETE)" in sentences(
-        report, Kind.OTHERS
-    )
+    assert f"2 rows are gone, deleted by commits of others: {instant} (DELETE)" in sentences(report, FindingKind.OTHERS)
 
 
 def test_more_rows_gone_than_others_deleted_is_missing(table: HandmadeTable) -> None:
@@ -220,7 +218,7 @@ def test_more_rows_gone_than_others_deleted_is_missing(table: HandmadeTable) -> 
     path = table.write_file(f"file-3-1-0_1-1-1_{instant}.parquet", ((1, offset) for offset in range(5, 15)))
     table.complete(instant, [table.stat("file-3-1-0", path, 0, writes=10, deletes=2)], operation="DELETE")
     report = table.audit()
-    assert kinds(report) == {Kind.MISSING}
+    assert kinds(report) == {FindingKind.MISSING}
     assert report.missing == 5
 
 
@@ -241,7 +239,7 @@ def test_a_clustering_that_lost_a_row_is_found(table: HandmadeTable) -> None:
     instant = table.tick()
     path = table.write_file(f"clustered-0_1-1-1_{instant}.parquet", rows)
     table.complete(instant, [table.stat("clustered-0", path, len(rows))], operation="CLUSTER", replaced=old)
-    assert kinds(table.audit()) == {Kind.MISSING}
+    assert kinds(table.audit()) == {FindingKind.MISSING}
 
 
 def test_rows_written_under_a_replaced_file_id_are_missed(table: HandmadeTable) -> None:
@@ -249,12 +247,10 @@ def test_rows_written_under_a_replaced_file_id_are_missed(table: HandmadeTable) 
     file = sorted(table.path.glob("file-3-0-*"))[0]
     instant = table.tick()
     path = table.write_file(f"clustered-0_1-1-1_{instant}.parquet", [])
-    table.complete(
-        instant, [table.stat("clustered-0", path, 0)], operation="CLUSTER", replaced=["file-3-0-0"]
-    )
+    table.complete(instant, [table.stat("clustered-0", path, 0)], operation="CLUSTER", replaced=["file-3-0-0"])
     assert file.exists()
     report = table.audit()
-    assert kinds(report) == {Kind.MISSING}
+    assert kinds(report) == {FindingKind.MISSING}
     assert report.missing == 10
 
 
@@ -262,12 +258,12 @@ def test_a_replay_in_a_new_generation_may_repeat_offsets_once(table: HandmadeTab
     table.commit(span(1, 10, 20, generation=1))
     report = table.audit()
     assert report.held, report.failures
-    assert "orders-1 offset 10 to 19 was committed 2 times" in sentences(report, Kind.REPLAYED)
+    assert "orders-1 offset 10 to 19 was committed 2 times" in sentences(report, FindingKind.REPLAYED)
 
 
 def test_a_replay_in_the_same_generation_is_an_overlap(table: HandmadeTable) -> None:
     table.commit(span(1, 10, 20))
-    assert Kind.RANGE_OVERLAP in kinds(table.audit())
+    assert FindingKind.RANGE_OVERLAP in kinds(table.audit())
 
 
 def test_without_provenance_counts_are_all_that_is_held(tmp_path: Path) -> None:
@@ -276,15 +272,15 @@ def test_without_provenance_counts_are_all_that_is_held(tmp_path: Path) -> None:
     report = table.audit()
     assert report.held, report.failures
     assert not report.provenance
-    assert "no provenance columns" in sentences(report, Kind.UNPROVEN)
+    assert "no provenance columns" in sentences(report, FindingKind.UNPROVEN)
     next(table.path.glob("file-1-1-*")).unlink()
-    assert kinds(table.audit()) >= {Kind.MISSING, Kind.FILE_MISSING}
+    assert kinds(table.audit()) >= {FindingKind.MISSING, FindingKind.FILE_MISSING}
 
 
 def test_an_empty_table_is_said_to_be_empty_and_not_to_hold_every_record(tmp_path: Path) -> None:
     report = HandmadeTable(tmp_path / "table").audit()
     assert (report.held, report.empty) == (True, True)
-    assert [finding.kind for finding in report.findings] == [Kind.EMPTY]
+    assert [finding.kind for finding in report.findings] == [FindingKind.EMPTY]
     assert "exactly once" not in report.verdict()
     assert json.loads(report.to_json())["empty"] is True
 
@@ -293,10 +289,10 @@ def test_files_without_a_single_commit_are_a_failure(table: HandmadeTable, tmp_p
     for path in table.timeline.glob("2*"):
         path.unlink()
     report = table.audit()
-    assert kinds(report) == {Kind.NO_COMMIT}
+    assert kinds(report) == {FindingKind.NO_COMMIT}
     assert not report.empty
     assert "Held" not in report.verdict()
-    assert "file-1-0-0" in sentences(report, Kind.NO_COMMIT)
+    assert "file-1-0-0" in sentences(report, FindingKind.NO_COMMIT)
     config = tmp_path / "sink.properties"
     config.write_text(
         "zookeeper.connect=zk\nkafka.bootstrap.servers=b:1\ntopics=orders\nschema.ddl=id BIGINT\n"
@@ -320,8 +316,8 @@ def test_a_deleted_timeline_is_a_failure_though_its_archive_is_left(table: Handm
     for path in table.timeline.glob("2*"):
         path.unlink()
     report = table.audit()
-    assert kinds(report) == {Kind.NO_COMMIT}
-    assert "1 commits are archived and none is active" in sentences(report, Kind.NO_COMMIT)
+    assert kinds(report) == {FindingKind.NO_COMMIT}
+    assert "1 commits are archived and none is active" in sentences(report, FindingKind.NO_COMMIT)
 
 
 ODD = ["with blank", "per%20cent", "hash#mark", "what?=1&2", "a[b]c", "a*b", "ümläut", "a=b,c"]
@@ -336,7 +332,7 @@ def test_a_table_path_may_have_odd_characters(tmp_path: Path, place: str, scheme
     assert report.held, report.failures
     assert report.rows == 10
     table.files_of(table.commit(span(0, 10, 30)))[0].unlink()
-    assert kinds(audit(f"{scheme}{table.path}", SINK)) >= {Kind.FILE_MISSING, Kind.MISSING}
+    assert kinds(audit(f"{scheme}{table.path}", SINK)) >= {FindingKind.FILE_MISSING, FindingKind.MISSING}
 
 
 @pytest.mark.parametrize("content", [None, "folder", "version 6"])

@@ -14,7 +14,7 @@ from coordination.state.model import (
     TopicPartition,
 )
 from sink.audit.chain import Beginning, Chain, check_chain
-from sink.audit.report import Kind
+from sink.audit.report import FindingKind
 from sink.audit.timeline import Commit, WrittenFile
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -58,7 +58,7 @@ def check(*checkpoints: Checkpoint) -> Chain:
     return check_chain("orders", [commit(entry) for entry in checkpoints])
 
 
-def failures(chain: Chain) -> list[Kind]:
+def failures(chain: Chain) -> list[FindingKind]:
     return [finding.kind for finding in chain.findings if finding.kind.fails]
 
 
@@ -78,30 +78,30 @@ def test_numbers_of_aborted_attempts_may_be_left_out() -> None:
 
 
 def test_a_first_checkpoint_that_extends_another_is_a_broken_chain() -> None:
-    assert failures(check(replace(FIRST, number=4, base=3))) == [Kind.BROKEN_CHAIN]
+    assert failures(check(replace(FIRST, number=4, base=3))) == [FindingKind.BROKEN_CHAIN]
 
 
 def test_a_base_that_is_not_the_number_before_is_a_broken_chain() -> None:
     follower = checkpoint(3, {P0: (20, 0), P1: (5, 0)}, [result(P0, 10, 20)], base=2)
-    assert failures(check(FIRST, follower)) == [Kind.BROKEN_CHAIN]
+    assert failures(check(FIRST, follower)) == [FindingKind.BROKEN_CHAIN]
 
 
 def test_a_hole_an_overlap_and_an_end_that_no_range_reaches_are_told_apart() -> None:
     hole = checkpoint(2, {P0: (20, 0), P1: (5, 0)}, [result(P0, 11, 20)])
     overlap = checkpoint(2, {P0: (20, 0), P1: (5, 0)}, [result(P0, 9, 20)])
     beyond = checkpoint(2, {P0: (21, 0), P1: (5, 0)}, [result(P0, 10, 20)])
-    assert failures(check(FIRST, hole)) == [Kind.RANGE_HOLE]
-    assert failures(check(FIRST, overlap)) == [Kind.RANGE_OVERLAP]
-    assert failures(check(FIRST, beyond)) == [Kind.END_MISMATCH]
+    assert failures(check(FIRST, hole)) == [FindingKind.RANGE_HOLE]
+    assert failures(check(FIRST, overlap)) == [FindingKind.RANGE_OVERLAP]
+    assert failures(check(FIRST, beyond)) == [FindingKind.END_MISMATCH]
 
 
 def test_a_hole_between_the_slices_of_one_commit_is_found() -> None:
     torn = checkpoint(2, {P0: (30, 0), P1: (5, 0)}, [result(P0, 10, 19), result(P0, 20, 30)])
-    assert failures(check(FIRST, torn)) == [Kind.RANGE_HOLE]
+    assert failures(check(FIRST, torn)) == [FindingKind.RANGE_HOLE]
 
 
 def test_an_end_may_fall_only_when_the_generation_rises() -> None:
-    assert Kind.END_FELL in failures(check(FIRST, checkpoint(2, {P0: (3, 0), P1: (5, 0)})))
+    assert FindingKind.END_FELL in failures(check(FIRST, checkpoint(2, {P0: (3, 0), P1: (5, 0)})))
     reset = checkpoint(2, {P0: (3, 1), P1: (5, 0)})
     assert failures(check(FIRST, reset)) == []
     replay = checkpoint(3, {P0: (10, 1), P1: (5, 0)}, [result(P0, 3, 10, 1)])
@@ -111,7 +111,7 @@ def test_an_end_may_fall_only_when_the_generation_rises() -> None:
 def test_a_generation_never_falls() -> None:
     raised = replace(FIRST, ends={P0: PartitionCheckpoint(10, 2), P1: PartitionCheckpoint(5, 0)})
     fallen = checkpoint(2, {P0: (10, 1), P1: (5, 0)})
-    assert failures(check(raised, fallen)) == [Kind.GENERATION]
+    assert failures(check(raised, fallen)) == [FindingKind.GENERATION]
 
 
 def test_a_declared_gap_joins_ranges_and_must_stay_declared() -> None:
@@ -119,13 +119,13 @@ def test_a_declared_gap_joins_ranges_and_must_stay_declared() -> None:
     skipped = checkpoint(2, {P0: (50, 1), P1: (5, 0)}, [result(P0, 40, 50, 1)], gaps=[gap])
     assert failures(check(FIRST, skipped)) == []
     forgotten = checkpoint(3, {P0: (50, 1), P1: (5, 0)})
-    assert failures(check(FIRST, skipped, forgotten)) == [Kind.GAP_DROPPED]
+    assert failures(check(FIRST, skipped, forgotten)) == [FindingKind.GAP_DROPPED]
     within_another = replace(forgotten, gaps=(Gap("orders", 0, 0, 60),))
-    assert Kind.GAP_DROPPED not in failures(check(FIRST, skipped, within_another))
+    assert FindingKind.GAP_DROPPED not in failures(check(FIRST, skipped, within_another))
 
 
 def test_a_partition_never_leaves_the_checkpoint() -> None:
-    assert failures(check(FIRST, checkpoint(2, {P0: (10, 0)}))) == [Kind.PARTITION_DROPPED]
+    assert failures(check(FIRST, checkpoint(2, {P0: (10, 0)}))) == [FindingKind.PARTITION_DROPPED]
 
 
 def test_a_new_partition_may_start_anywhere() -> None:
@@ -137,31 +137,31 @@ def test_a_new_partition_may_start_anywhere() -> None:
 def test_the_epoch_never_falls() -> None:
     later = replace(FIRST, epoch=3)
     follower = checkpoint(2, {P0: (10, 0), P1: (5, 0)}, epoch=2)
-    assert failures(check(later, follower)) == [Kind.EPOCH_FELL]
+    assert failures(check(later, follower)) == [FindingKind.EPOCH_FELL]
 
 
 def test_another_topic_id_needs_another_generation() -> None:
     same = replace(checkpoint(2, {P0: (10, 0), P1: (5, 1)}), topics={"orders": "other"})
-    assert failures(check(FIRST, same)) == [Kind.TOPIC_ID]
+    assert failures(check(FIRST, same)) == [FindingKind.TOPIC_ID]
     raised = replace(checkpoint(2, {P0: (0, 1), P1: (0, 1)}), topics={"orders": "other"})
     assert failures(check(FIRST, raised)) == []
 
 
 def test_another_cluster_needs_another_generation() -> None:
     moved = replace(checkpoint(2, {P0: (10, 1), P1: (5, 0)}), cluster="other")
-    assert failures(check(FIRST, moved)) == [Kind.CLUSTER]
+    assert failures(check(FIRST, moved)) == [FindingKind.CLUSTER]
 
 
 def test_numbers_complete_in_their_order() -> None:
     second = checkpoint(2, {P0: (20, 0), P1: (5, 0)}, [result(P0, 10, 20)])
     chain = check_chain("orders", [commit(second, 3), commit(FIRST, 5)])
-    assert failures(chain) == [Kind.COMPLETED_OUT_OF_ORDER]
+    assert failures(chain) == [FindingKind.COMPLETED_OUT_OF_ORDER]
 
 
 def test_a_number_is_committed_once_but_its_checkpoint_may_be_published_again() -> None:
     second = checkpoint(2, {P0: (20, 0), P1: (5, 0)}, [result(P0, 10, 20)])
     twice = [commit(FIRST), commit(second, 2), commit(second, 3)]
-    assert failures(check_chain("orders", twice)) == [Kind.REPEATED_NUMBER]
+    assert failures(check_chain("orders", twice)) == [FindingKind.REPEATED_NUMBER]
     again = [commit(FIRST), commit(second, 2), commit(replace(second, results=()), 3)]
     assert failures(check_chain("orders", again)) == []
 
@@ -170,7 +170,7 @@ def test_write_stats_and_write_status_count_the_same() -> None:
     lying = replace(FIRST, results=(result(P0, 0, 10), replace(result(P1, 0, 5), records=4)))
     honest = commit(FIRST)
     chain = check_chain("orders", [replace(honest, checkpoints={"orders": lying})])
-    assert failures(chain) == [Kind.COMMIT_COUNT]
+    assert failures(chain) == [FindingKind.COMMIT_COUNT]
 
 
 def test_another_sinks_commits_are_passed_over() -> None:

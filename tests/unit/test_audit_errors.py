@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from coordination.errors import TableError
-from sink.audit.report import Kind, Report
+from sink.audit.report import FindingKind, Report
 from tests.handmade import _METADATA, SINK, Added, HandmadeTable, kinds, sentences, span
 
 BAD = (3, 7, 8)
@@ -98,24 +98,24 @@ def test_rows_and_bad_records_together_are_all_records(sound: Sound) -> None:
 def test_a_bad_record_that_is_nowhere_is_missing(sound: Sound) -> None:
     sound.errors.add((3, 0, sound.instant), (7, 0, sound.instant))
     report = sound.audit()
-    assert kinds(report) == {Kind.MISSING, Kind.ERRORS_COUNT}
+    assert kinds(report) == {FindingKind.MISSING, FindingKind.ERRORS_COUNT}
     assert report.missing == 1
-    assert "counts 3 bad records" in sentences(report, Kind.ERRORS_COUNT)
+    assert "counts 3 bad records" in sentences(report, FindingKind.ERRORS_COUNT)
 
 
 def test_a_record_that_is_in_both_tables_is_a_duplicate(sound: Sound) -> None:
     sound.errors.add(*((offset, 0, sound.instant) for offset in (*BAD[:2], 9)))
     report = sound.audit()
-    assert kinds(report) == {Kind.DUPLICATE, Kind.MISSING}
-    assert "orders-0 offset 9" in sentences(report, Kind.DUPLICATE)
-    assert "the errors table" in sentences(report, Kind.DUPLICATE)
+    assert kinds(report) == {FindingKind.DUPLICATE, FindingKind.MISSING}
+    assert "orders-0 offset 9" in sentences(report, FindingKind.DUPLICATE)
+    assert "the errors table" in sentences(report, FindingKind.DUPLICATE)
 
 
 def test_a_bad_record_that_is_there_twice_is_a_duplicate(sound: Sound) -> None:
     sound.errors.add(*((offset, 0, sound.instant) for offset in BAD))
     sound.errors.add((7, 0, sound.instant))
     report = sound.audit()
-    assert kinds(report) == {Kind.DUPLICATE, Kind.ERRORS_COUNT}
+    assert kinds(report) == {FindingKind.DUPLICATE, FindingKind.ERRORS_COUNT}
 
 
 def test_an_errors_table_that_is_not_there_is_told(sound: Sound) -> None:
@@ -128,7 +128,7 @@ def test_rows_of_a_transaction_that_was_not_committed_are_only_noted(sound: Soun
     sound.errors.add(*((offset, 0, sound.instant) for offset in BAD), (25, 0, "20990101000000000"))
     report = sound.audit()
     assert report.held, report.failures
-    assert "1 rows of the errors table" in sentences(report, Kind.UNPUBLISHED)
+    assert "1 rows of the errors table" in sentences(report, FindingKind.UNPUBLISHED)
 
 
 def test_what_a_commit_says_it_replayed_is_in_the_table_and_no_longer_counted_as_bad(sound: Sound) -> None:
@@ -144,7 +144,7 @@ def test_a_replay_that_says_more_than_it_added_is_found_out(sound: Sound) -> Non
     sound.replay(3, 8)
     for path in sound.table.path.glob("replay-0_*.parquet"):
         path.unlink()
-    assert kinds(sound.audit()) >= {Kind.FILE_MISSING, Kind.MISSING}
+    assert kinds(sound.audit()) >= {FindingKind.FILE_MISSING, FindingKind.MISSING}
 
 
 def test_a_table_without_bad_records_needs_no_errors_table(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_the_local_disk_holds_one_slice_at_a_time(table: HandmadeTable) -> None:
                 table.path / piece.base_file_relative_path()
             )
     assert sum(_blocks(file) for file in _data(mirrored)) == 0
-    place = mirrored.place
+    place = mirrored.directory
     del mirrored, read
     assert not place.exists()
 
@@ -57,7 +57,7 @@ def test_a_file_that_is_gone_is_named(table: HandmadeTable) -> None:
 
 
 def _data(mirrored: MirroredTable) -> list[Path]:
-    return list(mirrored.place.glob("*.parquet"))
+    return list(mirrored.directory.glob("*.parquet"))
 
 
 def _blocks(file: Path) -> int:

@@ -13,9 +13,9 @@ import pytest
 from coordination.errors import ConfigError, SinkError
 from sink.clients.spark import _DEFAULTS, _REQUIRED
 from sink.config import Settings, load
-from sink.hudi.creation import columns_misfit, create_or_verify, indexes_misfit, schema_conflicts
+from sink.hudi.creation import columns_conflict, create_or_verify, index_conflict, schema_conflicts
 from sink.hudi.options import arrow_codec, commit_options, service_options
-from sink.hudi.preflight import unusable
+from sink.hudi.preflight import preflight_errors
 from sink.schema import TableSchema, parse_ddl
 from sink.write.engines import ENGINES
 
@@ -68,7 +68,7 @@ def loaded(tmp_path: Path):
 )
 def test_an_engine_refuses_what_is_refused_before_there_is_one(loaded, engine: str, changes: dict[str, str]):
     settings, schema = loaded(**changes, write__engine=engine)
-    ours = [str(error) for error in unusable(settings, schema)]
+    ours = [str(error) for error in preflight_errors(settings, schema)]
     assert (_refusal(ENGINES[engine](NEVER, settings, schema).check) or "") in (ours or [""])
 
 
@@ -88,7 +88,7 @@ def test_a_worker_refuses_them_before_it_looks_for_the_table(loaded):
 
 def test_all_that_is_wrong_is_named_at_once(loaded):
     settings, schema = loaded(partition__field__name="tags,colour", record__key__fields="price")
-    assert [str(error).partition(":")[0] for error in unusable(settings, schema)] == [
+    assert [str(error).partition(":")[0] for error in preflight_errors(settings, schema)] == [
         "record.key.fields",
         "partition.field.name",
         "partition.field.name",
@@ -114,11 +114,11 @@ def test_a_table_that_differs_is_refused_with_both_sides_named(loaded, has: dict
 
 def test_the_column_that_a_time_makes_is_no_partition_field_of_its_own(loaded):
     settings, schema = loaded(partition__time__field="_kafka_timestamp", partition__time__column="made")
-    assert list(unusable(settings, schema)) == []
+    assert list(preflight_errors(settings, schema)) == []
     settings, schema = loaded(
         partition__time__field="_kafka_timestamp", partition__time__column="made", partition__field__name="made"
     )
-    assert any("the table is partitioned by it already" in str(error) for error in unusable(settings, schema))
+    assert any("the table is partitioned by it already" in str(error) for error in preflight_errors(settings, schema))
 
 
 @pytest.mark.parametrize(
@@ -165,17 +165,17 @@ INDEXED = "hoodie.table.metadata.partitions"
 @pytest.mark.parametrize("others", ["", "files,record_index,secondary_index_kind,column_stats,bloom_filters"])
 def test_indexes_that_its_commits_keep_are_no_reason_to_refuse_a_table(others: str):
     by_partition = json.dumps({"indexDefinitions": {"record_index": {"indexOptions": {"isPartitioned": "false"}}}})
-    assert indexes_misfit({INDEXED: others}, by_partition) is None
-    assert indexes_misfit({INDEXED: others}, "") is None
+    assert index_conflict({INDEXED: others}, by_partition) is None
+    assert index_conflict({INDEXED: others}, "") is None
 
 
 def test_indexes_that_hudi_fails_to_update_for_it_are_named():
     by_partition = json.dumps({"indexDefinitions": {"record_index": {"indexOptions": {"isPartitioned": "true"}}}})
-    said = indexes_misfit({INDEXED: "files,record_index"}, by_partition)
+    said = index_conflict({INDEXED: "files,record_index"}, by_partition)
     assert said is not None
     assert said.startswith("the table's index: record_index, by partition; ")
-    assert indexes_misfit({INDEXED: "files"}, by_partition) is None
-    said = indexes_misfit({INDEXED: "files,expr_index_hour"}, "")
+    assert index_conflict({INDEXED: "files"}, by_partition) is None
+    said = index_conflict({INDEXED: "files,expr_index_hour"}, "")
     assert said is not None
     assert said.startswith("the table's index: expr_index_hour; ")
 
@@ -193,18 +193,18 @@ def test_encoding_of_partition_names_belongs_to_the_table(loaded):
 
 def test_columns_that_differ_are_all_named(loaded):
     settings, schema = loaded()
-    assert columns_misfit(schema.avro("orders"), schema, settings) is None
+    assert columns_conflict(schema.avro("orders"), schema, settings) is None
     less = parse_ddl("id bigint")
-    assert columns_misfit(less.avro("orders"), schema, settings) is None, "columns may be added"
+    assert columns_conflict(less.avro("orders"), schema, settings) is None, "columns may be added"
     more = parse_ddl("id bigint, more int")
-    assert "more int is in the table, not in" in (columns_misfit(more.avro("orders"), schema, settings) or "")
+    assert "more int is in the table, not in" in (columns_conflict(more.avro("orders"), schema, settings) or "")
     narrow = parse_ddl("id int")
-    assert columns_misfit(narrow.avro("orders"), schema, settings) is None, "columns may widen"
+    assert columns_conflict(narrow.avro("orders"), schema, settings) is None, "columns may widen"
     on_read, _ = loaded(target__table__type="merge_on_read", write__operation="insert")
-    said = columns_misfit(narrow.avro("orders"), schema, on_read) or ""
+    said = columns_conflict(narrow.avro("orders"), schema, on_read) or ""
     assert "id is INT in the table, BIGINT in the records (in a merge-on-read table, where no type can change" in said
     other = parse_ddl("id string, more int")
-    said = columns_misfit(other.avro("orders"), schema, settings) or ""
+    said = columns_conflict(other.avro("orders"), schema, settings) or ""
     assert "id is STRING in the table, BIGINT in the records" in said
     lines = [line.split() for line in said.splitlines()]
     assert ["!", "more", "INT", "-"] in lines

@@ -12,7 +12,7 @@ from sink.config import Settings
 from sink.storage.access import NO_ACCESS
 from sink.storage.faults import fault_in
 from sink.storage.hdfs import HdfsAccess, client_settings, failover_options, hdfs_access, locate
-from sink.storage.hdfs_files import _told
+from sink.storage.hdfs_files import _as_os_error
 from tests.unit.settings_kit import minimal_settings
 
 LAKE = {
@@ -116,7 +116,7 @@ STANDBY = (
     ],
 )
 def test_what_hadoop_refuses_is_told_in_a_line(raised: Exception, kind: type[OSError], said: str) -> None:
-    told = _told(raised, "hdfs://lake")
+    told = _as_os_error(raised, "hdfs://lake")
     assert type(told) is kind
     assert said in str(told)
     assert "\tat " not in str(told)
@@ -132,9 +132,17 @@ JAVAS_DENIAL = (
 @pytest.mark.parametrize(
     ("said", "sentence", "lasts"),
     [
-        (str(_told(RuntimeError(DENIED), "hdfs://lake")), 'user=me, access=WRITE, inode="/":hdfs:supergroup', True),
+        (
+            str(_as_os_error(RuntimeError(DENIED), "hdfs://lake")),
+            'user=me, access=WRITE, inode="/":hdfs:supergroup',
+            True,
+        ),
         (JAVAS_DENIAL, 'access=WRITE, inode="/":hdfs:supergroup:drwxr-xr-x; have the directory made', True),
-        (str(_told(RuntimeError(STANDBY), "hdfs://lake")), "no namenode of lake answers as the active one", False),
+        (
+            str(_as_os_error(RuntimeError(STANDBY), "hdfs://lake")),
+            "no namenode of lake answers as the active one",
+            False,
+        ),
         ("java.net.ConnectException: Connection refused", "no namenode of lake answers as the active one", False),
         ("java.net.UnknownHostException: lake", "lake is neither a host nor a name service", False),
     ],

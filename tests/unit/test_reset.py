@@ -28,13 +28,13 @@ from coordination.state.model import (
     TopicPartition,
 )
 from coordination.state.tree import Create, Delete, Halt, KeeperInfo, KeeperView, Ledger, Transaction
-from sink.operations.reset import NO_TABLE, Position, Request, TableTruth, plan_reset, write_plans
-from sink.operations.timeline_snapshot import read_truth
+from sink.operations.reset import NO_TABLE, Position, ResetRequest, TimelineSnapshot, plan_reset, write_plans
+from sink.operations.timeline_snapshot import read_timeline_snapshot
 from tests.handmade import HandmadeTable, span
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LOG = LogView("cluster", {P0: PartitionLog("id", 3, 100), P1: PartitionLog("id", 0, 80)})
-EARLIEST = Request(Position.EARLIEST)
+EARLIEST = ResetRequest(Position.EARLIEST)
 
 
 def view(
@@ -79,19 +79,19 @@ def checkpoint(number: int = 3, **ends: tuple[int, int]) -> Checkpoint:
     )  # fmt: skip
 
 
-def truth(of: Checkpoint | None, completed: str = "", pending: str = "") -> TableTruth:
+def truth(of: Checkpoint | None, completed: str = "", pending: str = "") -> TimelineSnapshot:
     generations = {source: reached.generation for source, reached in of.ends.items()} if of else {}
-    return TableTruth(of, generations, frozenset({completed}), frozenset({pending}))
+    return TimelineSnapshot(of, generations, frozenset({completed}), frozenset({pending}))
 
 
 def test_without_a_position_only_the_halt_is_cleared():
     halt = Halt("bad record")
-    reset = plan_reset(view({P0: state(9)}, (transaction(Phase.PREPARED),), halt=halt), Request(), NO_TABLE, None)
+    reset = plan_reset(view({P0: state(9)}, (transaction(Phase.PREPARED),), halt=halt), ResetRequest(), NO_TABLE, None)
     assert (reset.halt, reset.moves, reset.aborted, reset.ledger) == (halt, (), (), None)
 
 
-@pytest.mark.parametrize("request_", [Request(), EARLIEST])
-def test_nothing_is_reset_while_a_worker_lives(request_: Request):
+@pytest.mark.parametrize("request_", [ResetRequest(), EARLIEST])
+def test_nothing_is_reset_while_a_worker_lives(request_: ResetRequest):
     members = (Member("w1:x", "host", 1, "1"),)
     with pytest.raises(Conflict, match=r"workers are alive \(w1\)"):
         plan_reset(view({}, members=members), request_, NO_TABLE, LOG)
@@ -105,7 +105,7 @@ def test_nothing_is_reset_while_a_worker_lives(request_: Request):
         (Phase.COMMITTED, NO_TABLE, "in the table but not settled"),
     ],
 )
-def test_a_decided_transaction_is_finished_first(phase: Phase, table: TableTruth, said: str):
+def test_a_decided_transaction_is_finished_first(phase: Phase, table: TimelineSnapshot, said: str):
     with pytest.raises(Conflict, match=said):
         plan_reset(view({P0: state(9)}, (transaction(phase),)), EARLIEST, table, LOG)
 
@@ -126,12 +126,12 @@ def test_an_aborted_transaction_stays_as_it_is():
 def test_partitions_that_share_a_batch_with_a_moved_one_keep_their_range():
     shared = OpenRange(10, 20, 4, 100, 2)
     now = view({P0: state(10, 2, shared), P1: state(10, 2, shared, OpenRange(20, 30, 5, 100, 2))})
-    reset = plan_reset(now, Request(offsets={P0: 5}), NO_TABLE, LOG)
+    reset = plan_reset(now, ResetRequest(offsets={P0: 5}), NO_TABLE, LOG)
     assert reset.changed == {P0: PartitionState("id", 5, 5, 3)}
 
 
 def test_going_back_says_how_many_rows_will_be_there_twice_and_declares_no_gap():
-    reset = plan_reset(view({P0: state(40)}), Request(offsets={P0: 30}), truth(checkpoint(p0=(40, 0))), LOG)
+    reset = plan_reset(view({P0: state(40)}), ResetRequest(offsets={P0: 30}), truth(checkpoint(p0=(40, 0))), LOG)
     assert "reads 10 offsets again" in reset.moves[0].effect
     assert reset.ledger is not None
     assert reset.ledger.gaps == ()
@@ -141,7 +141,7 @@ def test_going_forward_declares_the_gap_once():
     ledger = Ledger(gaps=(Gap("orders", 0, 40, 50),))
     for _ in range(2):
         now = view({P0: state(40)}, ledger=ledger)
-        reset = plan_reset(now, Request(offsets={P0: 50}), truth(checkpoint(p0=(40, 0))), LOG)
+        reset = plan_reset(now, ResetRequest(offsets={P0: 50}), truth(checkpoint(p0=(40, 0))), LOG)
         assert reset.ledger is not None
         assert reset.ledger.gaps == (Gap("orders", 0, 40, 50),)
         ledger = reset.ledger
@@ -150,22 +150,24 @@ def test_going_forward_declares_the_gap_once():
 def test_what_was_to_be_left_out_of_a_partition_that_is_moved_again_before_a_commit_is_no_gap():
     earlier = Ledger(gaps=(Gap("orders", 0, 40, 90), Gap("orders", 1, 0, 5)))
     now = view({P0: replace(state(90, 1), start=90), P1: state(5, 1)}, ledger=earlier)
-    reset = plan_reset(now, Request(offsets={P0: 50}), truth(checkpoint(p0=(40, 0))), LOG)
+    reset = plan_reset(now, ResetRequest(offsets={P0: 50}), truth(checkpoint(p0=(40, 0))), LOG)
     assert reset.ledger is not None
     assert reset.ledger.gaps == (Gap("orders", 1, 0, 5), Gap("orders", 0, 40, 50))
 
 
 def test_offsets_of_a_recreated_topic_are_no_gap_and_take_its_new_id():
     log = LogView("cluster", {P0: PartitionLog("new id", 0, 100)})
-    reset = plan_reset(view({P0: state(40)}), Request(offsets={P0: 90}), truth(checkpoint(p0=(40, 0))), log)
+    reset = plan_reset(view({P0: state(40)}), ResetRequest(offsets={P0: 90}), truth(checkpoint(p0=(40, 0))), log)
     assert reset.changed[P0] == PartitionState("new id", 90, 90, 1)
     assert reset.ledger is not None
     assert reset.ledger.gaps == ()
 
 
 @pytest.mark.parametrize("recorded", ["in ZooKeeper", "in the table alone"])
-@pytest.mark.parametrize("request_", [EARLIEST, Request(Position.LATEST), Request(offsets={P0: 7})])
-def test_partitions_that_a_recreated_topic_has_no_more_wait_at_offset_0_of_its_new_id(recorded: str, request_: Request):
+@pytest.mark.parametrize("request_", [EARLIEST, ResetRequest(Position.LATEST), ResetRequest(offsets={P0: 7})])
+def test_partitions_that_a_recreated_topic_has_no_more_wait_at_offset_0_of_its_new_id(
+    recorded: str, request_: ResetRequest
+):
     log = LogView("cluster", {P0: PartitionLog("new id", 0, 100)})
     states = {P0: state(40), P1: state(30, 0, OpenRange(30, 35, 4, 100, 0))} if recorded == "in ZooKeeper" else {}
     reset = plan_reset(view(states), request_, truth(checkpoint(p0=(40, 0), p1=(30, 4))), log)
@@ -183,7 +185,9 @@ def test_a_partition_that_is_only_missing_keeps_its_place():
 def test_another_topic_keeps_what_it_has_lost():
     log = LogView("cluster", {P0: PartitionLog("new id", 0, 100), TopicPartition("b", 0): PartitionLog("new b", 0, 9)})
     gone = {TopicPartition("b", 0): state(5), TopicPartition("b", 1): state(5)}
-    reset = plan_reset(view({P0: state(40), **gone}), Request(Position.EARLIEST, topics=("orders",)), NO_TABLE, log)
+    reset = plan_reset(
+        view({P0: state(40), **gone}), ResetRequest(Position.EARLIEST, topics=("orders",)), NO_TABLE, log
+    )
     assert set(reset.changed) == {P0}
 
 
@@ -193,7 +197,7 @@ def test_a_reset_of_several_multis_keeps_the_sink_halted_until_the_last_one(halt
     monkeypatch.setattr(tree, "MULTI_OPS", 1)
     now = view({P0: state(40), P1: state(40)}, halt=halt)
     *before, last = write_plans(
-        now, plan_reset(now, Request(Position.LATEST), truth(checkpoint(p0=(40, 0), p1=(40, 0))), LOG)
+        now, plan_reset(now, ResetRequest(Position.LATEST), truth(checkpoint(p0=(40, 0), p1=(40, 0))), LOG)
     )
     assert Delete(tree.HALT) in last
     assert len(before) > 1
@@ -216,7 +220,7 @@ def test_after_the_table_was_restored_the_checkpoint_is_followed_and_the_sink_go
     ledger = Ledger(last=5, committed=5)
     now = view({P0: state(50, 1), P1: state(40)}, ledger=ledger)
     assert isinstance(recovery.compare(now.states, ledger, restored), recovery.Ahead)
-    reset = plan_reset(now, Request(Position.CHECKPOINT), truth(restored), None)
+    reset = plan_reset(now, ResetRequest(Position.CHECKPOINT), truth(restored), None)
     assert reset.changed == {P0: PartitionState("id", 20, 20, 2), P1: PartitionState("id", 10, 10, 1)}
     assert reset.ledger is not None
     assert (reset.ledger.last, reset.ledger.committed) == (5, 2)
@@ -227,10 +231,13 @@ def test_after_the_table_was_restored_the_checkpoint_is_followed_and_the_sink_go
 @pytest.mark.parametrize("generation", [0, 3])
 @pytest.mark.parametrize(
     ("request_", "ends"),
-    [(Request(offsets={P0: 20}), {"p0": (20, 0), "p1": (10, 0)}), (Request(Position.CHECKPOINT), {"p0": (20, 0)})],
+    [
+        (ResetRequest(offsets={P0: 20}), {"p0": (20, 0), "p1": (10, 0)}),
+        (ResetRequest(Position.CHECKPOINT), {"p0": (20, 0)}),
+    ],
 )
 def test_of_a_restored_table_no_partition_is_left_beyond_what_it_holds(
-    request_: Request, ends: dict[str, tuple[int, int]], generation: int
+    request_: ResetRequest, ends: dict[str, tuple[int, int]], generation: int
 ):
     """A higher generation would look like a reset that no commit carries yet, and the sink would go on with a hole."""
     now = view({P0: state(50), P1: state(40, generation)}, ledger=Ledger(committed=5))
@@ -242,7 +249,7 @@ def test_in_a_tree_from_a_backup_what_is_not_moved_follows_the_table():
     """The ledger is level with the table afterwards: a higher generation would stand, and rows would come twice."""
     gap = Gap("orders", 1, 0, 9)
     now = view({P0: state(50), P1: state(9, 1)}, ledger=Ledger(last=3, committed=0, gaps=(gap,)))
-    reset = plan_reset(now, Request(offsets={P0: 20}), truth(checkpoint(p0=(50, 0), p1=(13, 0))), LOG)
+    reset = plan_reset(now, ResetRequest(offsets={P0: 20}), truth(checkpoint(p0=(50, 0), p1=(13, 0))), LOG)
     assert reset.changed == {P0: PartitionState("id", 20, 20, 1), P1: PartitionState("id", 13, 13, 0)}
     assert reset.ledger is not None
     assert (reset.ledger.committed, reset.ledger.gaps) == (3, ())
@@ -250,7 +257,7 @@ def test_in_a_tree_from_a_backup_what_is_not_moved_follows_the_table():
 
 
 def test_with_zookeeper_emptied_the_tables_word_on_generations_counts():
-    table = TableTruth(checkpoint(p0=(40, 1)), {P0: 6, P1: 2}, frozenset(), frozenset())
+    table = TimelineSnapshot(checkpoint(p0=(40, 1)), {P0: 6, P1: 2}, frozenset(), frozenset())
     reset = plan_reset(view({}), EARLIEST, table, LOG)
     assert {source: s.generation for source, s in reset.changed.items()} == {P0: 7, P1: 3}
     assert {source: s.end for source, s in reset.changed.items()} == {P0: 3, P1: 0}
@@ -258,7 +265,7 @@ def test_with_zookeeper_emptied_the_tables_word_on_generations_counts():
 
 def test_to_the_checkpoint_without_one_is_refused():
     with pytest.raises(ConfigError, match="no checkpoint of this sink"):
-        plan_reset(view({}), Request(Position.CHECKPOINT), NO_TABLE, None)
+        plan_reset(view({}), ResetRequest(Position.CHECKPOINT), NO_TABLE, None)
 
 
 ENDS = st.integers(0, 100)
@@ -286,7 +293,7 @@ def test_a_moved_partition_is_settled_under_a_generation_that_nobody_used(record
     newest = replace(checkpoint(), ends=committed) if committed else None
     if target is Position.CHECKPOINT and newest is None:
         return
-    reset = plan_reset(view(recorded), Request(target), truth(newest), LOG)
+    reset = plan_reset(view(recorded), ResetRequest(target), truth(newest), LOG)
     moved = {move.source for move in reset.moves}
     for move in reset.moves:
         used = [r.generation for r in recorded[move.source].open] if move.source in recorded else []
@@ -307,14 +314,14 @@ def test_the_table_is_read_without_a_jvm(tmp_path: Path):
     table.commit(span(0, 0, 4, generation=3))
     (table.timeline / "20270101000000000.commit.requested").touch()
     (table.timeline / "20270101000000000.inflight").touch()
-    found = read_truth(str(table.path), "orders")
+    found = read_timeline_snapshot(str(table.path), "orders")
     assert found.checkpoint is not None
     assert found.checkpoint.number == 2
     assert found.generations == {P0: 3, P1: 0}
     assert found.pending == {"20270101000000000"}
     assert len(found.completed) == 2
-    assert read_truth(str(table.path), "another").checkpoint is None
-    assert read_truth(str(tmp_path / "nothing"), "orders") == NO_TABLE
+    assert read_timeline_snapshot(str(table.path), "another").checkpoint is None
+    assert read_timeline_snapshot(str(tmp_path / "nothing"), "orders") == NO_TABLE
 
 
 def test_a_timeline_that_cannot_be_read_whole_is_never_taken_for_empty(tmp_path: Path):
@@ -322,4 +329,4 @@ def test_a_timeline_that_cannot_be_read_whole_is_never_taken_for_empty(tmp_path:
     table.commit(span(0, 0, 10))
     next(table.timeline.glob("*_*.commit")).write_bytes(b"broken")
     with pytest.raises(TableError, match="cannot be read whole"):
-        read_truth(str(table.path), "orders")
+        read_timeline_snapshot(str(table.path), "orders")

@@ -131,13 +131,13 @@ def test_the_connector_of_google_is_asked_for_where_nobody_has_brought_it(tmp_pa
 
 def test_keys_that_are_found_are_for_python_alone_and_only_where_the_settings_have_none(tmp_path: Path) -> None:
     found = Keys("AKIAFOUND", "found", "token")
-    access = replace(access_of({}, {"endpoint": "http://minio:9000"}), found=found)
+    access = replace(access_of({}, {"endpoint": "http://minio:9000"}), process_keys=found)
     assert arrow_arguments("lake", access)["session_token"] == "token"
     assert rust_options("s3a://lake/t", access)["aws_access_key_id"] == "AKIAFOUND"
     java = hadoop_options(access)
     assert "AKIAFOUND" not in java.values()
     assert java["spark.hadoop.fs.s3a.aws.credentials.provider"].endswith(".DefaultAWSCredentialsProviderChain")
     assert "AKIAFOUND" not in repr(access)
-    own = replace(access_of({}, {"access.key": "own", "secret.key": "own"}), found=found)
+    own = replace(access_of({}, {"access.key": "own", "secret.key": "own"}), process_keys=found)
     assert arrow_arguments("lake", own)["access_key"] == "own"
-    assert settings(tmp_path, **{**MINIO, "target.base.path": "s3a://lake/t"}).storage.found is None
+    assert settings(tmp_path, **{**MINIO, "target.base.path": "s3a://lake/t"}).storage.process_keys is None

@@ -8,7 +8,7 @@ import pytest
 
 from coordination.errors import ConfigError
 from sink.hudi.options import commit_options
-from sink.hudi.preflight import unusable
+from sink.hudi.preflight import preflight_errors
 from sink.operations.validation import _schema as described
 from sink.runtime.incarnation import coordinator_config
 from sink.write.row_spec import table_schema
@@ -76,7 +76,7 @@ def test_what_an_upsert_table_cannot_be_is_refused_in_a_sentence(
     def sentences() -> list[str]:
         try:
             settings = settings_of(tmp_path, **more)
-            return [str(error) for error in unusable(settings, table_schema(settings))]
+            return [str(error) for error in preflight_errors(settings, table_schema(settings))]
         except ConfigError as error:
             return [str(error)]
 
@@ -103,7 +103,7 @@ def test_validation_tells_what_is_wrong_with_a_key_that_is_no_column(tmp_path: P
 )
 def test_what_goes_together_is_usable_and_written_by_one_worker(tmp_path: Path, more: dict[str, str]) -> None:
     settings = settings_of(tmp_path, **more)
-    assert list(unusable(settings, table_schema(settings))) == []
+    assert list(preflight_errors(settings, table_schema(settings))) == []
     assert coordinator_config(settings, "w", "lock").single_writer
 
 

@@ -21,8 +21,8 @@ def schema_problem(given: Collection[str], raw: str) -> str | None:
     """`given`: those that are set. `raw`: the columns where none is needed."""
     if len(given) == 1 or (raw and not given):
         return None
-    found = f"{' and '.join(given)} are" if given else "none is"
-    return f"one of {', '.join(COLUMNS[:-1])} and {COLUMNS[-1]} describes the records, but {found} set; set one"
+    given_names = f"{' and '.join(given)} are" if given else "none is"
+    return f"one of {', '.join(COLUMNS[:-1])} and {COLUMNS[-1]} describes the records, but {given_names} set; set one"
 
 
 class RecordSettings(Group):

@@ -8,13 +8,13 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator
 
 from sink.config.fields import Choice, Group, Secret, setting
-from sink.config.values import Text, text
+from sink.config.values import Text, require_str
 
 
 def _server(value: Any) -> str:
     """`https://host:port`, or `host:port`, which is reached by TLS."""
-    found = text(value).rstrip("/")
-    parts = urlsplit(found if "://" in found else f"https://{found}")
+    address = require_str(value).rstrip("/")
+    parts = urlsplit(address if "://" in address else f"https://{address}")
     try:
         port = parts.port
     except ValueError:
@@ -23,7 +23,7 @@ def _server(value: Any) -> str:
         raise ValueError("is not a server's address; write it like https://minio:9000, without a bucket")
     if parts.username is not None:
         raise ValueError("carries a login; give it through storage.s3.access.key and storage.s3.secret.key instead")
-    return found
+    return address
 
 
 Server = Annotated[str, BeforeValidator(_server)]
@@ -64,7 +64,7 @@ class StorageSettings(Group):
         """The settings that are set, by the names behind `fs.s3a.`; secrets among them."""
         keys = (self.s3_access_key, self.s3_secret_key, self.s3_session_token)
         access, secret, token = (key.get_secret_value() if key else None for key in keys)
-        found = {
+        options = {
             "endpoint": self.s3_endpoint,
             "endpoint.region": self.s3_region,
             "access.key": access,
@@ -72,4 +72,4 @@ class StorageSettings(Group):
             "session.token": token,
             "path.style.access": self.s3_path_style,
         }
-        return {name: value for name, value in found.items() if value}
+        return {name: value for name, value in options.items() if value}

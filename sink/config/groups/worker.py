@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import field_serializer, field_validator
 
 from sink.config.fields import Choice, Group, setting
-from sink.config.values import Count, Flag, SizeBytes, Text, text
+from sink.config.values import Count, Flag, SizeBytes, Text, require_str
 from sink.telemetry.redaction import redact_text
 
 
@@ -87,7 +87,7 @@ class WorkerSettings(Group):
     @field_validator("log_dir", mode="before")
     @classmethod
     def _a_path(cls, value: Any) -> Any:
-        return value if isinstance(value, Path) else Path(text(value))
+        return value if isinstance(value, Path) else Path(require_str(value))
 
     @field_serializer("spark_master")
     def _without_userinfo(self, value: str) -> str:
