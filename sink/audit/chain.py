@@ -53,7 +53,7 @@ class Beginning:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """What the checkpoints say. `newest` is the one with the highest number."""
+    """The chain of a sink's checkpoints. `newest` has the highest number."""
 
     findings: tuple[AuditFinding, ...]
     ranges: tuple[CommittedRange, ...]

@@ -48,7 +48,7 @@ class RangeGroup:
 
 @dataclass(frozen=True, slots=True)
 class LogCheck:
-    """What was compared with the log: spans by partition, and the topics' cleanup policies."""
+    """The comparison with the log: spans by partition, and the topics' cleanup policies."""
 
     spans: Mapping[TopicPartition, LogRange]
     cleanup: Mapping[str, Cleanup]

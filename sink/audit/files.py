@@ -119,8 +119,8 @@ def check_storage(table: TableFiles, timeline: AuditedTimeline, files: NamedFile
 
 
 def check_uncommitted(table: TableFiles, timeline: AuditedTimeline) -> tuple[AuditFinding, ...]:
-    """Of a table without a single commit. Files of pending instants may belong to its first transaction, or to
-    commits that were taken away: that is no answer, but `Unavailable`.
+    """Checks a table without a commit. Raises Unavailable for files of pending instants: they may belong to the first
+    transaction, or to a commit that somebody deleted.
     """
     instants: dict[str, list[str]] = defaultdict(list)
     findings: list[AuditFinding] = []

@@ -49,7 +49,7 @@ class TopicAccess:
 
 
 class Cleanup(Enum):
-    """What a topic's cleanup policy is now: nobody can say what it was."""
+    """A topic's present cleanup policy. Kafka does not tell earlier ones."""
 
     COMPACT = "compact"
     DELETE = "delete"
@@ -211,7 +211,7 @@ class LogReader:
         return short
 
     def _cleanup(self, topic: str) -> Cleanup:
-        """It only words a note: not worth an audit that fails for want of a right."""
+        """Reads the cleanup policy, UNKNOWN on failure: it only changes the text of a note."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         asked = self._admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)
         try:

@@ -35,7 +35,7 @@ class NotFetched(Exception):
 
 
 class MirroredTable:
-    """As much of hudi-rs's table as is used here. Its directory goes with it."""
+    """The part of hudi-rs's table that the audit uses. Deletes its directory with itself."""
 
     def __init__(self, files: TableFiles) -> None:
         self._files = files

@@ -1,4 +1,4 @@
-"""What an audit found: findings with coordinates, a row per partition, and how people and programs read them.
+"""The result of an audit: findings with coordinates and a row per partition, as text and as JSON.
 
 Guarantee: `held` is true only if no finding contradicts exactly-once; notes say what was legal but unusual,
 or could not be checked. A count of duplicates or missing rows is never hidden by the limit on findings.
@@ -20,7 +20,7 @@ SHOWN_OF_A_KIND = 20
 
 
 class FindingKind(Enum):
-    """What a finding is about; the second member says whether it contradicts exactly-once."""
+    """The subject of a finding, and whether it contradicts exactly-once."""
 
     UNREADABLE_INSTANT = ("unreadable instant", True)
     UNREADABLE_CHECKPOINT = ("unreadable checkpoint", True)

@@ -87,7 +87,7 @@ class Commit:
     unreadable: Mapping[str, str]
     """Sinks whose checkpoint is there but cannot be read, and why."""
     replayed: Mapping[str, tuple[ReplayedRun, ...]] = field(default_factory=dict)
-    """By sink the bad records that the commit put into the table after all."""
+    """Replayed bad records that the commit adds to the table, by sink."""
 
     @property
     def by_others(self) -> bool:

@@ -86,7 +86,7 @@ class LogComparison:
             )
 
     def _still_there(self, reader: LogReader, source: TopicPartition, span: LogRange) -> LogRange:
-        """What the log had both before and after the read."""
+        """Returns the part of the span that the log had both before and after the read."""
         start = min(max(reader.span(source).start, span.start), span.end)
         first = self.chain.beginnings[source].offset
         if first < start:

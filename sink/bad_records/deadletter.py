@@ -22,19 +22,19 @@ DeliveryCallback = Callable[[Any, Any], None]
 HEADER = "__connect.errors."
 FLUSH_SECONDS = 60.0
 _PRODUCER = {"enable.idempotence": True, "message.max.bytes": 1_000_000_000}
-"""How large a record may be, the topic says: the brokers took it once."""
+"""The topic limits the record size: the brokers accepted each record once."""
 CLASSES = {
     "value": "org.apache.kafka.connect.errors.DataException",
     "key": "org.apache.kafka.connect.errors.DataException",
     "partition": "org.apache.kafka.connect.errors.ConnectException",
     "record key": "org.apache.kafka.connect.errors.ConnectException",
 }
-"""What Connect's own converters and sinks raise: who reads these headers looks for such names."""
+"""Exceptions of Kafka Connect's own converters and sinks. Tools that read these headers look for their names."""
 STAGES = {"value": "VALUE_CONVERTER", "key": "KEY_CONVERTER"}
 
 
 class DeadLetters:
-    """Of settings with `errors.deadletter.topic`. Connects with the first record."""
+    """Sends bad records to `errors.deadletter.topic`. Connects with the first record."""
 
     def __init__(self, settings: Settings) -> None:
         assert settings.errors_topic is not None
@@ -79,7 +79,7 @@ class DeadLetters:
 
 
 def headers(row: Row, sink: str) -> list[tuple[str, str | bytes | None]]:
-    """The record's own, and Connect's behind them."""
+    """The record's own headers, followed by Kafka Connect's."""
     kind = row["kind"]
     connect = {
         "topic": row["_kafka_topic"],

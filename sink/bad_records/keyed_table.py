@@ -133,14 +133,16 @@ class KeyedTable:
         builder.setRecordKeyFields(",".join(KEY)).initTable(self._hudi.storage_conf, self.base_path)
 
     def _roll_back_pending(self, meta: Any) -> None:
-        """Whoever began it has lost the lock, and with it the right to complete it."""
+        """Rolls back every pending instant. The process that began it has lost the lock, and with it the right to
+        complete it.
+        """
         timeline = meta.reloadActiveTimeline().getCommitsTimeline().filterInflightsAndRequested()
         for entry in self._hudi.json(timeline.getInstants()):
             self._hudi.roll_back(entry["requestedTime"])
 
 
 def lock_settings(settings: Settings) -> Settings:
-    """Whose table lock is the errors table's own."""
+    """Settings whose table lock is the errors table's lock."""
     kept = {BASE_PATH: settings.hudi[BASE_PATH]} if BASE_PATH in settings.hudi else {}
     return settings.model_copy(update={"table_name": settings.errors_table_name, "hudi": Properties(kept)})
 

@@ -183,7 +183,7 @@ class Replay:
     # Decoding
 
     def _records(self, rows: DataFrame, sql: str | None) -> DataFrame:
-        """As they come from Kafka, with the value as the expression makes it."""
+        """Returns the records as Kafka delivers them, with the value that the expression makes."""
         if sql is not None:
             decoded = rows.withColumn("value", F.col("value").cast("string"))
             try:
@@ -216,7 +216,7 @@ class Replay:
         return UpsertEngine(self._spark, self._settings, self._schema).decoding(columns).make
 
     def _columns(self) -> str:
-        """Those that the next transaction would have."""
+        """Returns the columns of the next transaction."""
         self._table.view()
         seen = ColumnResolver(self._settings, self._table).resolve(LogView("", {}))
         if seen.schema_conflict:
@@ -289,8 +289,8 @@ class Replay:
         return check
 
     def _take_over(self, lock_path: str) -> None:
-        """As a coordinator does: raise the epoch, and bring ZooKeeper up to the table, which an earlier replay that
-        died may have left behind.
+        """Raises the epoch as a coordinator does, and brings ZooKeeper up to the table: a replay that died may have
+        left it behind.
         """
         view = self._keeper().read()
         newest = self._settled(view)

@@ -1,4 +1,4 @@
-"""Which rows of an errors table are meant, in the words of DuckDB and of Spark.
+"""Selects rows of an errors table, as an SQL condition for DuckDB and as a column for Spark.
 
 Guarantee: both mean the same rows. Raises ConfigError for an offset or a time that cannot be read.
 """
@@ -35,7 +35,7 @@ class Selection:
     reason: str | None = None
     """A part of the reason."""
     replayed: bool = False
-    """Those that were replayed, too."""
+    """Whether to include replayed rows."""
 
     def sql(self) -> tuple[str, list[Any]]:
         """For DuckDB: a condition and its parameters. Times are in UTC there."""

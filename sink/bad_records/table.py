@@ -132,7 +132,7 @@ class ErrorsTable:
 
 
 def _ranges(checkpoint: Checkpoint) -> list[tuple[str, int, int, int, int]]:
-    """Of each partition the one range that the commit adds: its slices meet."""
+    """Returns the range that the commit adds to each partition. The slices of a partition are adjacent."""
     slices: dict[tuple[str, int, int], list[Slice]] = {}
     for result in checkpoint.results:
         piece = result.slice

@@ -1,6 +1,4 @@
-"""What every group of settings is made of: a field with its names and meaning, and types that name a choice, a secret
-or a file.
-"""
+"""The field and value types that every group of settings uses."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def read_file(path: Path) -> Iterator[ReadResult]:
 
 
 def parse(data: bytes, path: Path) -> Iterator[ReadResult]:
-    """What `read_file` finds, from bytes; `path` chooses the format and names the place."""
+    """Parses bytes as `read_file` does; `path` chooses the format and names the origin."""
     if len(data) > LARGEST_FILE:
         yield Problem(str(path), f"is larger than {LARGEST_FILE // 1024**2} MiB, which no configuration is")
         return

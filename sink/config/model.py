@@ -61,7 +61,7 @@ class Settings(SettingsFields):
 
     @property
     def catalog_name(self) -> str:
-        """Where the table is registered, for people, and to tell one catalogue from another."""
+        """The table's name in its catalogue, which also identifies the catalogue."""
         table = f"{self.catalog_database}.{self.catalog_table or self.table_name}"
         return f"{table} in {self.catalog_uris or self.catalog_class}"
 
@@ -97,7 +97,7 @@ class Settings(SettingsFields):
 
     @property
     def storage_as_set(self) -> Access:
-        """As `storage`, without keys that have to be found: asks nobody."""
+        """Like `storage`, without looking up keys: asks no server."""
         return access_of(self.spark, self.s3_by_hadoops_names, os.environ)
 
     @property

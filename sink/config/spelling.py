@@ -80,11 +80,9 @@ _OWN_NAMES = ("spark.hadoop.fs.s3.", "spark.hadoop.fs.s3n.", "spark.sql.catalog.
 """Other stores' names are those of s3a but for a letter; catalogs are called what their users like."""
 
 KNOWN = _SPARK | _HUDI | _OURS
-"""What the sink sets, reads, bounds or refuses, and what users of Spark and Hudi set most. Kafka's: see `kafka.py`."""
+"""Names that the sink sets, reads, bounds or refuses, and common names of Spark and Hudi. Kafka's: see `kafka.py`."""
 
-REAL = frozenset(
-    {"hoodie.clean.parallelism", "hoodie.combine.before.upsert", "spark.kryoserializer.buffer.mb"}
-)
+REAL = frozenset({"hoodie.clean.parallelism", "hoodie.combine.before.upsert", "spark.kryoserializer.buffer.mb"})
 """Names of Spark 3.5 and Hudi 1.2 that are close to a known one and mean something else."""
 
 

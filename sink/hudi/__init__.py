@@ -75,10 +75,10 @@ class Table:
         self._timeline = HudiTimeline(self._hudi, settings.name)
         self._data_files = DataFiles(self._hudi, (lambda: settings.storage) if settings.engine == "arrow" else None)
         self.columns = schema.spark
-        """The table's, without Hudi's own, when they were last looked at."""
+        """The table's columns as last read, without Hudi's meta columns."""
         self._looked_at: frozenset[Instant] | None = None
         self._completed = ""
-        """The instant that was completed here last, with these columns."""
+        """The instant that this process completed last, with these columns."""
         self._serving = threading.Lock()
 
     def ensure(self) -> None:
@@ -94,9 +94,7 @@ class Table:
         return view
 
     def begin(self, number: int, epoch: int) -> str:
-        """A pending instant that carries this sink's name and the transaction's number from its first file
-        on.
-        """
+        """Begins an instant. Its first file carries the sink's name and the transaction's number."""
         owner = {SINK_KEY: self._settings.name, NUMBER_KEY: str(number), EPOCH_KEY: str(epoch)}
         with self._locks():
             newest = self._timeline.snapshot().checkpoint_instant
@@ -161,9 +159,9 @@ class Table:
             self._roll_back(instant)
 
     def existing_file_ids(self, stats: Sequence[str]) -> tuple[str, ...]:
-        """File ids of these stats that the table already holds, those of replaced file groups included. What a late
-        task left beside them under an instant that was rolled back is removed, by whatever id: once a batch was divided
-        its files have others. Where rows are changed in the file groups that hold them, none is refused.
+        """Returns the file ids of these stats that the table already has, those of replaced file groups included.
+        Removes files that a late task wrote under an instant that was rolled back: dividing a batch gives its files
+        other ids. Returns none where the operation changes rows in existing file groups.
         """
         if not stats or self._changes_rows:
             return ()
@@ -201,12 +199,12 @@ class Table:
             return register(self._hudi, self._settings)
 
     def stop_heartbeats(self) -> None:
-        """For a coordinator that was deposed: its instants are now another's to keep alive."""
+        """Stops the heartbeats of this process: another coordinator keeps its instants alive now."""
         with self._reading():
             self._hudi.stop_beating()
 
     def _look_at_columns(self) -> None:
-        """Nothing is read where nothing was completed since the last look, but what was completed here."""
+        """Reads the table's columns, unless no other writer has completed an instant since the last read."""
         new = self._timeline.completed - (self._looked_at or frozenset())
         if self._looked_at is not None and {entry.requested for entry in new} <= {self._completed}:
             self._looked_at = self._timeline.completed
@@ -223,7 +221,9 @@ class Table:
         self._looked_at = self._timeline.completed
 
     def _columns_with(self, columns: str) -> str:
-        """As Avro, what the table's columns become. Under the lock: nobody else changes them meanwhile."""
+        """Widens the table's columns by `columns` and returns them as Avro. The caller holds the table lock, so no
+        other writer changes them meanwhile.
+        """
         self._look_at_columns()
         try:
             wanted = self._schema.with_columns(columns).spark if columns else self.columns
@@ -248,7 +248,7 @@ class Table:
             )
 
     def _outcome(self, instant: str, error: Exception) -> TableOutcome:
-        """The lock is still held: what the timeline says now is what became of the attempt."""
+        """Tells the outcome of a failed commit from the timeline. The caller still holds the table lock."""
         summary = f"{self._settings.base_path}: completing instant {instant}: {message(error)}"
         try:
             state = self._timeline.state(instant)
@@ -288,5 +288,5 @@ def _settled(now: ActiveTimeline, view: TableView, instant: str) -> TableOutcome
 
 
 def _counts(now: ActiveTimeline, instant: str) -> bool:
-    """Whether readers take a file of that instant for committed: all before the active timeline count."""
+    """Whether readers treat the instant as committed. They do for every instant older than the active timeline."""
     return instant < now.first or any(entry.done for entry in now.writes_at(instant))

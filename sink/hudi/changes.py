@@ -1,4 +1,4 @@
-"""What the settings say of a table whose rows are changed: Hudi's options for upserts, and which column orders them.
+"""Derives Hudi's upsert options and the ordering columns from the settings.
 
 Guarantee: the same settings give the same in every worker. No I/O.
 """
@@ -20,11 +20,11 @@ DEBEZIUM_COLUMNS: Mapping[str, T.StructField] = {
     "binlog": T.StructField("_debezium_binlog", T.StringType()),
     "ts_ms": T.StructField("_debezium_ts_ms", T.LongType()),
 }
-"""By the setting debezium.ordering."""
+"""The ordering column for each value of debezium.ordering."""
 
 
 def ordering_fields(settings: Settings) -> tuple[str, ...]:
-    """The columns by which the newer of two records of one key is known; none where that is the later in the log."""
+    """The columns that order two records of one key. Without any, the later record in the log wins."""
     column = DEBEZIUM_COLUMNS.get(settings.debezium_ordering)
     return settings.ordering_fields if column is None else (column.name,)
 

@@ -67,8 +67,8 @@ class HudiClient(HudiObjects):
             client.close()
 
     def keep_metadata_table(self) -> None:
-        """Has commits enter a metadata table that somebody made, though the options ask for none: readers see only the
-        files that it names.
+        """Keeps writing a metadata table that exists, even if the options ask for none: readers trust only the metadata
+        table.
         """
         if self.has_metadata_table or not self.meta_client().getTableConfig().isMetadataTableAvailable():
             return
@@ -103,8 +103,8 @@ class HudiClient(HudiObjects):
         return instant
 
     def refresh_conflict_baseline(self, instant: str, meta: Any = None) -> None:
-        """Lets the client complete an instant that another process began. It looks for conflicts from what it saw when
-        the instant was begun; without that it takes every commit of the table for one. `meta` as for `begin`.
+        """Refreshes Hudi's conflict baseline for an instant that another process began. Without it, Hudi takes every
+        earlier commit for a conflict. `meta` as for `begin`.
         """
         if instant not in self._own and wants_service(self):
             self.client.initTable(self.operation, self.option(instant))
@@ -114,7 +114,7 @@ class HudiClient(HudiObjects):
             self._begun = instant
 
     def beat(self, instant: str) -> None:
-        """A heartbeat of this process for the instant, alive now."""
+        """Starts, or restarts, this process's heartbeat for the instant."""
         beats = self.heartbeats
         if beats.getHeartbeat(instant) is not None and beats.isHeartbeatExpired(instant):
             # One that missed its time, for the JVM was stopped or storage was away, never recovers by itself.
@@ -124,8 +124,8 @@ class HudiClient(HudiObjects):
 
     @contextmanager
     def _beating(self, instant: str) -> Iterator[None]:
-        """Hudi remembers a heartbeat that it failed to start, and keeps beating for an instant that was not begun: both
-        would stand in the way of the next attempt.
+        """Stops the heartbeat if the body fails. Hudi remembers a heartbeat that failed to start, and keeps beating for
+        an instant that was not begun; both would block the next attempt.
         """
         try:
             self.heartbeats.start(instant)
@@ -191,8 +191,8 @@ class HudiClient(HudiObjects):
         return self.java.data.HoodieJavaRDD.getJavaRDD(data)
 
     def stats_of(self, statuses: Any) -> list[str]:
-        """Write stats of a Java RDD of write statuses, which stay where they are: with a record index each names the
-        place of every row.
+        """Returns the write stats of a Java RDD of write statuses. The statuses stay on the executors: with a record
+        index, a status lists every row.
         """
         stats = []
         for slim in getattr(getattr(self.java.client, "SparkRDDWriteClient$SlimWriteStats"), "from")(statuses):
@@ -203,7 +203,9 @@ class HudiClient(HudiObjects):
         return carrying(self, stats, [str(self.mapper.writeValueAsString(stat)) for stat in stats])
 
     def save_partition_metafiles(self, instant: str, paths: Sequence[str]) -> None:
-        """Without them rows are gone for a reader without the metadata table, and when that is rebuilt."""
+        """Writes the partition metafiles. Readers that list storage skip a partition without one, and so does a rebuild
+        of the metadata table.
+        """
         kind, storage = self.java.common.model.HoodiePartitionMetadata, self.storage()
         base, none = self.path(), self.option()
         for path in paths:
@@ -213,13 +215,13 @@ class HudiClient(HudiObjects):
                     self._metafiles.add(path)
 
     def roll_back(self, instant: str) -> None:
-        """Also finishes a rollback of the instant that somebody else began."""
+        """Rolls an instant back, or finishes a rollback that another process began."""
         self.client.rollback(instant)
         self.heartbeats.stop(instant)
         self._drop_heartbeat(instant)
 
     def _drop_heartbeat(self, instant: str) -> None:
-        """That of a dead process is a file that nobody else removes."""
+        """Deletes the instant's heartbeat file. No other process deletes that of a dead one."""
         folder = self.heartbeats.getHeartbeatFolderPath()
         self.storage().deleteFile(self.java.storage.StoragePath(f"{folder}/{instant}"))
 
@@ -247,7 +249,7 @@ class HudiClient(HudiObjects):
         self._drop_heartbeat(instant)
 
     def pending_clusterings(self) -> dict[str, str]:
-        """File groups that a clustering is to replace which has not completed, and the instant of each."""
+        """Maps each file group in a pending clustering plan to the plan's instant."""
         plans = self.java.common.util.ClusteringUtils.getAllFileGroupsInPendingClusteringPlans(self.meta_client())
         instants = {}
         for entry in plans.entrySet():
@@ -255,7 +257,7 @@ class HudiClient(HudiObjects):
         return instants
 
     def roll_back_clustering(self, instant: str) -> None:
-        """Its plan too: it would be executed again."""
+        """Rolls back a pending clustering and deletes its plan, which Hudi would execute again."""
         meta = self.meta_client()
         table = self.java.table.HoodieSparkTable.create(self.config, self.engine_context, meta)
         pending = meta.getActiveTimeline().filterPendingReplaceOrClusteringTimeline()
@@ -266,10 +268,10 @@ class HudiClient(HudiObjects):
                 table.rollback(self.engine_context, at, clustering, True, True)
 
     def stop_beating(self) -> None:
-        """Ends this process's heartbeats and leaves their files, which may be another's by now."""
+        """Stops this process's heartbeats. Leaves their files, which another process may own by now."""
         if self._client is not None:
             self.heartbeats.close()
 
     def init_table(self) -> None:
-        """Makes what the table lacks, its metadata table above all."""
+        """Creates the missing parts of the table, above all its metadata table."""
         self.client.initTable(self.operation, self.option())

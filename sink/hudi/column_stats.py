@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from sink.hudi.java_objects import HudiObjects
 
 MOST = 2_000
-"""Of a transaction, a column of a file each: more of them take longer to carry than files so small take to read."""
+"""Most ranges, one for each column of each file, that a transaction's write stats carry. Beyond it, carrying them costs
+more than reading such small files.
+"""
 _KEY = "columnStats"
 
 
@@ -69,7 +71,7 @@ def _encoded(hudi: HudiObjects, ranges: Any) -> list[str]:
 
 
 def _decoded(hudi: HudiObjects, columns: Sequence[str]) -> Any:
-    """By column."""
+    """Decodes column ranges into a Java map by column name."""
     ranges, stats = hudi.jvm.java.util.HashMap(), hudi.java.avro.model.HoodieMetadataColumnStats
     for column in columns:
         read = stats.fromByteBuffer(hudi.jvm.java.nio.ByteBuffer.wrap(base64.b64decode(column)))

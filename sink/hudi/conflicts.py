@@ -1,4 +1,4 @@
-"""What stands between a transaction that changes file groups and its completion: others who change the same ones.
+"""Resolves concurrent changes to the same file groups.
 
 Guarantee: under the table lock, a pending clustering of a file group that the transaction has changed is rolled back,
 so that it can never complete with rows as they were before; what others have completed meanwhile is a conflict

@@ -1,4 +1,4 @@
-"""Makes the table, or holds the one that is there against the settings.
+"""Creates the table, or compares the existing one with the settings.
 
 Guarantee: a table that fits is left untouched, but for the number of its buckets, which a sink that upserts notes; one
 that does not is refused with both sides named, an older table version included, which Hudi would upgrade without a
@@ -59,7 +59,7 @@ def create_or_verify(hudi: HudiClient, settings: Settings, schema: TableSchema, 
 
 
 def _require_options(hudi: HudiClient) -> None:
-    """To put them together asks nobody: what fails is a setting."""
+    """Validates Hudi's options. Building them asks no server, so a failure comes from a setting."""
     try:
         _ = hudi.config
     except Py4JNetworkError:
@@ -69,7 +69,7 @@ def _require_options(hudi: HudiClient) -> None:
 
 
 def _note_buckets(hudi: HudiClient, settings: Settings, locks: Locks) -> None:
-    """By their number a key's row is found: another one would give the key a second row. Hudi notes it nowhere."""
+    """Stores the bucket count, which Hudi does not: changing it would duplicate keys."""
     if BUCKETS in _properties(hudi):
         return
     with locks():
@@ -255,7 +255,7 @@ def _generators_alike(has: Mapping[str, str]) -> set[str]:
 
 
 def _partition_fields(has: Mapping[str, str]) -> str:
-    """Some writers note the kind of each field behind a colon."""
+    """Strips the field kinds that some writers append after a colon."""
     return ",".join(
         part.partition(":")[0].strip() for part in has.get("hoodie.table.partition.fields", "").split(",") if part
     )

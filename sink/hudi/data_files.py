@@ -1,4 +1,4 @@
-"""Which data files a table's partitions hold, by the cheaper of two ways.
+"""Lists the data files of a table's partitions by the cheaper of two ways.
 
 Guarantee: every committed file is named; others may be. With the metadata table a look costs four requests for each
 of its commits since it was compacted: on an object store, partitions that are known to be small are listed instead.

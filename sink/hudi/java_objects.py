@@ -27,7 +27,7 @@ _TASKS = (
 
 
 class HudiObjects:
-    """What the steps of `HudiClient` are made with."""
+    """Base of `HudiClient`: makes the Java objects that its steps need."""
 
     def __init__(self, spark: SparkSession, base_path: str, avro_schema: str, options: Mapping[str, str]) -> None:
         self.base_path = base_path
@@ -135,7 +135,7 @@ class HudiObjects:
         return str(schema.get().toString()) if schema.isPresent() else None
 
     def index_definitions(self, meta: Any) -> str:
-        """As JSON; empty where there are none."""
+        """Returns the index definitions as JSON, or an empty text without any."""
         definitions = meta.getIndexMetadata()
         return str(definitions.get().toJson()) if definitions.isPresent() else ""
 

@@ -73,8 +73,8 @@ def partition_columns(settings: Settings) -> tuple[str, ...]:
 
 
 def key_generator(settings: Settings) -> str:
-    """Of a time too Hudi knows no more than a column of text: with its own generators for times Spark reads such a
-    table wrongly.
+    """Chooses Hudi's key generator. Time partitions use the one for text columns: Spark misreads tables of Hudi's
+    timestamp key generators.
     """
     columns = partition_columns(settings)
     if not columns:

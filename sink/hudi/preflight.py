@@ -1,4 +1,4 @@
-"""Whether a table could be made, and an engine write it, as the settings ask for.
+"""Checks whether the settings allow creating the table and writing it with the engine.
 
 The one list of such conditions: a worker refuses by it before it asks any server, an engine and a new table do, and
 `sink validate` tells all of it at once. No I/O.
@@ -39,7 +39,7 @@ def require_usable(settings: Settings, schema: TableSchema, engine: str = "") ->
 
 
 def preflight_errors(settings: Settings, schema: TableSchema, engine: str = "") -> Iterator[SinkError]:
-    """Everything that is wrong."""
+    """Yields every error."""
     engine = engine or settings.engine
     if settings.operation != "append":
         engine = "hudi"
@@ -75,7 +75,7 @@ def preflight_errors(settings: Settings, schema: TableSchema, engine: str = "") 
 
 
 def _upsert_errors(settings: Settings, schema: TableSchema) -> Iterator[ConfigError]:
-    """What stands in the way of finding, ordering and deleting rows by key."""
+    """Yields the errors that prevent finding, ordering or deleting rows by key."""
     keys, partitions = settings.record_key_fields, partition_columns(settings)
     if not keys:
         yield ConfigError("write.operation=upsert changes the row of a key: set record.key.fields")
@@ -118,7 +118,7 @@ def _upsert_errors(settings: Settings, schema: TableSchema) -> Iterator[ConfigEr
 
 
 def _partition_time_errors(paths: PartitionPaths, time: PartitionTime, schema: TableSchema) -> Iterator[ConfigError]:
-    """What is wrong with partitioning by the time."""
+    """Yields the errors of partitioning by time."""
     if time.name.lower() in (field.lower() for field in paths.fields):
         yield ConfigError(
             f"partition.field.name: {time.name!r} is the column that partition.time.field makes, and the table is"

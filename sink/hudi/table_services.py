@@ -102,7 +102,9 @@ class HudiTableServices:
             hudi.close()
 
     def _drop_leftovers(self, service: str) -> None:
-        """Nobody else of this sink carries one out now: what is pending was left by somebody who died, or failed."""
+        """Drops this sink's pending plans. No other process of the sink executes one now: a process that died or failed
+        left them.
+        """
         action = _ACTIONS[service]
         now, meta = self._timeline.snapshot(), self._hudi.meta_client()
         for entry in now.instants:
@@ -113,7 +115,9 @@ class HudiTableServices:
             self._drop(action, entry.requested)
 
     def _drop(self, action: str, instant: str) -> None:
-        """Whoever made the plan may complete it at any moment until the table lock is ours."""
+        """Drops a pending plan under the table lock. Until the lock is held, the process that made the plan may still
+        complete it.
+        """
         with self._locks():
             entries = [entry for entry in self._timeline.snapshot().instants if entry.requested == instant]
             pending = [entry for entry in entries if entry.action == action and not entry.done]

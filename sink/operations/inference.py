@@ -53,7 +53,7 @@ _QUIET.setLevel(logging.CRITICAL)
 @dataclass(frozen=True, slots=True)
 class SampleRequest:
     topics: tuple[str, ...] = ()
-    """Of those in the settings; none stands for all of them."""
+    """A subset of kafka.topic.names; empty means all of them."""
     records: int = 10_000
     from_beginning: bool = False
     """Not the newest records, but the oldest."""
@@ -137,7 +137,7 @@ def _because(warnings: Sequence[SchemaWarning]) -> str:
 
 
 def _refused(settings: Settings, columns: T.StructType, sample: Sample, known: Mapping[int, str]) -> tuple[str, ...]:
-    """What the sink would make of the sample, with the columns as it will read them."""
+    """Decodes the sample as the sink will, and returns the values that fail."""
     decoder = value_format(settings).decoder(parse_ddl(to_ddl(columns), settings.provenance))
     bad = dict(known)
     rest = [index for index in range(len(sample.values)) if index not in bad]
@@ -178,7 +178,7 @@ def _require_records(topics: Sequence[str], sample: Sample) -> None:
 
 
 def _headers(values: Sequence[bytes | None], places: bool = False) -> dict[int, str]:
-    """What is wrong with which header of a registry's wire format."""
+    """Returns the error of each value whose registry header is invalid."""
     array = pa.array(values, pa.binary())
     cursors, rows = Cursors(array), np.arange(len(values))
     cursors.fail(rows[array.is_null().to_numpy(zero_copy_only=False)], TOMBSTONE)
@@ -301,7 +301,7 @@ def read_sample(native: Mapping[str, str], topics: Sequence[str], request: Sampl
 
 
 def spans(view: LogView, records: int, from_beginning: bool) -> dict[TopicPartition, Span]:
-    """As many of each partition, and more where others have fewer."""
+    """Divides `records` evenly between partitions; what short partitions leave goes to longer ones."""
     sizes = {source: part.end - part.start for source, part in view.partitions.items() if part.end > part.start}
     left, chosen = records, {}
     for position, source in enumerate(sorted(sizes, key=lambda partition: (sizes[partition], partition))):
@@ -342,7 +342,7 @@ def _read(native: Mapping[str, str], wanted: Mapping[TopicPartition, Span]) -> S
 
 
 class _Reading:
-    """What was read of each partition, and which have more to read."""
+    """Collects the sample, and tracks which partitions have more to read."""
 
     def __init__(self, wanted: Mapping[TopicPartition, Span]) -> None:
         self.pending = dict(wanted)

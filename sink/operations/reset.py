@@ -39,7 +39,7 @@ INTERRUPTED = "a `sink reset` or `sink adopt` was interrupted: run it again, as 
 
 
 class Position(Enum):
-    """Where partitions are to go on."""
+    """Where to resume reading."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -48,7 +48,7 @@ class Position(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ResetRequest:
-    """What the operator asks for. Without `to` and `offsets` only a halt is cleared. `topics` empty: all."""
+    """The operator's request. Without `to` and `offsets` it only clears a halt. Empty `topics` means all."""
 
     to: Position | None = None
     offsets: Mapping[TopicPartition, int] | None = None
@@ -65,7 +65,7 @@ class ResetRequest:
 
 @dataclass(frozen=True, slots=True)
 class TimelineSnapshot:
-    """What the timeline says. `generations`: the highest that any checkpoint on it has for a partition."""
+    """A sink's part of the table's timeline. `generations`: the highest in any checkpoint, by partition."""
 
     checkpoint: Checkpoint | None
     generations: Mapping[TopicPartition, int]
@@ -123,9 +123,7 @@ def require_no_live_workers(workers: Sequence[str]) -> None:
 
 
 def plan_reset(view: KeeperView, request: ResetRequest, table: TimelineSnapshot, log: LogView | None) -> Reset:
-    """What `request` means for what is recorded now. Pure but for the wall clock in the records for
-    people.
-    """
+    """Plans the reset that `request` asks for. Pure, except for the wall clock in the records."""
     require_no_live_workers([member.worker for member in view.members])
     if not request.moves:
         return Reset(view.halt, (), (), {}, None)

@@ -30,7 +30,7 @@ PHASE_NAMES = {
     (Phase.COMMITTED.value, "ENDED"): "settle",
     (Phase.ABORTED.value, "ENDED"): "roll back",
 }
-"""What happens between two entries of a transaction's times."""
+"""Names for the time between two entries of a transaction's times."""
 PHASE_ORDER = (*(phase.value for phase in Phase), "ENDED")
 
 
@@ -92,7 +92,7 @@ class EndedStatus:
     reason: str
     ended: float
     seconds: Mapping[str, float]
-    """By phase: begin, write, commit, settle; roll back."""
+    """Seconds by phase: begin, write, commit, settle; roll back."""
     errors: int = 0
     """Bad records: they are in the errors table, if the transaction was committed."""
 
@@ -135,7 +135,7 @@ class Status:
     committed: int
     kafka_error: str | None
     services: TableServiceRun | None = None
-    """What the last run of table services did."""
+    """The last run of the table services."""
     catalog: CatalogStatus | None = None
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a table's timeline says of a sink, read without Hudi and without a JVM: for `sink reset`.
+"""Reads a sink's checkpoints from a table's timeline, without Hudi and without a JVM, for `sink reset`.
 
 Absence has to be proven: a timeline that cannot be read whole is a TableError, never "no checkpoint".
 Errors: TableError, Unavailable, ConfigError for a file system that pyarrow does not reach.

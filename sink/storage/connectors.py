@@ -1,4 +1,4 @@
-"""Which jars Hadoop needs for a store, by the scheme of the base path. No I/O."""
+"""The jars that Hadoop needs for a store, by the scheme of the base path. No I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Connector:
 
     name: str
     artifact: str
-    """By which it is known whether the settings bring it."""
+    """Identifies the jar in spark.jars and spark.jars.packages."""
     coordinates: tuple[str, ...]
 
 

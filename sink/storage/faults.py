@@ -168,7 +168,7 @@ def fault_in(error_text: str, base_path: str, access: Access) -> Fault | None:
 
 
 def fault_of_store(error_text: str, base_path: str, access: Access) -> Fault | None:
-    """As `fault_in`, for a text that may be another server's: Kafka and ZooKeeper do not answer in the same words."""
+    """Like `fault_in`, for a text that may come from another server, such as Kafka or ZooKeeper."""
     mark = _MARKS.get(scheme_of(base_path))
     if mark is None or not (mark.search(error_text) or f"{bucket_of(base_path)}: " in error_text):
         return None

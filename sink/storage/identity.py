@@ -31,7 +31,7 @@ class Identity:
         self._source: Any = None
 
     def keys(self) -> Keys | None:
-        """None where there are none: then the store may need none, or a library finds some by itself."""
+        """Returns the process's keys, or None: the store may need none, or a library finds its own."""
         from botocore.exceptions import BotoCoreError
 
         try:

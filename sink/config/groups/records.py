@@ -1,4 +1,4 @@
-"""What Kafka's records are: the format of their values, the columns in them, and where schemas come from."""
+"""The format of Kafka's records, their columns, and the source of their schemas."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sink.config.fields import BinaryFile, Capitals, Choice, Group, Secret, Text
 from sink.config.values import Flag, Text, Urls, ValueFormatName
 
 RAW_COLUMNS = {"string": "value STRING", "bytes": "value BINARY"}
-"""What a table of undecoded values has, unless schema.ddl says otherwise."""
+"""Columns of a table of undecoded values, unless schema.ddl names them."""
 
 COLUMNS = ("schema.ddl", "schema.file", "schema.subject")
 """One of them says what the columns are."""

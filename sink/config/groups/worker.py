@@ -1,4 +1,4 @@
-"""What a worker does and how: its files, the table services, Spark, logs and metrics."""
+"""Settings of a worker: its files, the table services, Spark, logs and metrics."""
 
 from __future__ import annotations
 
