@@ -112,8 +112,8 @@ def unadopted_offsets_warning(remains: ForeignOffsets, sink: str, view: KeeperVi
     if not remains.newest or sink in remains.sinks or view.states:
         return None
     return (
-        f"{remains.newest[0]}: how far it has read; sink {sink} has not begun in this table and does not begin there by"
-        " itself: if it is to go on from there, run `sink adopt` before the first worker starts"
+        f"{remains.newest[0]}: found offsets, and sink {sink} has not begun in this table. To resume at these offsets,"
+        " run `sink adopt` before the first worker starts."
     )
 
 

@@ -252,9 +252,9 @@ def _warn_of_offsets(settings: Settings, keeper: Keeper) -> None:
         view = keeper.read()
         if view.states:
             return
-        if said_of := unadopted_offsets_warning(
+        if warning := unadopted_offsets_warning(
             read_foreign_offsets(settings.base_path, settings.storage), settings.name, view
         ):
-            LOG.warning("table.not_adopted", reason=said_of)
+            LOG.warning("table.not_adopted", reason=warning)
     except SinkError as error:
         LOG.debug("table.offsets_unread", reason=str(error))

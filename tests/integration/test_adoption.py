@@ -170,7 +170,7 @@ def test_a_sink_begins_exactly_where_hudi_streamer_ended_and_lands_all_that_foll
     config = config_of(it)
     code, out = sink("validate", "--config", config)
     assert code == 0, out
-    assert "of Hudi Streamer: how far it has read; sink orders has not begun" in out
+    assert "of Hudi Streamer: found offsets, and sink orders has not begun" in out
 
     code, out = sink("adopt", "--config", config)
     assert code == 0, out

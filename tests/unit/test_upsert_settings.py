@@ -64,7 +64,7 @@ def test_settings_that_contradict_each_other_are_refused_at_once(
         ({"index__type": "bucket"}, "hoodie.bucket.index.num.buckets"),
         ({**BUCKETS, "hoodie__bucket__index__num__buckets": "0"}, "hoodie.bucket.index.num.buckets to their number"),
         ({"index__type": "record", "hoodie__metadata__enable": "false"}, "hoodie.metadata.enable=true"),
-        ({"ordering__field__name": "at", "delete__key__format": "string"}, "no place in the order"),
+        ({"ordering__field__name": "at", "delete__key__format": "string"}, "has no ordering value"),
         ({"delete__key__format": "string", "partition__field__name": "name"}, "in which partition"),
         ({"delete__key__format": "string", "record__key__fields": "id,name"}, "use json, or one field"),
         ({"schema__ddl": "id bigint, name string, _debezium_lsn bigint"}, "reserved"),
