@@ -101,7 +101,7 @@ def _upsert_errors(settings: Settings, schema: TableSchema) -> Iterator[ConfigEr
         yield ConfigError("index.type=record is kept in the metadata table: set hoodie.metadata.enable=true")
     if settings.ordering_fields and settings.delete_key_format != "none":
         yield ConfigError(
-            "delete.key.format: it cannot be combined with ordering.field.name: a tombstone has no ordering value. Unset"
+            "delete.key.format: cannot be combined with ordering.field.name: a tombstone has no ordering value. Unset"
             " one of the two."
         )
     deletes_by_key = settings.delete_key_format != "none" or keys == ("_kafka_key",)

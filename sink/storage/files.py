@@ -107,7 +107,9 @@ _cached: dict[str, tuple[Access, Storage]] = {}
 
 
 def cached_storage(base_path: str, access: Access = NO_ACCESS) -> Storage:
-    """Like `open_storage`, once in a process and again with other keys: an object store's client keeps its connections."""
+    """Like `open_storage`, once in a process and again with other keys: a client of an object store keeps its
+    connections.
+    """
     cached = _cached.get(base_path)
     if cached is None or cached[0] != access:
         cached = _cached[base_path] = access, open_storage(base_path, access)
