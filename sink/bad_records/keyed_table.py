@@ -22,7 +22,7 @@ from sink.config import Settings
 from sink.hudi.client import TABLE_VERSION, HudiClient
 from sink.hudi.java_objects import COMMIT
 from sink.hudi.lock import BASE_PATH
-from sink.hudi.options import IN_PROCESS_LOCK
+from sink.hudi.options import IN_PROCESS_LOCK, SHARED_OPTIONS
 from sink.schema import HEADERS_TYPE
 from sink.schema.avro import avro_schema
 from sink.telemetry.failpoints import Failpoints
@@ -109,22 +109,13 @@ class KeyedTable:
 
     def _upsert(self, meta: Any, rows: DataFrame, fence: Fence) -> None:
         hudi, client = self._hudi, self._hudi.client
-        operation = hudi.java.common.model.WriteOperationType.UPSERT
         instant = str(client.startCommit(COMMIT))
-        client.setOperationType(operation)
-        arguments = getattr(hudi.jvm, "org.apache.hudi.HoodieCreateRecordUtils$createHoodieRecordRddArgs")
-        schema = hudi.java.common.schema.HoodieSchema.parse(self._avro)
-        options = hudi.jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(hudi.java_map(hudi.options))
-        names = str(schema.getName()), str(schema.getNamespace().orElse(""))
-        flags = (False, False, False)
-        made = arguments(
-            rows._jdf, hudi.config, options, *names, schema, schema, operation, instant, *flags, meta.getTableConfig()
-        )
-        records = hudi.java.HoodieCreateRecordUtils.createHoodieRecordRdd(made)
+        client.setOperationType(hudi.operation)
+        records = hudi.records_of(rows._jdf, instant, hudi.options, meta)
         stats = hudi.stats_of(client.upsert(records, instant))
         self._failpoints.at("Errors.written")
         fence()
-        client.commitStats(instant, hudi.write_stats(stats), hudi.option(hudi.java_map({})), COMMIT)
+        hudi.commit_stats(instant, hudi.write_stats(stats), {})
 
     def _create(self) -> None:
         builder = self._hudi.java.common.table.HoodieTableMetaClient.newTableBuilder()
@@ -150,6 +141,7 @@ def lock_settings(settings: Settings) -> Settings:
 def errors_options(settings: Settings) -> Mapping[str, str]:
     """For Hudi's own writer, which looks up keys, replaces rows, cleans and archives, under the lock that is held."""
     return {
+        **SHARED_OPTIONS,
         "path": settings.errors_base_path,
         "hoodie.table.name": settings.errors_table_name,
         "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
@@ -158,18 +150,11 @@ def errors_options(settings: Settings) -> Mapping[str, str]:
         "hoodie.datasource.write.recordkey.field": ",".join(KEY),
         "hoodie.datasource.write.partitionpath.field": "",
         "hoodie.datasource.write.keygenerator.class": _KEY_GENERATOR,
-        "hoodie.datasource.compaction.async.enable": "false",
-        "hoodie.datasource.write.insert.drop.duplicates": "false",
         "hoodie.index.type": "SIMPLE",
         "hoodie.upsert.shuffle.parallelism": "1",
         "hoodie.parquet.compression.codec": "zstd",
         "hoodie.parquet.small.file.limit": str(_SMALL_FILE),
         # One table less for each table: it is small, and its files are few.
         "hoodie.metadata.enable": "false",
-        "hoodie.embed.timeline.server": "false",
-        "hoodie.write.markers.type": "DIRECT",
-        "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
         "hoodie.write.lock.provider": IN_PROCESS_LOCK,
-        "hoodie.clean.failed.writes.policy": "LAZY",
-        "hoodie.rollback.using.markers": "true",
     }

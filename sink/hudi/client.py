@@ -167,25 +167,28 @@ class HudiClient(HudiObjects):
         """Writes a Java DataFrame under the instant, which somebody else has begun, with Hudi's index and merge; one
         write stat per file. Without a write client: that one would look after the metadata table, and its heartbeats.
         """
-        records = self.java.HoodieCreateRecordUtils
-        arguments = getattr(self.java, "HoodieCreateRecordUtils$createHoodieRecordRddArgs")
-        schema = self.java.common.schema.HoodieSchema.parse(self._avro)
-        # For records that are not to be combined, which the write below is told of ours, Hudi makes no ordering value.
-        ordered = {**self.options, "hoodie.combine.before.upsert": "true"}
-        options = self.jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(self.java_map(ordered))
-        named, meta, operation = json.loads(self._avro), self.meta_client(), self.operation
-        given = (frame, self.config, options, named["name"], named["namespace"], schema, schema, operation, instant)
-        records_rdd = records.createHoodieRecordRdd(arguments(*given, False, False, False, meta.getTableConfig()))
+        # For records that are not to be combined, as the write below is told, Hudi makes no ordering value.
+        options, meta = {**self.options, "hoodie.combine.before.upsert": "true"}, self.meta_client()
+        records = self.records_of(frame, instant, options, meta)
         table = self.java.table.HoodieSparkTable.create(self.config, self.engine_context, meta)
         table.validateUpsertSchema()
-        data = self.java.data.HoodieJavaRDD.of(records_rdd)
-        write = table.upsert if str(operation) == "UPSERT" else table.insert
+        data = self.java.data.HoodieJavaRDD.of(records)
+        write = table.upsert if str(self.operation) == "UPSERT" else table.insert
         try:
             return self.stats_of(self._rdd(write(self.engine_context, instant, data).getWriteStatuses()))
         finally:
             # Hudi keeps the records and statuses of an instant until its client commits it, which is not here.
             release = self.java.client.utils.SparkReleaseResources
             release.releaseCachedData(self.engine_context, self.config, self.base_path, instant)
+
+    def records_of(self, frame: Any, instant: str, options: Mapping[str, str], meta: Any) -> Any:
+        """Converts a Java DataFrame into an RDD of Hudi's records, for this object's operation."""
+        arguments = getattr(self.java, "HoodieCreateRecordUtils$createHoodieRecordRddArgs")
+        schema, avro = self.java.common.schema.HoodieSchema.parse(self._avro), json.loads(self._avro)
+        scala = self.jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(self.java_map(options))
+        given = (frame, self.config, scala, avro["name"], avro["namespace"], schema, schema, self.operation, instant)
+        flags = (False, False, False)
+        return self.java.HoodieCreateRecordUtils.createHoodieRecordRdd(arguments(*given, *flags, meta.getTableConfig()))
 
     def _rdd(self, data: Any) -> Any:
         return self.java.data.HoodieJavaRDD.getJavaRDD(data)

@@ -31,6 +31,16 @@ _DEFAULTS: Mapping[str, str] = {
     "hoodie.bulkinsert.sort.mode": "NONE",
     "hoodie.time.generator.max_expected_clock_skew_ms": str(CLOCK_SKEW_MS),
 }
+SHARED_OPTIONS: Mapping[str, str] = {
+    "hoodie.datasource.compaction.async.enable": "false",
+    "hoodie.datasource.write.insert.drop.duplicates": "false",
+    "hoodie.write.markers.type": "DIRECT",
+    "hoodie.embed.timeline.server": "false",
+    "hoodie.clean.failed.writes.policy": "LAZY",
+    "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
+    "hoodie.rollback.using.markers": "true",
+}
+"""Required by the sink's table and its errors table alike."""
 
 
 _ON_OBJECT_STORES: Mapping[str, str] = {
@@ -146,24 +156,18 @@ def service_options(settings: Settings) -> Mapping[str, str]:
 
 def _required(settings: Settings) -> dict[str, str]:
     return {
+        **SHARED_OPTIONS,
         "path": settings.base_path,
         "hoodie.table.name": settings.table_name,
         **write_options(settings),
-        "hoodie.datasource.compaction.async.enable": "false",
         # Or Hudi takes it, for a table that is merged on read, into every commit.
         "hoodie.compact.inline": "false",
-        "hoodie.datasource.write.insert.drop.duplicates": "false",
         "hoodie.datasource.write.recordkey.field": ",".join(record_key_fields(settings)),
         "hoodie.datasource.write.partitionpath.field": ",".join(partition_columns(settings)),
         "hoodie.datasource.write.keygenerator.class": key_generator(settings),
         "hoodie.datasource.write.hive_style_partitioning": str(settings.hive_style).lower(),
         "hoodie.datasource.write.partitionpath.urlencode": str(url_encode(settings)).lower(),
         "hoodie.populate.meta.fields": str(populate_meta_fields(settings)).lower(),
-        "hoodie.write.markers.type": "DIRECT",
-        "hoodie.embed.timeline.server": "false",
-        "hoodie.clean.failed.writes.policy": "LAZY",
-        "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
-        "hoodie.rollback.using.markers": "true",
         # An index of others would be dropped because our settings do not ask for it.
         "hoodie.metadata.auto.delete.partitions": "false",
         # Else Hudi takes a record index's entries from its own writers alone, and what others wrote is found by nobody.
