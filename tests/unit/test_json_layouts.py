@@ -61,7 +61,7 @@ class Producer:
     def __init__(self, random: Random) -> None:
         self.random = random
         self.blanks = random.choice((("", ""), (" ", ""), (" ", " "), ("  ", " ")))
-        fields = random.sample(SCHEMA.values.fields[:-2], random.randint(1, 6))
+        fields = random.sample(SCHEMA.value_struct.fields[:-2], random.randint(1, 6))
         self.members: list[tuple[str, T.DataType | None]] = [(field.name, field.dataType) for field in fields]
         if random.random() < 0.5:
             self.members.insert(random.randint(0, len(fields)), (random.choice(("unknown", "é", "S")), None))
