@@ -27,11 +27,11 @@ demo: $(VENV)/demo.stamp ## ZooKeeper, Kafka and a fleet on this machine: kill t
 demo-s3: $(VENV)/demo-s3.stamp ## the same with the table on an S3 server of its own (4 minutes)
 	$(BIN)/sink demo --storage s3 $(ARGS)
 
-test: $(VENV)/test.stamp ## unit, simulation and integration tests on real servers (20 to 25 minutes on two cores, more on a slow machine)
+test: lint ## lint, unit, simulation and integration tests on real servers (20 to 25 minutes on two cores, more on a slow machine)
 	$(PREPARED)
 	$(TESTED) -m "not thorough" $(ARGS)
 
-test-all: $(VENV)/test.stamp ## those, more cells of their matrices and the longest tests of fleets (most of an hour)
+test-all: lint ## those, more cells of their matrices and the longest tests of fleets (most of an hour)
 	$(PREPARED)
 	$(TESTED) $(ARGS)
 
@@ -62,8 +62,9 @@ site: $(VENV)/docs.stamp ## the documentation as a site in build/site, every lin
 	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "open build/site/index.html"
 
-lint: $(VENV)/dev.stamp ## ruff, mypy and the contract of the rooms (.importlinter)
+lint: $(VENV)/test.stamp ## ruff, the formatter's check, mypy and the contract of the rooms (.importlinter); .pre-commit-config.yaml has the same
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --no-logo
 
@@ -74,7 +75,7 @@ clean: ## remove the virtual environment and caches (not the downloaded jars)
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
-	@test -n "$(PYTHON)" || { echo "no Python 3.10 or 3.11 with venv found: install one, or say make PYTHON=/path/to/python3.11"; exit 1; }
+	@test -n "$(PYTHON)" || { echo "no Python 3.10 to 3.13 with venv found: install one (3.11 is the one to take), or say make PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip setuptools wheel
 
@@ -90,7 +91,7 @@ $(VENV)/demo-s3.stamp: $(VENV)/demo.stamp
 	@touch $@
 
 $(VENV)/test.stamp: $(VENV)/demo.stamp
-	$(INSTALL) '.[test]'
+	$(INSTALL) '.[test,lint]'
 	@touch $@
 
 $(VENV)/docs.stamp: $(VENV)/demo.stamp

@@ -53,9 +53,11 @@ class Report:
 
 
 class World:
-    def __init__(self, seed: int, profile: Profile | None = None, trace: int = TRACE) -> None:
+    def __init__(
+        self, seed: int, profile: Profile | None = None, trace: int = TRACE, rng: Random | None = None
+    ) -> None:
         self.seed = seed
-        self.rng = Random(seed)
+        self.rng = rng or Random(seed)
         self.profile = profile or draw(self.rng)
         self.now = 0.0
         self._healed = False
