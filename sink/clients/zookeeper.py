@@ -18,6 +18,7 @@ from typing import Any
 
 import structlog
 from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
 from kazoo.security import CREATOR_ALL_ACL
@@ -138,6 +139,17 @@ class Session:
         if state == KazooState.SUSPENDED:
             self._apart_since = time.monotonic()
         self._on_state(state)
+
+
+def require_chroot(client: KazooClient) -> None:
+    """Raises ConfigError if the chroot does not exist: ZooKeeper would refuse every znode below it. Raises Unavailable
+    if ZooKeeper does not answer."""
+    try:
+        exists = client.exists("/") is not None
+    except KazooException as error:
+        raise Unavailable(f"ZooKeeper stopped answering ({error!r}). Try again.") from error
+    if not exists:
+        raise ConfigError("zookeeper.connect: the chroot does not exist. Create that znode first.")
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient
-from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
+from kazoo.exceptions import KazooException, NoAuthError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from coordination.errors import ConfigError, SinkError, Unavailable
@@ -27,7 +27,7 @@ from coordination.zookeeper.keeper import Keeper
 from sink.clients.java import find_java
 from sink.clients.kafka import Log, UnknownTopic
 from sink.clients.storage_probe import probed
-from sink.clients.zookeeper import connected
+from sink.clients.zookeeper import connected, require_chroot
 from sink.config import Settings
 from sink.decode.column_records import FIRST_MESSAGE, UnusableSchema
 from sink.decode.debezium import event_type
@@ -120,6 +120,7 @@ def _zookeeper(settings: Settings) -> Iterator[CheckResult]:
         yield CheckResult("ZooKeeper", f"{settings.zookeeper} answers")
         root = settings.root_znode
         try:
+            require_chroot(client)
             existing = root
             while existing and client.exists(existing) is None:
                 existing = existing.rpartition("/")[0]
@@ -129,12 +130,8 @@ def _zookeeper(settings: Settings) -> Iterator[CheckResult]:
             yield CheckResult(
                 "ZooKeeper", f"{existing or '/'} may not be written by this user; correct its ACL", wrong=True
             )
-        except NoNodeError:
-            yield CheckResult(
-                "ZooKeeper",
-                "the chroot of zookeeper.connect does not exist; create that znode first",
-                wrong=True,
-            )
+        except ConfigError as error:
+            yield CheckResult("ZooKeeper", str(error), wrong=True)
         except (KazooException, KazooTimeoutError) as error:
             raise Unavailable(f"ZooKeeper at {settings.zookeeper} stopped answering ({error!r}); try again") from error
         else:

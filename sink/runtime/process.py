@@ -26,7 +26,7 @@ from sink.bad_records.table import ErrorsTable
 from sink.clients.java_errors import said
 from sink.clients.kafka_process import LogProcess
 from sink.clients.spark import WARM_UP, StartingSession, use_transaction_pool, warm_up
-from sink.clients.zookeeper import Session
+from sink.clients.zookeeper import Session, require_chroot
 from sink.config import Settings
 from sink.hudi import Table
 from sink.hudi.lock import TableLocks
@@ -84,6 +84,7 @@ class Worker:
             session.close()
             return
         client = session.client
+        self._until_stopped("the chroot in ZooKeeper", lambda: require_chroot(client))
         spark = self._starting.session()
         LOG.debug("worker.reached", phase="spark")
         guardian = JvmWatchdog(spark)

@@ -12,16 +12,20 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from multiprocessing.pool import Pool
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from coordination.planning.offsets import DataLossPolicy, OffsetReset
 from tests.simulation.faults import NO_LIMIT, Profile, draw
-from tests.simulation.run import described, many, processes, simulate, too_little
+from tests.simulation.run import described, many, processes, too_little
+from tests.simulation.schedule import DIRECTORY, NO_FAULT, Recorder, Replay, Schedule
 from tests.simulation.world import World
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "2000"))
+SEEDS_OF_MAKE_TEST = int(os.environ.get("SIMULATION_SEEDS", "500"))
+"""The other ones run with `make test-all`, unless SIMULATION_SEEDS asks for them."""
 PORTION = 100
 NO_FAULTS = dict.fromkeys(
     (
@@ -57,28 +61,8 @@ NO_FAULTS = dict.fromkeys(
     0.0,
 )
 
-# Seeds that once broke an invariant, each with the bug that it found; the last five with one of the invariant.
-REGRESSIONS = (
-    (1, "a settled instant was still taken for an orphan and got an ABORTED record"),
-    (2, "the confirmation of a rollback was forgotten when ZooKeeper changed meanwhile"),
-    (24, "a late multi of a divided batch moved ranges under an open transaction"),
-    (345, "a late multi of a plan added a piece to another plan of the same number"),
-    (23171, "after a batch that was too large the next ones were as large, and each cost three attempts"),
-    (111300, "a commit under way while ZooKeeper was emptied came from a higher epoch than the one that followed"),
-    (96425, "a plan that came late recorded a partition while a commit was tried again: two contents of one instant"),
-    (328149, "an abort on proof that came late was taken for a guess: a second restore had taken the instant away"),
-    (412584, "a backup of what the restored table has no more was taken for undecided after it had been settled"),
-    (450733, "a commit that was under way when its tree was lost was held against where the backup's begins"),
-    (492384, "a bad record that a truncated log has no more was taken for one that was published twice"),
-    (680630, "a reset that was interrupted before it wrote anything was held against a partition that is new"),
-    (769547, "a gap of a reading that a reset had ended was held against the one that a restored table began"),
-    (858822, "what a restored table had lost was held against where another tree had begun, not where its own says"),
-    (982704, "a log that was lost whole before anything of it was committed was waited for"),
-    (1006187, "a backup's gap, of a past that the table had gone on without, stood against the table: rows came twice"),
-    (1163386, "a ledger that was read a moment before a batch was divided, and the states after, killed a coordinator"),
-    (1230724, "an operator looked once at a tree that a late write made unreadable after"),
-    (1245668, "a late write of the holder of the office was taken for an older epoch's: the epoch was deleted by hand"),
-)
+# One file a run that once broke an invariant; each says which bug it found.
+SCHEDULES = sorted(DIRECTORY.glob("*.json"), key=lambda path: int(path.stem))
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +90,13 @@ def calm(seed: int, **changes: object) -> Profile:
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("first", range(0, SEEDS, PORTION))
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(n, marks=[pytest.mark.thorough] if n >= SEEDS_OF_MAKE_TEST else [])
+        for n in range(0, SEEDS, PORTION)
+    ],
+)
 def test_every_invariant_holds_under_the_faults_of_each_seed(pool: Pool, first: int) -> None:
     totals: Counter[str] = Counter()
     for report in many(pool, range(first, first + PORTION)):
@@ -115,10 +105,30 @@ def test_every_invariant_holds_under_the_faults_of_each_seed(pool: Pool, first: 
     assert too_little(totals, PORTION) == {}
 
 
-@pytest.mark.parametrize(("seed", "bug"), REGRESSIONS)
-def test_a_seed_that_once_found_a_bug_holds(seed: int, bug: str) -> None:
-    report = simulate(seed)
-    assert report.violation is None, f"{bug}\n{described(report, 60)}"
+@pytest.mark.parametrize("path", SCHEDULES, ids=lambda path: path.stem)
+def test_a_run_that_once_found_a_bug_holds(path: Path) -> None:
+    schedule = Schedule.load(path)
+    report = schedule.world().run()
+    assert report.violation is None, f"{schedule.bug}\n{described(report, 60)}"
+
+
+def test_a_recorded_run_replays_to_the_letter(tmp_path: Path) -> None:
+    Schedule.record(24, "none").save(tmp_path / "run.json")
+    assert Schedule.load(tmp_path / "run.json").world().run().digest == World(24).run().digest
+
+
+def test_a_draw_more_in_one_place_moves_no_draw_of_another() -> None:
+    def first(rng: Random) -> float:
+        return rng.random()
+
+    def second(rng: Random) -> tuple[float, int]:
+        return rng.random(), rng.randrange(9)
+
+    recorder = Recorder(7)
+    recorded = [(first(recorder), second(recorder)) for _ in range(3)]
+    replay = Replay(7, recorder.order)
+    assert [first(replay) for _ in range(4)] == [*(one for one, _ in recorded), NO_FAULT]
+    assert [second(replay) for _ in range(3)] == [other for _, other in recorded]
 
 
 @pytest.mark.parametrize("seed", range(5))

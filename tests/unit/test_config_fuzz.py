@@ -14,19 +14,14 @@ from sink.config import Settings, load
 from sink.config.model import aliases
 
 SECRET = "hunter2-Tr0ub4dor"
-NAMES = sorted(
-    [*aliases(), "kafka.sasl.password", "spark.x", "hoodie.y", "kafka.ssl.key.password", "", "a.b", "<<"]
-)
+NAMES = sorted([*aliases(), "kafka.sasl.password", "spark.x", "hoodie.y", "kafka.ssl.key.password", "", "a.b", "<<"])
 LINES = st.one_of(
     st.sampled_from(NAMES).flatmap(lambda name: st.text(max_size=30).map(lambda value: f"{name}: {value}")),
-    st.sampled_from(
-        ["&a", "*a", "!x y", "? a", "- b", "{", "]", "'", "|", "\t", "%YAML 9", "---", "...", "\\u", "a:"]
-    ),
+    st.sampled_from(["&a", "*a", "!x y", "? a", "- b", "{", "]", "'", "|", "\t", "%YAML 9", "---", "...", "\\u", "a:"]),
     st.text(max_size=20),
 )
 LAUGHS = b"a0: &a0 {x: 1}\n" + b"".join(
-    b"a%d: &a%d {%s}\n" % (n, n, b", ".join(b"k%d: *a%d" % (k, n - 1) for k in range(9)))
-    for n in range(1, 15)
+    b"a%d: &a%d {%s}\n" % (n, n, b", ".join(b"k%d: *a%d" % (k, n - 1) for k in range(9))) for n in range(1, 15)
 )
 TREES = st.recursive(
     st.one_of(
@@ -40,17 +35,13 @@ TREES = st.recursive(
     ),
     lambda inner: st.one_of(
         st.lists(inner, max_size=4),
-        st.dictionaries(
-            st.one_of(st.sampled_from(NAMES), st.text(max_size=9), st.integers()), inner, max_size=5
-        ),
+        st.dictionaries(st.one_of(st.sampled_from(NAMES), st.text(max_size=9), st.integers()), inner, max_size=5),
     ),
     max_leaves=20,
 )
 
 
-def check(
-    directory: Path, data: bytes, suffix: str, environ: dict[str, str] | None = None
-) -> Settings | ConfigError:
+def check(directory: Path, data: bytes, suffix: str, environ: dict[str, str] | None = None) -> Settings | ConfigError:
     path = directory / f"sink.{suffix}"
     path.write_bytes(data)
     try:
@@ -97,9 +88,7 @@ def test_arbitrary_yaml_documents(tmp_path_factory, tree: object):
     check(tmp_path_factory.getbasetemp(), yaml.safe_dump(tree, allow_unicode=True).encode(), "yaml")
 
 
-@given(
-    values=st.dictionaries(st.sampled_from([n for n in NAMES if "." in n]), st.text(max_size=40), max_size=8)
-)
+@given(values=st.dictionaries(st.sampled_from([n for n in NAMES if "." in n]), st.text(max_size=40), max_size=8))
 def test_arbitrary_values_of_known_settings(tmp_path_factory, values: dict[str, str]):
     document = {
         "zookeeper.connect": "zk",

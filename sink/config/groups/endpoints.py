@@ -61,9 +61,7 @@ class EndpointSettings(Group):
         "Kafka brokers to ask first: `host:port,...`.",
         also=("bootstrap.servers", "hoodie.streamer.source.kafka.bootstrap.servers"),
     )
-    topics: TopicNames = setting(
-        "kafka.topic.names", "Topics that land in the table.", also=("topics",), fleet=True
-    )
+    topics: TopicNames = setting("kafka.topic.names", "Topics that land in the table.", also=("topics",), fleet=True)
     kafka_reader: Annotated[Literal["librdkafka", "spark"], Choice] = setting(
         "kafka.reader",
         "How records are read: `librdkafka` reads them in Spark's Python workers, at the same cost for any number of"
@@ -77,9 +75,7 @@ class EndpointSettings(Group):
         also=("hoodie.base.path",),
         fleet=True,
     )
-    table_name: Name = setting(
-        "target.table.name", "The table's name.", also=("hoodie.table.name",), fleet=True
-    )
+    table_name: Name = setting("target.table.name", "The table's name.", also=("hoodie.table.name",), fleet=True)
     table_type: Annotated[Literal["copy_on_write", "merge_on_read"], Choice] = setting(
         "target.table.type",
         "`copy_on_write`, or `merge_on_read` for upserts that append to log files, which a compaction merges later"

@@ -15,9 +15,7 @@ COLUMNS = ("value", "_kafka_partition", "_kafka_offset", "instant")
 FINDINGS = ("bad_lost", "bad_duplicated", "bad_mistaken", "good_set_aside")
 
 
-def find(
-    rows: Sequence[tuple[Any, ...]], sent: Sequence[Sent], committed: Collection[str]
-) -> dict[str, list[object]]:
+def find(rows: Sequence[tuple[Any, ...]], sent: Sequence[Sent], committed: Collection[str]) -> dict[str, list[object]]:
     """By finding, which events."""
     held = [((value or b"").decode(), (partition, offset)) for value, partition, offset, at in rows if at in committed]
     places, repeated = dict(held), Counter(value for value, _ in held)
