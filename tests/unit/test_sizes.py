@@ -1,0 +1,28 @@
+"""Files and functions of the product stay small enough to be read at once."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = sorted(file for package in ("coordination", "sink") for file in (ROOT / package).rglob("*.py"))
+LINES_OF_A_FILE, LINES_OF_A_FUNCTION = 400, 60
+LONGER = {"sink/decode/protobuf_fields.py"}
+"""To be divided; no file may join them."""
+
+
+def test_files_stay_under_400_lines() -> None:
+    long = {str(file.relative_to(ROOT)) for file in FILES if len(file.read_text().splitlines()) >= LINES_OF_A_FILE}
+    assert long - LONGER == set()
+
+
+def test_functions_stay_under_60_lines() -> None:
+    long = [
+        f"{file.relative_to(ROOT)}: {node.name}"
+        for file in FILES
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno + 1 >= LINES_OF_A_FUNCTION
+    ]
+    assert long == []
