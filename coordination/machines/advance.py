@@ -78,11 +78,11 @@ def _started(term: Term, t: Transaction) -> Operation | None:
         # The deadline is for participants that hang: it runs anew once the store is well.
         progress.started_at = term.at
     members = {member.incarnation for member in term.keeper_view.members}
-    match transactions.progress(t, members, term.at - progress.started_at):
+    match transactions.readiness(t, members, term.at - progress.started_at):
         case transactions.MustAbort() as verdict:
             term.worker_health.blame(verdict.blamed, term.at)
             return term.abort(t, verdict.reason, verdict.failure)
-        case transactions.Complete():
+        case transactions.AllReported():
             if (too_bad := term.config.errors.exceeded(t.statuses.values())) is not None:
                 return term.abort(t, too_bad.reason, too_bad)
             if not progress.files_checked:
@@ -90,8 +90,8 @@ def _started(term: Term, t: Transaction) -> Operation | None:
             # The one before it may be PREPARED and halted: nothing follows it then.
             if t is not term.open_transactions()[0]:
                 return None
-            if (damage := term.damage(t)) is not None:
-                return term.abort(t, damage)
+            if (inconsistency := term.inconsistency(t)) is not None:
+                return term.abort(t, inconsistency)
             return term.enter(t, Phase.PREPARED)
         case _:
             return None
@@ -116,10 +116,10 @@ def _prepared(term: Term, t: Transaction) -> Operation | None:
             )
     if progress.refused is not None:
         return term.abort(t, progress.refused)
-    if (damage := term.damage(t)) is not None:
-        reason = f"transaction {t.header.number} is PREPARED, but {damage}; {tree.REMEDY}"
+    if (inconsistency := term.inconsistency(t)) is not None:
+        reason = f"transaction {t.header.number} is PREPARED, but {inconsistency}; {tree.REMEDY}"
         return term.halt(Halt(reason, at=term.wall))
-    said = transactions.checkpoint(
+    checkpoint = transactions.checkpoint(
         t,
         term.keeper_view.states,
         term.keeper_view.info,
@@ -133,7 +133,7 @@ def _prepared(term: Term, t: Transaction) -> Operation | None:
         term.keeper_view.epoch_version,
         t.version,
         transactions.stats(t),
-        said,
+        checkpoint,
         t.header.columns,
         errors=transactions.errors(t),
         attempt=t.header.attempt,

@@ -54,7 +54,7 @@ RULES: tuple[Rule, ...] = (
     housekeeping.read_table,
     housekeeping.raise_epoch,
     housekeeping.record_config,
-    housekeeping.delete_uncounted_plans,
+    housekeeping.delete_incomplete_plans,
     advance.abort_superseded,
     advance.start,
     opening.plan_ahead,
@@ -92,7 +92,7 @@ class Coordinator:
             case Answered(id=id, outcome=outcome):
                 self._answered(id, outcome)
             case KeeperChanged():
-                term.view, term.overtaken = None, True
+                term.view, term.changed_during_read = None, True
             case StoreSeen(faulty=faulty):
                 term.store_is_faulty = faulty
             case Tick(wall=wall):
@@ -105,8 +105,8 @@ class Coordinator:
                 self._requests += 1
                 self._outstanding = Request(self._requests, operation)
                 term.outbox.append(self._outstanding)
-        said, term.outbox = term.outbox, []
-        return said
+        effects, term.outbox = term.outbox, []
+        return effects
 
     def _next(self) -> Operation | None:
         if self._term.group:
@@ -195,17 +195,17 @@ class Coordinator:
             term.epoch, term.raising, term.table = term.raising, NO_TRANSACTION, None
             term.note("coordinator.elected", epoch=term.epoch)
 
-    def _checked(self, number: int, found: FileCheck) -> None:
+    def _checked(self, number: int, check: FileCheck) -> None:
         term = self._term
-        if found.unplanned:
-            named = ", ".join(found.unplanned[:3])
+        if check.unplanned:
+            named = ", ".join(check.unplanned[:3])
             term.progress_of(
                 number
             ).refused = f"files were written that none of its write tasks writes: file ids {named}"
             return
-        if not found.existing:
+        if not check.existing:
             term.progress_of(number).files_checked = True
             return
-        reason = f"the table already holds file ids of transaction {number} ({', '.join(found.existing[:3])})"
+        reason = f"the table already holds file ids of transaction {number} ({', '.join(check.existing[:3])})"
         term.progress_of(number).refused = reason
         term.halting = Halt(f"{reason}; `sink reset --to checkpoint` raises the generation", at=term.wall)

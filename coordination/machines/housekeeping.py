@@ -21,20 +21,20 @@ TABLE_FRESH = 60.0
 def read_keeper(term: Term) -> Operation | None:
     if term.view is not None:
         return None
-    term.overtaken = False
+    term.changed_during_read = False
     return ReadKeeper()
 
 
 def read_keeper_again(term: Term) -> Operation | None:
     """A change that was told of while the tree was being read may or may not be in the reading."""
-    if not term.overtaken:
+    if not term.changed_during_read:
         return None
     term.view = None
     return read_keeper(term)
 
 
 def check_term(term: Term) -> Operation | None:
-    if not term.keeper_view.whole:
+    if not term.keeper_view.is_complete:
         term.resign("ZooKeeper has lost a part of the sink's tree")
     elif term.epoch is not None and term.keeper_view.epoch != term.epoch:
         term.resign(f"epoch {term.keeper_view.epoch} has followed epoch {term.epoch}")
@@ -85,8 +85,8 @@ def record_config(term: Term) -> Operation | None:
     return None if write_plan is None else term.fence_and_queue(write_plan)
 
 
-def delete_uncounted_plans(term: Term) -> Operation | None:
-    write_plan = writes.delete_uncounted_plans(term.keeper_view)
+def delete_incomplete_plans(term: Term) -> Operation | None:
+    write_plan = writes.delete_incomplete_plans(term.keeper_view)
     return None if write_plan is None else term.fence_and_queue(write_plan)
 
 

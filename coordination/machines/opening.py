@@ -58,8 +58,8 @@ def _take(term: Term, step: planner.Step) -> Operation | None:
             lost = [f"{gap.topic}-{gap.partition}[{gap.start}, {gap.end})" for gap in gaps]
             term.note("log.gap_skipped", gaps=lost)
             return term.fence_and_queue(writes.skip(term.keeper_view, changed, gaps))
-        case planner.Record(found):
-            return term.fence_and_queue(writes.record(term.keeper_view, found))
+        case planner.RecordPartitions(new_partitions):
+            return term.fence_and_queue(writes.record_partitions(term.keeper_view, new_partitions))
         case planner.Divide(batch, rest, divided, size):
             term.note("batch.divided", batch=batch, rest=rest)
             term.batch_sizes.divided(size)

@@ -41,7 +41,7 @@ class Participant:
 
     def __init__(self, incarnation: str) -> None:
         self.incarnation = incarnation
-        self._share: ParticipantView | None = None
+        self._view: ParticipantView | None = None
         self._written: dict[int, WriteStatus] = {}
         self._reporting: set[tuple[int, int]] = set()
         self._closed: set[tuple[int, int]] = set()
@@ -55,7 +55,7 @@ class Participant:
         self._backoff = Backoff()
         self._draining = False
         self._resigned = False
-        self._said: list[Effect] = []
+        self._outbox: list[Effect] = []
 
     def step(self, event: Event) -> list[Effect]:
         if self._resigned:
@@ -64,8 +64,8 @@ class Participant:
         match event:
             case Answered(id=id, outcome=outcome):
                 self._answered(id, outcome)
-            case ParticipantViewSeen(share=share):
-                self._seen(share)
+            case ParticipantViewSeen(view=view):
+                self._seen(view)
             case Drain():
                 self._draining = True
             case Tick():
@@ -75,19 +75,19 @@ class Participant:
             if operation is not None:
                 self._requests += 1
                 self._outstanding, self._unwanted = Request(self._requests, operation), False
-                self._said.append(self._outstanding)
-        said, self._said = self._said, []
-        return said
+                self._outbox.append(self._outstanding)
+        effects, self._outbox = self._outbox, []
+        return effects
 
-    def _seen(self, share: ParticipantView) -> None:
-        self._share = share
-        if not share.member:
+    def _seen(self, view: ParticipantView) -> None:
+        self._view = view
+        if not view.member:
             self._resign("its member znode is gone")
             return
         started = {a.header.number: a for a in self._assigned() if a.header.phase is Phase.STARTED}
         for number in set(self._written) - set(started):
             del self._written[number]
-        self._closed &= {(a.header.number, a.version) for a in share.assignments}
+        self._closed &= {(a.header.number, a.version) for a in view.assignments}
         request = self._outstanding
         if request is None or self._unwanted or not isinstance(request.operation, WriteTasks):
             return
@@ -95,7 +95,7 @@ class Participant:
         if wanted is None or wanted.header.instant != request.operation.instant:
             self._unwanted = True
             self._note("slices.cancelled", transaction=request.operation.number)
-            self._said.append(Cancel(request.id))
+            self._outbox.append(Cancel(request.id))
 
     def _answered(self, id: int, outcome: Outcome) -> None:
         request = self._outstanding
@@ -136,7 +136,7 @@ class Participant:
         if self._group:
             return self._group.popleft()
         mine = [a for a in self._assigned() if (a.header.number, a.version) not in self._closed]
-        if self._share is not None and self._draining and not mine:
+        if self._view is not None and self._draining and not mine:
             self._resign("drained")
             return None
         for assigned in mine:
@@ -164,17 +164,17 @@ class Participant:
 
     def _assigned(self) -> tuple[Assignment, ...]:
         """What open transactions may still want of this incarnation, oldest first."""
-        if self._share is None:
+        if self._view is None:
             return ()
         return tuple(
-            a for a in self._share.assignments if a.header.phase in (Phase.PLANNED, Phase.STARTED) and a.tasks != ()
+            a for a in self._view.assignments if a.header.phase in (Phase.PLANNED, Phase.STARTED) and a.tasks != ()
         )
 
     def _note(self, event: str, **fields: Any) -> None:
-        self._said.append(Note(event, tuple(fields.items())))
+        self._outbox.append(Note(event, tuple(fields.items())))
 
     def _resign(self, reason: str) -> None:
         self._resigned = True
         if self._outstanding is not None and not self._unwanted:
-            self._said.append(Cancel(self._outstanding.id))
-        self._said.append(Resign(reason))
+            self._outbox.append(Cancel(self._outstanding.id))
+        self._outbox.append(Resign(reason))

@@ -48,9 +48,9 @@ def compare(
     """Only meaningful while no open transaction's instant is complete: such a one explains any difference by itself."""
     number = checkpoint.number if checkpoint else NO_TRANSACTION
     if number < ledger.committed:
-        held = f"ends at transaction {number}" if checkpoint else "has no checkpoint of this sink"
+        table_state = f"ends at transaction {number}" if checkpoint else "has no checkpoint of this sink"
         return Ahead(
-            f"ZooKeeper records transaction {ledger.committed} as committed, but the table {held}: the table was"
+            f"ZooKeeper records transaction {ledger.committed} as committed, but the table {table_state}: the table was"
             " restored or deleted; decide with `sink reset`"
         )
     changed = followed(states, ledger, checkpoint)

@@ -54,7 +54,7 @@ class Term:
         """The one that this term raised."""
         self.raising = NO_TRANSACTION
         self.view: KeeperView | None = None
-        self.overtaken = False
+        self.changed_during_read = False
         """Whether a change was told of since the tree was last asked for."""
         self.table: TableView | None = None
         self.table_read_at = 0.0
@@ -79,7 +79,7 @@ class Term:
         self.group: deque[Write] = deque()
         """Multis of one write_plan that are still to be sent."""
         self.outbox: list[Effect] = []
-        self._compared: tuple[KeeperView, Checkpoint | None, recovery.Comparison] | None = None
+        self._last_comparison: tuple[KeeperView, Checkpoint | None, recovery.Comparison] | None = None
 
     @property
     def keeper_view(self) -> KeeperView:
@@ -102,11 +102,11 @@ class Term:
     def progress_of(self, number: int) -> TransactionProgress:
         return self.progress.setdefault(number, TransactionProgress())
 
-    def damage(self, t: Transaction) -> str | None:
+    def inconsistency(self, t: Transaction) -> str | None:
         """Why `t` may not be committed although it was written: its commit is made of what is recorded."""
         checkpoint = self.table_view.checkpoint
-        if (damage := transactions.damage(t, self.keeper_view.states)) is not None:
-            return damage
+        if (inconsistency := transactions.inconsistency(t, self.keeper_view.states)) is not None:
+            return inconsistency
         if t.header.base != (checkpoint.number if checkpoint else NO_TRANSACTION):
             return None  # the commit's own check finds that out, with proof
         return None if isinstance(self.comparison(), recovery.InStep) else OUT_OF_STEP
@@ -114,9 +114,13 @@ class Term:
     def comparison(self) -> recovery.Comparison:
         """Made once for each reading: it looks at every partition."""
         view, checkpoint = self.keeper_view, self.table_view.checkpoint
-        if self._compared is None or self._compared[0] is not view or self._compared[1] is not checkpoint:
-            self._compared = view, checkpoint, recovery.compare(view.states, view.ledger, checkpoint)
-        return self._compared[2]
+        if (
+            self._last_comparison is None
+            or self._last_comparison[0] is not view
+            or self._last_comparison[1] is not checkpoint
+        ):
+            self._last_comparison = view, checkpoint, recovery.compare(view.states, view.ledger, checkpoint)
+        return self._last_comparison[2]
 
     def enter(self, t: Transaction, phase: Phase, instant: str | None = None) -> Operation:
         header = enter(t.header, phase, self.wall, instant)

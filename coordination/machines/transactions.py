@@ -32,7 +32,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Complete:
+class AllReported:
     """Every slice of the plan has its result, and no result is without its slice."""
 
 
@@ -45,15 +45,15 @@ class MustAbort:
     failure: Failure | None = None
 
 
-Progress = Waiting | Complete | MustAbort
+Readiness = Waiting | AllReported | MustAbort
 
 
-def is_whole(transaction: Transaction) -> bool:
+def is_plan_intact(transaction: Transaction) -> bool:
     """Whether the plan that was read is the one that the header was written for."""
     return plan_digest(transaction.plan) == transaction.header.plan_digest
 
 
-def unaccounted(transaction: Transaction) -> str | None:
+def report_mismatch(transaction: Transaction) -> str | None:
     """Why its write statuses are not one report of each planned slice, by the incarnation that it was planned for."""
     planned = transaction.plan.slices
     for incarnation in sorted({*planned, *transaction.statuses}):
@@ -73,26 +73,26 @@ def unaccounted(transaction: Transaction) -> str | None:
     return None
 
 
-def _is_set_aside(transaction: Transaction) -> bool:
+def _names_all_bad_records(transaction: Transaction) -> bool:
     """Whether every bad record that was counted was kept for the errors table."""
     counted = sum(result.errors for status in transaction.statuses.values() for result in status.results)
-    return counted == sum(each.records for each in errors(transaction))
+    return counted == sum(quarantined.records for quarantined in errors(transaction))
 
 
-def damage(transaction: Transaction, states: Mapping[TopicPartition, PartitionState]) -> str | None:
+def inconsistency(transaction: Transaction, states: Mapping[TopicPartition, PartitionState]) -> str | None:
     """Names what somebody took away of its znodes since it was planned and written."""
-    if not is_whole(transaction):
+    if not is_plan_intact(transaction):
         return "its plan is not the one that its header names"
-    if (missing := unaccounted(transaction)) is not None:
+    if (missing := report_mismatch(transaction)) is not None:
         return f"its write statuses do not make up its plan: {missing}"
-    if not _is_set_aside(transaction):
+    if not _names_all_bad_records(transaction):
         return "its write statuses do not name all its bad records"
-    if not _is_recorded(transaction, states):
+    if not _matches_the_record(transaction, states):
         return "its write tasks are not those on record"
     return None
 
 
-def _is_recorded(transaction: Transaction, states: Mapping[TopicPartition, PartitionState]) -> bool:
+def _matches_the_record(transaction: Transaction, states: Mapping[TopicPartition, PartitionState]) -> bool:
     """Whether what is planned is what the states have on record for its batch, next in line in each partition: a plan
     that was grouped from a part of its ranges, or by anything else, is not."""
     recorded = write_tasks.grouped(
@@ -103,7 +103,7 @@ def _is_recorded(transaction: Transaction, states: Mapping[TopicPartition, Parti
     return Counter(transaction.plan.all_tasks) == Counter(recorded)
 
 
-def progress(transaction: Transaction, members: Collection[str], waited: float) -> Progress:
+def readiness(transaction: Transaction, members: Collection[str], waited: float) -> Readiness:
     """How far a STARTED transaction is; `waited` is seconds since this coordinator saw it STARTED."""
     planned = {i: slices for i, slices in transaction.plan.slices.items() if slices}
     for incarnation, status in sorted(transaction.statuses.items()):
@@ -114,11 +114,11 @@ def progress(transaction: Transaction, members: Collection[str], waited: float) 
             return MustAbort(f"{incarnation}: {status.failure.reason}", blamed, status.failure)
     missing = sorted(set(planned) - set(transaction.statuses))
     if not missing:
-        if (missing_report := unaccounted(transaction)) is not None:
+        if (missing_report := report_mismatch(transaction)) is not None:
             return MustAbort(f"what was written is not what was planned: {missing_report}")
-        if not _is_set_aside(transaction):
+        if not _names_all_bad_records(transaction):
             return MustAbort("bad records were counted that nobody has set aside")
-        return Complete()
+        return AllReported()
     gone = [incarnation for incarnation in missing if incarnation not in members]
     if gone:
         return MustAbort(f"participant {', '.join(gone)} left the fleet", tuple(gone))
@@ -158,7 +158,9 @@ def stats(transaction: Transaction) -> tuple[str, ...]:
 def errors(transaction: Transaction) -> tuple[QuarantinedRecords, ...]:
     """Where the bad records are that were set aside for it."""
     return tuple(
-        each for incarnation in sorted(transaction.statuses) for each in transaction.statuses[incarnation].errors
+        quarantined
+        for incarnation in sorted(transaction.statuses)
+        for quarantined in transaction.statuses[incarnation].errors
     )
 
 
@@ -202,7 +204,9 @@ def checkpoint(
     )
 
 
-def without_inert(states: Mapping[TopicPartition, PartitionState], last: int) -> dict[TopicPartition, PartitionState]:
+def drop_incomplete_plans(
+    states: Mapping[TopicPartition, PartitionState], last: int
+) -> dict[TopicPartition, PartitionState]:
     """The states changed by dropping open ranges of batches that never counted (above `last`): always the last ones.
 
     Where one that counts follows, `last` was read a moment before a batch was divided: nothing rests on such a reading.

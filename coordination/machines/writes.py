@@ -34,12 +34,12 @@ def halt(halt: Halt) -> WritePlan:
     return WritePlan("halt", ((Create(tree.HALT, tree.halt_data(halt)),),))
 
 
-def delete_uncounted_plans(view: KeeperView) -> WritePlan | None:
+def delete_incomplete_plans(view: KeeperView) -> WritePlan | None:
     """Drop what plans left behind that never counted."""
-    uncounted = transactions.without_inert(view.states, view.ledger.last)
-    if not uncounted and not view.uncounted:
+    changed = transactions.drop_incomplete_plans(view.states, view.ledger.last)
+    if not changed and not view.incomplete_plan_paths:
         return None
-    ops = [*tree.shard_ops(view, uncounted), *(Delete(path) for path in view.uncounted)]
+    ops = [*tree.shard_ops(view, changed), *(Delete(path) for path in view.incomplete_plan_paths)]
     return ordered(view, "tidy", tree.batched(ops, ()), view.ledger)
 
 
@@ -49,9 +49,9 @@ def advance(view: KeeperView, changed: States, ledger: Ledger) -> WritePlan:
     return ordered(view, "advance to the checkpoint", tree.batched(tree.shard_ops(view, changed), ()), ledger)
 
 
-def record(view: KeeperView, found: States) -> WritePlan:
+def record_partitions(view: KeeperView, new_partitions: States) -> WritePlan:
     """Record where partitions begin that were seen for the first time."""
-    return ordered(view, "record new partitions", tree.batched(tree.shard_ops(view, found), ()), view.ledger)
+    return ordered(view, "record new partitions", tree.batched(tree.shard_ops(view, new_partitions), ()), view.ledger)
 
 
 def skip(view: KeeperView, changed: States, gaps: tuple[Gap, ...]) -> WritePlan:
@@ -127,7 +127,7 @@ def ordered(
     """
     ordered: list[tuple[Op, ...]] = []
     for position, multi in enumerate(multis):
-        said = ledger if from_first or position == len(multis) - 1 else view.ledger
-        ordered.append((*multi, tree.ledger_op(view, said)))
+        next_ledger = ledger if from_first or position == len(multis) - 1 else view.ledger
+        ordered.append((*multi, tree.ledger_op(view, next_ledger)))
         view = replace(view, ledger_version=view.ledger_version + 1)
     return WritePlan(purpose, tuple(ordered))

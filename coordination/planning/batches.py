@@ -29,11 +29,11 @@ States = Mapping[TopicPartition, PartitionState]
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Every partition reconciled with its log. `states` includes partitions seen for the first time, `found`
+    """Every partition reconciled with its log. `states` includes partitions seen for the first time, `new_partitions`
     only those; `ends` are readable ends. `lost` holds skippable gaps; `halt` is set when none may go on."""
 
     states: States
-    found: States
+    new_partitions: States
     ends: Mapping[TopicPartition, int]
     lost: tuple[LostPrefix, ...]
     halt: Halt | None
@@ -46,10 +46,10 @@ def topics_to_read(states: States, configured: Sequence[str]) -> tuple[str, ...]
 
 def survey(states: States, log: LogView, topics: Collection[str], policy: DataLossPolicy, reset: OffsetReset) -> Survey:
     known = {source.topic for source in states}
-    ids = {source.topic: held.topic_id for source, held in log.partitions.items()}
+    ids = {source.topic: log_range.topic_id for source, log_range in log.partitions.items()}
     recorded = {s for s in states if s.topic in topics and not _is_awaited(states[s], ids.get(s.topic))}
     watched = recorded | set(log.partitions)
-    found: dict[TopicPartition, PartitionState] = {}
+    new_partitions: dict[TopicPartition, PartitionState] = {}
     ends: dict[TopicPartition, int] = {}
     lost: list[LostPrefix] = []
     halt: Halt | None = None
@@ -64,10 +64,10 @@ def survey(states: States, log: LogView, topics: Collection[str], policy: DataLo
             case LostPrefix():
                 lost.append(decision)
             case New(state, readable_to):
-                found[source], ends[source] = state, readable_to
+                new_partitions[source], ends[source] = state, readable_to
             case _:
                 ends[source] = decision.readable_to
-    return Survey({**states, **found}, found, ends, tuple(lost), halt)
+    return Survey({**states, **new_partitions}, new_partitions, ends, tuple(lost), halt)
 
 
 def _is_awaited(state: PartitionState, topic_id: str | None) -> bool:

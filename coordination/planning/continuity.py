@@ -16,12 +16,12 @@ def discontinuity(checkpoint: Checkpoint, before: Checkpoint | None) -> str | No
     results: dict[TopicPartition, list[SliceResult]] = {}
     for result in checkpoint.results:
         results.setdefault(result.slice.source, []).append(result)
-    held = before.ends if before else {}
-    for source in sorted({*results, *checkpoint.ends, *held}):
+    table_ends = before.ends if before else {}
+    for source in sorted({*results, *checkpoint.ends, *table_ends}):
         reached = checkpoint.ends.get(source)
         if reached is None:
             return f"{source} is not in its checkpoint"
-        broken = _broken(source, results.get(source, []), reached, held.get(source))
+        broken = _broken(source, results.get(source, []), reached, table_ends.get(source))
         if broken is not None:
             return broken
     return None

@@ -48,10 +48,10 @@ class SkipGaps:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordPartitions:
     """Partitions seen for the first time, without a record to read yet."""
 
-    found: States
+    new_partitions: States
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class OpenBatch:
     columns: str
 
 
-Step = Nothing | HaltFor | SkipGaps | Record | Divide | OpenBatch
+Step = Nothing | HaltFor | SkipGaps | RecordPartitions | Divide | OpenBatch
 
 
 def next_number(view: KeeperView) -> int:
@@ -125,7 +125,7 @@ def next_step(
 
     Of a reading that is not whole nothing is planned: a batch would be grouped from a part of its ranges.
     """
-    if not view.whole:
+    if not view.is_complete:
         return Nothing()
     seen = table.checkpoint
     if seen is not None and seen.cluster not in ("", log.cluster):
@@ -149,9 +149,9 @@ def next_step(
     wanted = (due or is_full(survey.ends, ranges, limits)) if ranges else (due and config.allow_empty)
     if wanted or _must_publish(survey.states, table, config):
         tasks = _task_count(view, ranges, config, bytes_per_offset)
-        changed = {**survey.found, **batches.extended(survey.states, write_tasks.sized(ranges, tasks))}
+        changed = {**survey.new_partitions, **batches.extended(survey.states, write_tasks.sized(ranges, tasks))}
         return _open(number, 1, write_tasks.of_batch({**survey.states, **changed}, number), changed, log)
-    return Record(survey.found) if survey.found else Nothing()
+    return RecordPartitions(survey.new_partitions) if survey.new_partitions else Nothing()
 
 
 def _task_count(

@@ -37,10 +37,10 @@ class ErrorLimits:
         else:
             return None
         first = min((e.topic, e.partition, e.offset, e.reason) for status in statuses for e in status.errors)
-        topic, partition, offset, reason = first
-        said = f"{bad:,} of {total:,} records are bad, more than {limit} allows"
-        told = f"{said}; the first: {topic}-{partition} offset {offset}: {reason}"
-        return Failure(FailureKind.BAD_RECORD, told, topic, partition, offset)
+        topic, partition, offset, first_reason = first
+        summary = f"{bad:,} of {total:,} records are bad, more than {limit} allows"
+        reason = f"{summary}; the first: {topic}-{partition} offset {offset}: {first_reason}"
+        return Failure(FailureKind.BAD_RECORD, reason, topic, partition, offset)
 
 
 NO_ERRORS = ErrorLimits(0, 0.0)

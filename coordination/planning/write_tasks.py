@@ -3,7 +3,7 @@
 Guarantee: the same recorded ranges give the same tasks on any coordinator, in every attempt, whatever the settings, the
 members and the assignment are by then. Slices come in the order of topic, partition and start; a task is closed when
 the next slice would make it read more than the `task_records` that its range records. Void for ranges that are not all
-of the batch: `transactions.damage` compares what was planned with what is recorded before anything is committed.
+of the batch: `transactions.inconsistency` compares what was planned with what is recorded before anything is committed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def grouped(ranges: Iterable[tuple[TopicPartition, str, OpenRange]]) -> tuple[Wr
     """
     legacy: list[WriteTask] = []
     slices: dict[int, list[Slice]] = {}
-    for source, topic_id, recorded in sorted(ranges, key=lambda each: (each[0], each[2].start)):
+    for source, topic_id, recorded in sorted(ranges, key=lambda item: (item[0], item[2].start)):
         pieces = slicing.cut(source, topic_id, recorded)
         if recorded.task_records is None:
             legacy += (WriteTask((piece,), legacy=True) for piece in pieces)
@@ -127,9 +127,9 @@ def least_target(sizes: Sequence[int], tasks: int) -> int:
 
 
 def _tasks(sizes: Iterable[int], target: int) -> int:
-    found, size = 0, target + 1
-    for each in sizes:
-        size += each
+    tasks, size = 0, target + 1
+    for slice_size in sizes:
+        size += slice_size
         if size > target:
-            found, size = found + 1, each
-    return found
+            tasks, size = tasks + 1, slice_size
+    return tasks

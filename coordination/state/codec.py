@@ -36,7 +36,7 @@ from coordination.state.model import (
     WriteStatus,
     WriteTask,
 )
-from coordination.state.require import flag, seconds, text, whole
+from coordination.state.require import require_flag, require_int, require_seconds, require_str
 
 FORMAT = PROTOCOL
 """The format of every znode. An older one is read, and written in this one when the znode changes."""
@@ -62,29 +62,29 @@ def to_bytes(
     document: Mapping[str, Any], version: int = 0, compress_above: int = COMPRESS_ABOVE, form: int = FORMAT
 ) -> bytes:
     """`version` is the one that ZooKeeper gives the znode with this content: 0 when it is created."""
-    said = {"dataVersion": version} if version else {}
-    raw = json.dumps({"format": form, **said, **document}, separators=(",", ":")).encode()
+    data_version = {"dataVersion": version} if version else {}
+    raw = json.dumps({"format": form, **data_version, **document}, separators=(",", ":")).encode()
     return _ZLIB_BYTES + zlib.compress(raw, 6) if len(raw) > compress_above else raw
 
 
-def from_bytes(data: bytes, place: str, build: Callable[[Any], T], version: int | None = None) -> T:
-    """Decode `data` and `build` a value from it; whatever is wrong with the content is `Corrupt` at `place`.
+def from_bytes(data: bytes, origin: str, build: Callable[[Any], T], version: int | None = None) -> T:
+    """Decode `data` and `build` a value from it; whatever is wrong with the content is `Corrupt` at `origin`.
     `version` is ZooKeeper's, None where there is none."""
     try:
         document = json.loads(_inflate(data) if data.startswith(_ZLIB_BYTES) else data)
         form = document.get("format") if isinstance(document, dict) else None
         if type(form) is not int or form < 1:
-            raise Corrupt(f"{place}: not a document of the sink: it has no format")
+            raise Corrupt(f"{origin}: not a document of the sink: it has no format")
         if form > FORMAT:
             raise NewerVersion(
-                f"{place}: written in format {form} by a newer version of the sink; this one reads formats up to"
+                f"{origin}: written in format {form} by a newer version of the sink; this one reads formats up to"
                 f" {FORMAT}. Stop this one and install the fleet's version"
             )
-        if version is not None and (said := document.get("dataVersion", 0)) != version:
-            raise Corrupt(f"{place}: written as dataVersion {said}, found as {version}: no worker put it there")
+        if version is not None and (written_as := document.get("dataVersion", 0)) != version:
+            raise Corrupt(f"{origin}: written as dataVersion {written_as}, found as {version}: no worker put it there")
         return build(document)
     except _MALFORMED as error:
-        raise Corrupt(f"{place}: unreadable content ({error!r})") from error
+        raise Corrupt(f"{origin}: unreadable content ({error!r})") from error
 
 
 def _inflate(data: bytes) -> bytes:
@@ -105,7 +105,14 @@ def encode_slices(slices: Iterable[Slice]) -> list[Any]:
 
 def decode_slices(value: Any) -> tuple[Slice, ...]:
     return tuple(
-        Slice(text(topic), whole(partition), whole(start), whole(end), text(topic_id), whole(generation))
+        Slice(
+            require_str(topic),
+            require_int(partition),
+            require_int(start),
+            require_int(end),
+            require_str(topic_id),
+            require_int(generation),
+        )
         for topic, topic_id, rows in value
         for partition, start, end, generation in rows
     )
@@ -125,7 +132,7 @@ def _in_order(slices: Iterable[Slice]) -> list[Any]:
 
 
 def decode_tasks(value: Any) -> tuple[WriteTask, ...]:
-    return tuple(WriteTask(decode_slices(slices), flag(legacy)) for legacy, slices in value)
+    return tuple(WriteTask(decode_slices(slices), require_flag(legacy)) for legacy, slices in value)
 
 
 def encode_states(states: Mapping[int, PartitionState], version: int = 0) -> bytes:
@@ -153,20 +160,20 @@ def _range(r: OpenRange) -> list[int]:
     return [r.start, r.end, r.batch, r.step, r.generation, *target]
 
 
-def decode_states(data: bytes, place: str, version: int | None = None) -> dict[int, PartitionState]:
+def decode_states(data: bytes, origin: str, version: int | None = None) -> dict[int, PartitionState]:
     def build(document: Any) -> dict[int, PartitionState]:
         return {
             int(p): PartitionState(
-                text(topic_id),
-                whole(start),
-                whole(end),
-                whole(generation),
-                tuple(OpenRange(*map(whole, row)) for row in rows),
+                require_str(topic_id),
+                require_int(start),
+                require_int(end),
+                require_int(generation),
+                tuple(OpenRange(*map(require_int, row)) for row in rows),
             )
             for p, (topic_id, start, end, generation, rows) in document["states"].items()
         }
 
-    return from_bytes(data, place, build, version)
+    return from_bytes(data, origin, build, version)
 
 
 def encode_header(h: Header, version: int = 0) -> bytes:
@@ -190,24 +197,24 @@ def encode_header(h: Header, version: int = 0) -> bytes:
     )
 
 
-def decode_header(data: bytes, place: str, version: int | None = None) -> Header:
+def decode_header(data: bytes, origin: str, version: int | None = None) -> Header:
     return from_bytes(
         data,
-        place,
+        origin,
         lambda d: Header(
-            number=whole(d["number"]),
-            batch=whole(d["batch"]),
-            attempt=whole(d["attempt"]),
-            epoch=whole(d["epoch"]),
-            base=whole(d["base"]),
+            number=require_int(d["number"]),
+            batch=require_int(d["batch"]),
+            attempt=require_int(d["attempt"]),
+            epoch=require_int(d["epoch"]),
+            base=require_int(d["base"]),
             phase=Phase(d["phase"]),
-            timeout=seconds(d["timeout"]),
-            plan_digest=text(d["plan"]),
-            cluster=text(d["cluster"]),
-            instant=None if d["instant"] is None else text(d["instant"]),
-            reason=text(d["reason"]),
-            columns=text(d.get("columns", "")),
-            times={text(k): seconds(v) for k, v in d["times"].items()},
+            timeout=require_seconds(d["timeout"]),
+            plan_digest=require_str(d["plan"]),
+            cluster=require_str(d["cluster"]),
+            instant=None if d["instant"] is None else require_str(d["instant"]),
+            reason=require_str(d["reason"]),
+            columns=require_str(d.get("columns", "")),
+            times={require_str(k): require_seconds(v) for k, v in d["times"].items()},
         ),
         version,
     )
@@ -237,28 +244,33 @@ def encode_status(s: WriteStatus) -> bytes:
     )
 
 
-def decode_status(data: bytes, place: str, version: int | None = None) -> WriteStatus:
+def decode_status(data: bytes, origin: str, version: int | None = None) -> WriteStatus:
     def build(d: Any) -> WriteStatus:
         failure = d["failure"] and [*d["failure"]]
         if failure and d.get("storage"):
             failure[0] = FailureKind.STORAGE.value
         return WriteStatus(
-            number=whole(d["number"]),
-            incarnation=text(d["incarnation"]),
+            number=require_int(d["number"]),
+            incarnation=require_str(d["incarnation"]),
             results=_decode_results(d["results"], dict(d["topics"])),
-            stats=tuple(text(stat) for stat in d["stats"]),
+            stats=tuple(require_str(stat) for stat in d["stats"]),
             failure=None if failure is None else Failure(FailureKind(failure[0]), *failure[1:]),
-            seconds=seconds(d["seconds"]),
-            size=whole(d.get("size", 0)),
+            seconds=require_seconds(d["seconds"]),
+            size=require_int(d.get("size", 0)),
             errors=tuple(
                 QuarantinedRecords(
-                    text(path), whole(records), text(topic), whole(partition), whole(offset), text(reason)
+                    require_str(path),
+                    require_int(records),
+                    require_str(topic),
+                    require_int(partition),
+                    require_int(offset),
+                    require_str(reason),
                 )
                 for path, records, topic, partition, offset, reason in d.get("errors", ())
             ),
         )
 
-    return from_bytes(data, place, build, version)
+    return from_bytes(data, origin, build, version)
 
 
 def encode_member(m: Member) -> bytes:
@@ -276,19 +288,19 @@ def encode_member(m: Member) -> bytes:
     )
 
 
-def decode_member(data: bytes, place: str) -> Member:
+def decode_member(data: bytes, origin: str) -> Member:
     return from_bytes(
         data,
-        place,
+        origin,
         lambda d: Member(
-            text(d["incarnation"]),
-            text(d["host"]),
-            whole(d["pid"]),
-            text(d["version"]),
+            require_str(d["incarnation"]),
+            require_str(d["host"]),
+            require_int(d["pid"]),
+            require_str(d["version"]),
             WorkerState(d["state"]),
-            text(d["config"]),
-            whole(d.get("cores", 1)),
-            whole(d["format"]),
+            require_str(d["config"]),
+            require_int(d.get("cores", 1)),
+            require_int(d["format"]),
         ),
     )
 
@@ -298,7 +310,9 @@ def encode_gaps(gaps: Iterable[Gap]) -> list[Any]:
 
 
 def decode_gaps(value: Any) -> tuple[Gap, ...]:
-    return tuple(Gap(text(t), whole(p), whole(start), whole(end)) for t, p, start, end in value)
+    return tuple(
+        Gap(require_str(t), require_int(p), require_int(start), require_int(end)) for t, p, start, end in value
+    )
 
 
 def encode_checkpoint(c: Checkpoint) -> str:
@@ -327,20 +341,20 @@ def encode_checkpoint(c: Checkpoint) -> str:
     return _ZLIB_BYTES.decode() + base64.b64encode(raw[len(_ZLIB_BYTES) :]).decode()
 
 
-def decode_checkpoint(encoded: str, place: str = "checkpoint") -> Checkpoint:
+def decode_checkpoint(encoded: str, origin: str = "checkpoint") -> Checkpoint:
     def build(d: Any) -> Checkpoint:
-        topics = {text(t): text(i) for t, i in d["topics"].items()}
+        topics = {require_str(t): require_str(i) for t, i in d["topics"].items()}
         return Checkpoint(
-            sink=text(d["sink"]),
-            keeper=text(d["keeper"]),
-            cluster=text(d["cluster"]),
-            epoch=whole(d["epoch"]),
-            number=whole(d["number"]),
-            base=whole(d["base"]),
-            config=text(d["config"]),
+            sink=require_str(d["sink"]),
+            keeper=require_str(d["keeper"]),
+            cluster=require_str(d["cluster"]),
+            epoch=require_int(d["epoch"]),
+            number=require_int(d["number"]),
+            base=require_int(d["base"]),
+            config=require_str(d["config"]),
             topics=topics,
             ends={
-                TopicPartition(t, int(p)): PartitionCheckpoint(whole(end), whole(generation))
+                TopicPartition(t, int(p)): PartitionCheckpoint(require_int(end), require_int(generation))
                 for t, rows in d["ends"].items()
                 for p, (end, generation) in rows.items()
             },
@@ -353,8 +367,8 @@ def decode_checkpoint(encoded: str, place: str = "checkpoint") -> Checkpoint:
         try:
             data = _ZLIB_BYTES + base64.b64decode(data[len(_ZLIB_BYTES) :], validate=True)
         except binascii.Error as error:
-            raise Corrupt(f"{place}: unreadable checkpoint ({error})") from error
-    return from_bytes(data, place, build)
+            raise Corrupt(f"{origin}: unreadable checkpoint ({error})") from error
+    return from_bytes(data, origin, build)
 
 
 def _results(results: Iterable[SliceResult]) -> list[Any]:
@@ -377,10 +391,12 @@ def _results(results: Iterable[SliceResult]) -> list[Any]:
 def _decode_results(rows: Any, topics: Mapping[str, str]) -> tuple[SliceResult, ...]:
     return tuple(
         SliceResult(
-            Slice(text(t), whole(p), whole(start), whole(end), topics[t], whole(generation)),
-            whole(records),
+            Slice(
+                require_str(t), require_int(p), require_int(start), require_int(end), topics[t], require_int(generation)
+            ),
+            require_int(records),
             int(digest, 16),
-            *map(whole, errors),
+            *map(require_int, errors),
         )
         for t, p, start, end, generation, records, digest, *errors in rows
     )

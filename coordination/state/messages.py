@@ -202,7 +202,7 @@ class ParticipantViewSeen:
     """A participant's reading of its share of the tree, made by the shell after something changed."""
 
     at: float
-    share: ParticipantView
+    view: ParticipantView
 
 
 @dataclass(frozen=True, slots=True)

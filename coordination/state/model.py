@@ -273,8 +273,8 @@ class Gap:
     end: int
 
     def covers(self, other: Gap) -> bool:
-        place = (other.topic, other.partition) == (self.topic, self.partition)
-        return place and self.start <= other.start and other.end <= self.end
+        is_same_partition = (other.topic, other.partition) == (self.topic, self.partition)
+        return is_same_partition and self.start <= other.start and other.end <= self.end
 
 
 @dataclass(frozen=True, slots=True)

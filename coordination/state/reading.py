@@ -27,7 +27,7 @@ from coordination.state.model import (
     WriteStatus,
     WriteTask,
 )
-from coordination.state.require import seconds, text, whole
+from coordination.state.require import require_int, require_seconds, require_str
 from coordination.state.tree import (
     ELECTION,
     EPOCH,
@@ -41,9 +41,9 @@ from coordination.state.tree import (
     Halt,
     KeeperInfo,
     KeeperView,
-    Kind,
     Ledger,
     Node,
+    NodeRead,
     Snapshot,
     Summary,
     Transaction,
@@ -63,9 +63,9 @@ class Reader(ABC, Generic[T]):
     def __init__(self) -> None:
         self._seen: dict[str, tuple[Node, Any]] = {}
 
-    def kind(self, path: str) -> Kind | None:
+    def node_read(self, path: str) -> NodeRead | None:
         """The kind of request for that path; None: nothing is asked."""
-        return tree.kind(path)
+        return tree.node_read(path)
 
     def names(self, path: str) -> tuple[str, ...] | None:  # noqa: ARG002 - others look at it
         """The only children of interest; None: all, whose names are to be asked for."""
@@ -95,8 +95,8 @@ class Reader(ABC, Generic[T]):
 
 
 class TreeReader(Reader[KeeperView]):
-    def kind(self, path: str) -> Kind | None:
-        return None if path in (tree.SERVICES, tree.CATALOG) else tree.kind(path)
+    def node_read(self, path: str) -> NodeRead | None:
+        return None if path in (tree.SERVICES, tree.CATALOG) else tree.node_read(path)
 
     def _build(self, snapshot: Snapshot, decoded: Decoded) -> KeeperView:
         return _whole(snapshot, decoded)
@@ -130,12 +130,12 @@ class ParticipantViewReader(Reader[ParticipantView]):
         self.incarnation = incarnation
         self._member = tree.member_path(incarnation)
 
-    def kind(self, path: str) -> Kind | None:
+    def node_read(self, path: str) -> NodeRead | None:
         match path.split("/"):
             case [tree.TRANSACTIONS]:
-                return Kind.CHILDREN  # not the ledger, which changes with every transaction
+                return NodeRead.CHILDREN  # not the ledger, which changes with every transaction
             case [tree.WORKERS | tree.HALT | tree.TRANSACTIONS, *_]:
-                return tree.kind(path)
+                return tree.node_read(path)
         return None
 
     def names(self, path: str) -> tuple[str, ...] | None:
@@ -156,13 +156,13 @@ class ParticipantViewReader(Reader[ParticipantView]):
         )
 
     def _assignment(self, snapshot: Snapshot, decoded: Decoded, here: str) -> Assignment:
-        path, place = f"{here}/header", f"{here}/plan/{self.incarnation}"
+        path, plan = f"{here}/header", f"{here}/plan/{self.incarnation}"
         header: Header = decoded(path, codec.decode_header)
         tasks: tuple[WriteTask, ...] | None = ()
-        if (part := snapshot.get(place)) is not None:
-            pieces = sorted(path for path in snapshot if path.startswith(f"{place}/"))
+        if (part := snapshot.get(plan)) is not None:
+            pieces = sorted(path for path in snapshot if path.startswith(f"{plan}/"))
             is_of_it = part.data.decode(errors="replace") == header.plan_digest
-            tasks = _tasks(snapshot, place, pieces, decoded) if is_of_it else None
+            tasks = _tasks(snapshot, plan, pieces, decoded) if is_of_it else None
         return Assignment(header, snapshot[path].version, tasks)
 
 
@@ -194,12 +194,12 @@ def _whole(snapshot: Snapshot, decoded: Decoded) -> KeeperView:
         epoch_version=snapshot[EPOCH].version if EPOCH in snapshot else -1,
         states=states,
         topics=tuple(sorted(children.get(PARTITIONS, ()))),
-        whole=all(name in snapshot for name in (KEEPER, EPOCH, TRANSACTIONS, *SKELETON)),
+        is_complete=all(name in snapshot for name in (KEEPER, EPOCH, TRANSACTIONS, *SKELETON)),
         shard_versions=shards,
         ledger=Ledger() if ledger == _NEW else decoded(TRANSACTIONS, _decode_ledger),
         ledger_version=snapshot[TRANSACTIONS].version if TRANSACTIONS in snapshot else -1,
         transactions=tuple(_transaction(snapshot, children, n, decoded) for n in open_),
-        uncounted=tuple(
+        incomplete_plan_paths=tuple(
             path for n in numbers if n not in open_ for path in _deepest_first(children, f"{TRANSACTIONS}/{n}")
         ),
         highest=int(numbers[-1]) if numbers else NO_TRANSACTION,
@@ -212,9 +212,9 @@ def _transaction(snapshot: Snapshot, children: Mapping[str, list[str]], name: st
     header: Header = decoded(f"{here}/header", codec.decode_header)
     tasks: dict[str, tuple[WriteTask, ...]] = {}
     for incarnation in children.get(f"{here}/plan", ()):
-        place = f"{here}/plan/{incarnation}"
-        pieces = sorted(f"{place}/{piece}" for piece in children.get(place, ()))
-        tasks[incarnation] = _tasks(snapshot, place, pieces, decoded)
+        plan = f"{here}/plan/{incarnation}"
+        pieces = sorted(f"{plan}/{piece}" for piece in children.get(plan, ()))
+        tasks[incarnation] = _tasks(snapshot, plan, pieces, decoded)
     statuses: dict[str, WriteStatus] = {}
     for incarnation in children.get(f"{here}/status", ()):
         path = f"{here}/status/{incarnation}"
@@ -222,23 +222,23 @@ def _transaction(snapshot: Snapshot, children: Mapping[str, list[str]], name: st
     return Transaction(header, snapshot[f"{here}/header"].version, Plan(tasks), statuses)
 
 
-def _tasks(snapshot: Snapshot, place: str, pieces: Sequence[str], decoded: Decoded) -> tuple[WriteTask, ...]:
+def _tasks(snapshot: Snapshot, origin: str, pieces: Sequence[str], decoded: Decoded) -> tuple[WriteTask, ...]:
     if len(pieces) == 1:
-        found: tuple[WriteTask, ...] = decoded(pieces[0], _decode_plan)
-        return found
-    return _decode_plan(b"".join(snapshot[piece].data for piece in pieces), place, 0)
+        tasks: tuple[WriteTask, ...] = decoded(pieces[0], _decode_plan)
+        return tasks
+    return _decode_plan(b"".join(snapshot[piece].data for piece in pieces), origin, 0)
 
 
 def _status(
-    snapshot: Snapshot, children: Mapping[str, list[str]], data: bytes, place: str, version: int
+    snapshot: Snapshot, children: Mapping[str, list[str]], data: bytes, origin: str, version: int
 ) -> WriteStatus:
-    pointer = codec.from_bytes(data, place, lambda d: (d["pieces"], d["digest"]) if "pieces" in d else None, version)
+    pointer = codec.from_bytes(data, origin, lambda d: (d["pieces"], d["digest"]) if "pieces" in d else None, version)
     if pointer is not None:
-        parent = f"{place.partition('/status/')[0]}/pieces/{pointer[0]}"
+        parent = f"{origin.partition('/status/')[0]}/pieces/{pointer[0]}"
         data = b"".join(snapshot[f"{parent}/{p}"].data for p in sorted(children.get(parent, ())))
         if hashlib.sha256(data).hexdigest() != pointer[1]:
-            raise Corrupt(f"{place}: the pieces below {parent} do not make up the status that was written")
-    return codec.decode_status(data, place)
+            raise Corrupt(f"{origin}: the pieces below {parent} do not make up the status that was written")
+    return codec.decode_status(data, origin)
 
 
 def _children(snapshot: Snapshot) -> dict[str, list[str]]:
@@ -255,53 +255,53 @@ def _deepest_first(children: Mapping[str, list[str]], path: str) -> Iterator[str
     yield path
 
 
-def _decode_member(data: bytes, place: str, _version: int) -> Member:
+def _decode_member(data: bytes, origin: str, _version: int) -> Member:
     """Written by its worker alone, which needs no version for it."""
-    return codec.decode_member(data, place)
+    return codec.decode_member(data, origin)
 
 
-def _decode_info(data: bytes, place: str, version: int) -> KeeperInfo:
+def _decode_info(data: bytes, origin: str, version: int) -> KeeperInfo:
     def build(d: Any) -> KeeperInfo:
-        return KeeperInfo(text(d["uuid"]), text(d["config"]), whole(d["format"]))
+        return KeeperInfo(require_str(d["uuid"]), require_str(d["config"]), require_int(d["format"]))
 
-    return codec.from_bytes(data, place, build, version)
+    return codec.from_bytes(data, origin, build, version)
 
 
-def _decode_plan(data: bytes, place: str, version: int) -> tuple[WriteTask, ...]:
+def _decode_plan(data: bytes, origin: str, version: int) -> tuple[WriteTask, ...]:
     def build(d: Any) -> tuple[WriteTask, ...]:
         if "tasks" in d:
             return codec.decode_tasks(d["tasks"])
         return tuple(WriteTask((piece,), legacy=True) for piece in codec.decode_slices(d["slices"]))
 
-    return codec.from_bytes(data, place, build, version)
+    return codec.from_bytes(data, origin, build, version)
 
 
-def _decode_epoch(data: bytes, place: str, version: int) -> int:
-    return codec.from_bytes(data, place, lambda d: whole(d["epoch"]), version)
+def _decode_epoch(data: bytes, origin: str, version: int) -> int:
+    return codec.from_bytes(data, origin, lambda d: require_int(d["epoch"]), version)
 
 
-def _decode_halt(data: bytes, place: str, version: int) -> Halt:
+def _decode_halt(data: bytes, origin: str, version: int) -> Halt:
     def build(d: Any) -> Halt:
         topic, partition, offset = d["topic"], d["partition"], d["offset"]
         return Halt(
-            text(d["reason"]),
-            None if topic is None else text(topic),
-            None if partition is None else whole(partition),
-            None if offset is None else whole(offset),
-            seconds(d["at"]),
+            require_str(d["reason"]),
+            None if topic is None else require_str(topic),
+            None if partition is None else require_int(partition),
+            None if offset is None else require_int(offset),
+            require_seconds(d["at"]),
         )
 
-    return codec.from_bytes(data, place, build, version)
+    return codec.from_bytes(data, origin, build, version)
 
 
-def _decode_ledger(data: bytes, place: str, version: int) -> Ledger:
+def _decode_ledger(data: bytes, origin: str, version: int) -> Ledger:
     return codec.from_bytes(
         data,
-        place,
+        origin,
         lambda d: Ledger(
-            whole(d["last"]),
-            whole(d["committed"]),
-            {int(batch): whole(n) for batch, n in d["attempts"].items()},
+            require_int(d["last"]),
+            require_int(d["committed"]),
+            {int(batch): require_int(n) for batch, n in d["attempts"].items()},
             codec.decode_gaps(d["gaps"]),
             tuple(_decode_summary(*row) for row in d["history"]),
         ),
@@ -313,12 +313,12 @@ def _decode_summary(
     number: Any, batch: Any, outcome: Any, instant: Any, records: Any, reason: Any, times: Any, errors: Any = 0
 ) -> Summary:
     return Summary(
-        whole(number),
-        whole(batch),
-        text(outcome),
-        None if instant is None else text(instant),
-        whole(records),
-        text(reason),
-        {text(name): seconds(at) for name, at in times.items()},
-        whole(errors),
+        require_int(number),
+        require_int(batch),
+        require_str(outcome),
+        None if instant is None else require_str(instant),
+        require_int(records),
+        require_str(reason),
+        {require_str(name): require_seconds(at) for name, at in times.items()},
+        require_int(errors),
     )

@@ -6,28 +6,28 @@ import math
 from typing import Any
 
 
-def whole(value: Any) -> int:
+def require_int(value: Any) -> int:
     """Raises TypeError for anything but a whole number."""
     if type(value) is not int:
         raise TypeError(f"expected an integer, found {value!r}")
     return value
 
 
-def flag(value: Any) -> bool:
+def require_flag(value: Any) -> bool:
     """Raises ValueError for anything but 0 or 1."""
     if type(value) is not int or value not in (0, 1):
         raise ValueError(f"expected 0 or 1, found {value!r}")
     return bool(value)
 
 
-def text(value: Any) -> str:
+def require_str(value: Any) -> str:
     """Raises TypeError for anything but text."""
     if type(value) is not str:
         raise TypeError(f"expected text, found {value!r}")
     return value
 
 
-def seconds(value: Any) -> float:
+def require_seconds(value: Any) -> float:
     """Raises TypeError for anything but a number, ValueError for one that is not finite."""
     if type(value) not in (int, float):
         raise TypeError(f"expected seconds, found {value!r}")

@@ -100,7 +100,7 @@ Snapshot = Mapping[str, Node]
 """Every znode below the sink's root, by relative path."""
 
 
-class Kind(Enum):
+class NodeRead(Enum):
     """The parts that a znode can have, so that a reader asks for nothing else."""
 
     CONTENT = "content"
@@ -108,18 +108,18 @@ class Kind(Enum):
     BOTH = "both"
 
 
-def kind(path: str) -> Kind:
+def node_read(path: str) -> NodeRead:
     parts = path.split("/")
     if path == TRANSACTIONS:
-        return Kind.BOTH
+        return NodeRead.BOTH
     if path in (WORKERS, ELECTION, PARTITIONS) or (parts[0] == PARTITIONS and len(parts) == 2):
-        return Kind.CHILDREN
+        return NodeRead.CHILDREN
     if parts[0] == TRANSACTIONS and parts[-1] != "header":
         if len(parts) == 4 and parts[2] == "plan":
-            return Kind.BOTH
+            return NodeRead.BOTH
         depth = 4 if len(parts) > 2 and parts[2] == "status" else 5
-        return Kind.CHILDREN if len(parts) < depth else Kind.CONTENT
-    return Kind.CONTENT
+        return NodeRead.CHILDREN if len(parts) < depth else NodeRead.CONTENT
+    return NodeRead.CONTENT
 
 
 def is_immutable(path: str) -> bool:
@@ -198,7 +198,7 @@ class KeeperView:
     ledger: Ledger
     ledger_version: int
     transactions: tuple[Transaction, ...]
-    uncounted: tuple[str, ...]
+    incomplete_plan_paths: tuple[str, ...]
     """Paths of transactions without a header, deepest first: left over, of no meaning, to be deleted."""
     highest: int
     """The highest transaction number in sight, uncounted ones included."""
@@ -206,7 +206,7 @@ class KeeperView:
     topics: tuple[str, ...] = ()
     """Those that have a znode, with shards below it or not yet."""
 
-    whole: bool = True
+    is_complete: bool = True
     """Whether every znode is there that all others rest on."""
 
     @property
@@ -268,16 +268,16 @@ def plan_ops(number: int, plan: Plan) -> Iterator[Op]:
 def status_ops(status: WriteStatus, attempt: int = 1) -> Iterator[Op]:
     """Znodes of a write status; the last one makes it count. A further attempt at reporting it has pieces of its
     own, for those of an earlier one may be there or still come."""
-    place, data = status_path(status.number, status.incarnation), codec.encode_status(status)
+    path, data = status_path(status.number, status.incarnation), codec.encode_status(status)
     if len(data) <= PIECE_BYTES:
-        yield Create(place, data)
+        yield Create(path, data)
         return
     of = f"{status.incarnation}.{attempt}"
     pieces = f"{transaction_path(status.number)}/pieces/{of}"
     yield Create(pieces)
     yield from _pieces(pieces, data)
     pointer = {"pieces": of, "digest": hashlib.sha256(data).hexdigest()}
-    yield Create(place, codec.to_bytes(pointer))
+    yield Create(path, codec.to_bytes(pointer))
 
 
 def header_op(header: Header, version: int | None = None) -> Op:

@@ -14,7 +14,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from coordination.errors import Corrupt, Unavailable
 from coordination.state import codec, tree
-from coordination.state.require import seconds, text, whole
+from coordination.state.require import require_int, require_seconds, require_str
 
 REQUEST_SECONDS = 30.0
 
@@ -81,14 +81,14 @@ def decode(data: bytes) -> CatalogState | None:
             data,
             tree.CATALOG,
             lambda d: CatalogState(
-                text(d["catalog"]),
-                text(d["worker"]),
-                seconds(d["synced"]),
-                whole(d["committed"]),
-                text(d["instant"]),
-                whole(d["failures"]),
-                seconds(d["failed"]),
-                text(d["reason"]),
+                require_str(d["catalog"]),
+                require_str(d["worker"]),
+                require_seconds(d["synced"]),
+                require_int(d["committed"]),
+                require_str(d["instant"]),
+                require_int(d["failures"]),
+                require_seconds(d["failed"]),
+                require_str(d["reason"]),
             ),
         )
     except Corrupt:

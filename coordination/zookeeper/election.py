@@ -17,11 +17,11 @@ from coordination.state import tree
 
 
 class Candidacy:
-    """One attempt to become coordinator, or to get another office: campaign, hold, give up."""
+    """One attempt to become coordinator, or to get another lock: campaign, hold, give up."""
 
-    def __init__(self, client: KazooClient, root: str, incarnation: str, office: str = tree.ELECTION) -> None:
-        self._office = office
-        self._lock = Lock(client, f"{root}/{office}", identifier=incarnation)
+    def __init__(self, client: KazooClient, root: str, incarnation: str, lock_name: str = tree.ELECTION) -> None:
+        self._lock_name = lock_name
+        self._lock = Lock(client, f"{root}/{lock_name}", identifier=incarnation)
 
     def campaign(self) -> str | None:
         """Wait to be elected. Returns the contender znode's path relative to the root; None when withdrawn."""
@@ -32,7 +32,7 @@ class Candidacy:
             return None
         except (KazooException, KazooTimeoutError) as error:
             raise Unavailable(f"ZooKeeper: the election was interrupted: {error!r}") from error
-        return f"{self._office}/{self._lock.node}"
+        return f"{self._lock_name}/{self._lock.node}"
 
     def withdraw(self) -> None:
         """Stop waiting; `campaign` returns None."""

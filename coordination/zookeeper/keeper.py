@@ -28,7 +28,7 @@ from coordination.errors import Conflict, Corrupt, NotLeader, OutcomeUnknown, Un
 from coordination.state import codec, tree
 from coordination.state.model import Member
 from coordination.state.reading import ParticipantView, ParticipantViewReader, Reader, TreeReader
-from coordination.state.tree import Check, Create, Delete, KeeperInfo, KeeperView, Kind, Node, Op, Set
+from coordination.state.tree import Check, Create, Delete, KeeperInfo, KeeperView, Node, NodeRead, Op, Set
 from coordination.zookeeper.catalog_progress import CatalogRecord, CatalogState
 from coordination.zookeeper.table_service_lock import TableServiceLock, TableServiceRun
 
@@ -55,7 +55,7 @@ class Keeper:
         self._spoiled: set[str] = set()
         self._losses = 0
         self._tree_reader = TreeReader()
-        self._share_reader = ParticipantViewReader("")
+        self._participant_reader = ParticipantViewReader("")
 
     def bootstrap(self, config_digest: str) -> None:
         """Make the skeleton of the tree, as far as it is missing. Safe to call from every worker at once."""
@@ -103,11 +103,11 @@ class Keeper:
         """How far a catalogue follows the table, if there is one. Raises `Unavailable`."""
         return CatalogRecord(self._client, self._root).last()
 
-    def share(self, incarnation: str) -> ParticipantView:
+    def participant_view(self, incarnation: str) -> ParticipantView:
         """One reading of what concerns a participant, as cheap in a large fleet as in a small one. Raises as `read`."""
-        if self._share_reader.incarnation != incarnation:
-            self._share_reader = ParticipantViewReader(incarnation)
-        return self._read(self._share_reader)
+        if self._participant_reader.incarnation != incarnation:
+            self._participant_reader = ParticipantViewReader(incarnation)
+        return self._read(self._participant_reader)
 
     def _read(self, reader: Reader[T]) -> T:
         with self._reading:
@@ -159,11 +159,15 @@ class Keeper:
         seen = {""}
         while level:
             seen.update(level)
-            kinds = {path: reader.kind(path) for path in level}
+            node_reads = {path: reader.node_read(path) for path in level}
             known = {path: names for path in level if (names := reader.names(path)) is not None}
-            contents = self._get(p for p, kind in kinds.items() if kind in (Kind.CONTENT, Kind.BOTH))
+            contents = self._get(
+                p for p, node_read in node_reads.items() if node_read in (NodeRead.CONTENT, NodeRead.BOTH)
+            )
             answered = self._list(
-                p for p, kind in kinds.items() if kind in (Kind.CHILDREN, Kind.BOTH) and p not in known
+                p
+                for p, node_read in node_reads.items()
+                if node_read in (NodeRead.CHILDREN, NodeRead.BOTH) and p not in known
             )
             asked |= answered
             listings = known | answered
@@ -206,20 +210,20 @@ class Keeper:
         """From the cache, or all at once from ZooKeeper; what is gone by now is left out."""
         paths = list(paths)
         with self._mutex:
-            found = {path: cache[path] for path in paths if path in cache}
-            self._spoiled.difference_update(path for path in paths if path not in found)
+            results = {path: cache[path] for path in paths if path in cache}
+            self._spoiled.difference_update(path for path in paths if path not in results)
             losses = self._losses
-        pending = {path: ask(path) for path in paths if path not in found}
+        pending = {path: ask(path) for path in paths if path not in results}
         for path, answer in pending.items():
             try:
-                found[path] = build(answer.get(timeout=REQUEST_SECONDS))
+                results[path] = build(answer.get(timeout=REQUEST_SECONDS))
             except NoNodeError:
                 continue
             with self._mutex:
                 # A watch that fired between the answer and this line is gone: such an answer is used, never kept.
                 if path not in self._spoiled and losses == self._losses:
-                    cache[path] = found[path]
-        return found
+                    cache[path] = results[path]
+        return results
 
     def _watched(self, event: WatchedEvent) -> None:
         if event.type == EventType.NONE or event.path is None:

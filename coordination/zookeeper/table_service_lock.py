@@ -17,7 +17,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from coordination.errors import Corrupt, Unavailable
 from coordination.state import codec, tree
 from coordination.state.model import NO_TRANSACTION
-from coordination.state.require import seconds, text, whole
+from coordination.state.require import require_int, require_seconds, require_str
 from coordination.zookeeper.election import Candidacy
 
 REQUEST_SECONDS = 30.0
@@ -46,7 +46,7 @@ class TableServiceRun:
 
     @property
     def failed(self) -> tuple[Service, ...]:
-        return tuple(each for each in self.services if each.reason)
+        return tuple(service for service in self.services if service.reason)
 
 
 class TableServiceLock:
@@ -77,7 +77,7 @@ class TableServiceLock:
         """The sink's newest transaction that was settled."""
         data = self._read(tree.TRANSACTIONS)
         try:
-            return codec.from_bytes(data, tree.TRANSACTIONS, lambda d: whole(d["committed"])) if data else 0
+            return codec.from_bytes(data, tree.TRANSACTIONS, lambda d: require_int(d["committed"])) if data else 0
         except Corrupt:
             # Whose business it is says so.
             return NO_TRANSACTION
@@ -99,10 +99,10 @@ class TableServiceLock:
 
     def _ask(self, answer: object) -> list[str]:
         try:
-            found: list[str] = answer.get(timeout=REQUEST_SECONDS)  # type: ignore[attr-defined]  # kazoo has no types
+            answered: list[str] = answer.get(timeout=REQUEST_SECONDS)  # type: ignore[attr-defined]  # kazoo has no types
         except (KazooException, KazooTimeoutError) as error:
             raise Unavailable(f"ZooKeeper: {self._root}: {error!r}") from error
-        return found
+        return answered
 
     def _new(self) -> Candidacy:
         return Candidacy(self._client, self._root, self._incarnation, tree.SERVICES)
@@ -117,15 +117,15 @@ def decode(data: bytes) -> TableServiceRun | None:
             data,
             tree.SERVICES,
             lambda d: TableServiceRun(
-                text(d["worker"]),
-                seconds(d["ended"]),
-                whole(d["committed"]),
+                require_str(d["worker"]),
+                require_seconds(d["ended"]),
+                require_int(d["committed"]),
                 tuple(
                     Service(
-                        text(s["name"]),
-                        seconds(s["seconds"]),
-                        text(s["instant"]),
-                        text(s["reason"]),
+                        require_str(s["name"]),
+                        require_seconds(s["seconds"]),
+                        require_str(s["instant"]),
+                        require_str(s["reason"]),
                     )
                     for s in d["services"]
                 ),

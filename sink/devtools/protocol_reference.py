@@ -35,7 +35,7 @@ _SENTENCES: Mapping[str, str] = {
     "raise_epoch": "New in office, or the table's newest checkpoint is of a higher epoch than this term's: raise the"
     " epoch above both ZooKeeper's and the table's, then read everything again.",
     "record_config": "Put the fleet's configuration, and the version of the protocol, on record.",
-    "delete_uncounted_plans": "Delete what plans left behind that never counted.",
+    "delete_incomplete_plans": "Delete what plans left behind that never counted.",
     "abort_superseded": "What an older epoch left undecided is aborted, and so is what was to follow an aborted"
     " transaction.",
     "start": "Let the next transaction be written once the one before it is PREPARED: one is written while one commits,"

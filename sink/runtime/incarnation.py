@@ -240,14 +240,14 @@ class Incarnation:
             if self._ended.is_set():
                 return
             try:
-                share = self._with.keeper.share(self._member.incarnation)
+                view = self._with.keeper.participant_view(self._member.incarnation)
             except (Unavailable, Corrupt) as error:
                 LOG.warning("keeper.unread", reason=str(error))
                 self._ended.wait(RETRY_SECONDS)
                 self._changed.set()
                 continue
-            self._with.observer.metrics.halted(share.halted)
-            self._participant.post(ParticipantViewSeen(time.monotonic(), share))
+            self._with.observer.metrics.halted(view.halted)
+            self._participant.post(ParticipantViewSeen(time.monotonic(), view))
 
     def _stand(self) -> None:
         while not self._ended.is_set() and not self._draining.is_set():

@@ -25,12 +25,12 @@ def any_number_may_be_bad(patch: Patch) -> None:
 
 
 def any_status_completes(patch: Patch) -> None:
-    usual = transactions.progress
+    usual = transactions.readiness
 
-    def progress(t: Any, members: Any, waited: float) -> Any:
-        return transactions.Complete() if t.statuses else usual(t, members, waited)
+    def readiness(t: Any, members: Any, waited: float) -> Any:
+        return transactions.AllReported() if t.statuses else usual(t, members, waited)
 
-    patch(transactions, "progress", progress)
+    patch(transactions, "readiness", readiness)
 
 
 def retry_cut_anew(patch: Patch) -> None:
@@ -66,20 +66,20 @@ def checkpoint_of_what_moved(patch: Patch) -> None:
     usual = transactions.checkpoint
 
     def checkpoint(*arguments: Any) -> Any:
-        said = usual(*arguments)
-        moved = {result.slice.source for result in said.results}
-        return replace(said, ends={s: e for s, e in said.ends.items() if s in moved})
+        checkpoint = usual(*arguments)
+        moved = {result.slice.source for result in checkpoint.results}
+        return replace(checkpoint, ends={s: e for s, e in checkpoint.ends.items() if s in moved})
 
     patch(transactions, "checkpoint", checkpoint)
 
 
 def nobody_is_missed(patch: Patch) -> None:
-    usual = transactions.progress
+    usual = transactions.readiness
 
-    def progress(t: Any, *_: Any) -> Any:
+    def readiness(t: Any, *_: Any) -> Any:
         return usual(t, set(t.plan.slices), 0.0)
 
-    patch(transactions, "progress", progress)
+    patch(transactions, "readiness", readiness)
 
 
 def table_never_compared(patch: Patch) -> None:
@@ -321,8 +321,8 @@ def older_table_accepted(patch: Patch) -> None:
     usual = recovery.compare
 
     def compare(*arguments: Any) -> Any:
-        found = usual(*arguments)
-        return recovery.InStep() if isinstance(found, recovery.Ahead) else found
+        comparison = usual(*arguments)
+        return recovery.InStep() if isinstance(comparison, recovery.Ahead) else comparison
 
     patch(recovery, "compare", compare)
 

@@ -203,11 +203,11 @@ def failed_slices_reported_as_written(patch: Patch) -> None:
     usual = Participant._status
 
     def status(self: Participant, operation: Any, outcome: Any) -> Any:
-        said = usual(self, operation, outcome)
-        if said.failure is None:
-            return said
+        status = usual(self, operation, outcome)
+        if status.failure is None:
+            return status
         results = tuple(SliceResult(piece, piece.size, 0) for task in operation.tasks for piece in task.slices)
-        return WriteStatus(said.number, said.incarnation, results, tuple(map(stat_of, operation.tasks)))
+        return WriteStatus(status.number, status.incarnation, results, tuple(map(stat_of, operation.tasks)))
 
     patch(Participant, "_status", status)
 
@@ -290,7 +290,7 @@ def any_configuration_may_join(patch: Patch) -> None:
 
 
 def committed_though_records_are_lost(patch: Patch) -> None:
-    patch(Term, "damage", lambda *_: None)
+    patch(Term, "inconsistency", lambda *_: None)
 
 
 def nothing_forgotten(patch: Patch) -> None:
@@ -302,7 +302,7 @@ def nothing_forgotten(patch: Patch) -> None:
 
     def init(self: Term, config: Any) -> None:
         usual(self, config)
-        self.memory = Kept()
+        self.progress = Kept()
 
     patch(Term, "__init__", init)
 
@@ -319,15 +319,15 @@ def table_as_read_before_the_epoch(patch: Patch) -> None:
 
 
 def held_ids_not_asked_for(patch: Patch) -> None:
-    usual = Term.remember
+    usual = Term.progress_of
 
-    def remember(self: Term, number: int) -> Any:
-        memory = usual(self, number)
-        memory.files_checked = True
-        return memory
+    def progress_of(self: Term, number: int) -> Any:
+        progress = usual(self, number)
+        progress.files_checked = True
+        return progress
 
-    patch(Term, "remember", remember)
+    patch(Term, "progress_of", progress_of)
 
 
-def office_kept_though_nothing_works(patch: Patch) -> None:
+def leadership_kept_though_nothing_works(patch: Patch) -> None:
     patch(Backoff, "exhausted", lambda self: None)  # noqa: ARG005

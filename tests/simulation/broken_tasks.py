@@ -100,15 +100,15 @@ def reported_twice(patch: Patch) -> None:
     usual = Participant._status
 
     def status(self: Participant, operation: Any, outcome: Any) -> Any:
-        said = usual(self, operation, outcome)
-        return replace(said, results=(*said.results, *said.results[:1]))
+        status = usual(self, operation, outcome)
+        return replace(status, results=(*status.results, *status.results[:1]))
 
-    def unaccounted(t: Any) -> str | None:
+    def report_mismatch(t: Any) -> str | None:
         reported = {result.slice for status in t.statuses.values() for result in status.results}
         return None if reported == set(t.plan) else "other slices"
 
     patch(Participant, "_status", status)
-    patch(transactions, "unaccounted", unaccounted)
+    patch(transactions, "report_mismatch", report_mismatch)
 
 
 def files_of_no_task(patch: Patch) -> None:
@@ -116,8 +116,8 @@ def files_of_no_task(patch: Patch) -> None:
     usual = Participant._status
 
     def status(self: Participant, operation: Any, outcome: Any) -> Any:
-        said = usual(self, operation, outcome)
-        return replace(said, stats=tuple(stat_of(WriteTask((result.slice,))) for result in said.results))
+        status = usual(self, operation, outcome)
+        return replace(status, stats=tuple(stat_of(WriteTask((result.slice,))) for result in status.results))
 
     checked = SimTable.check_files
     patch(Participant, "_status", status)
@@ -139,4 +139,4 @@ def offsets_unchecked_under_the_lock(patch: Patch) -> None:
 def offsets_unchecked_altogether(patch: Patch) -> None:
     """Neither what is recorded is held against the table nor what is committed."""
     offsets_unchecked_under_the_lock(patch)
-    patch(Term, "damage", lambda *_: None)
+    patch(Term, "inconsistency", lambda *_: None)

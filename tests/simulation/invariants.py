@@ -75,8 +75,8 @@ class Invariants:
 
     def remembers(self, machine: Coordinator | Participant) -> None:
         """A machine's queues and memories are of what is open now; they do not grow with its age."""
-        held = vars(machine._term if isinstance(machine, Coordinator) else machine)
-        sizes = {name: len(kept) for name, kept in held.items() if isinstance(kept, _COLLECTIONS)}
+        attributes = vars(machine._term if isinstance(machine, Coordinator) else machine)
+        sizes = {name: len(kept) for name, kept in attributes.items() if isinstance(kept, _COLLECTIONS)}
         group = sizes["group" if isinstance(machine, Coordinator) else "_group"]
         if sum(sizes.values()) - group > REMEMBERED or group > QUEUED:
             raise Violation("queues are bounded", f"{type(machine).__name__}: {sizes}")

@@ -22,8 +22,8 @@ from coordination.state.tree import (
     Delete,
     KeeperInfo,
     KeeperView,
-    Kind,
     Node,
+    NodeRead,
     Op,
     Set,
     Snapshot,
@@ -31,7 +31,7 @@ from coordination.state.tree import (
 
 HISTORY = 48
 _EMPTY = Node(b"", 0)
-_kind = lru_cache(maxsize=4096)(tree.kind)
+_kind = lru_cache(maxsize=4096)(tree.node_read)
 
 
 class SimKeeper:
@@ -162,7 +162,7 @@ class SimKeeper:
         known = self._snapshots.get(at)
         if known is None:
             known = self._snapshots[at] = {
-                path: _EMPTY if _kind(path) is Kind.CHILDREN else node for path, node in self._states[at].items()
+                path: _EMPTY if _kind(path) is NodeRead.CHILDREN else node for path, node in self._states[at].items()
             }
         return known
 
@@ -176,7 +176,7 @@ class SimKeeper:
     def torn_snapshot(self, rng: Random, low: int, reader: Reader[Any]) -> tuple[Snapshot, int, int]:
         """A reading level by level, like `Keeper._snapshot`, with its first and its last moment."""
         began = at = rng.randint(low, self.latest)
-        found: dict[str, Node] = {}
+        nodes: dict[str, Node] = {}
 
         def advance() -> int:
             nonlocal at
@@ -187,20 +187,23 @@ class SimKeeper:
         level = list(self._listing(at).get("", ()))
         while level:
             below: list[str] = []
-            kinds = {path: reader.kind(path) for path in level}
-            for path, kind in kinds.items():
-                if kind in (Kind.CONTENT, Kind.BOTH) and (node := self._states[advance()].get(path)) is not None:
-                    found[path] = node
-            for path, kind in kinds.items():
-                if kind not in (Kind.CHILDREN, Kind.BOTH):
+            node_reads = {path: reader.node_read(path) for path in level}
+            for path, node_read in node_reads.items():
+                if (
+                    node_read in (NodeRead.CONTENT, NodeRead.BOTH)
+                    and (node := self._states[advance()].get(path)) is not None
+                ):
+                    nodes[path] = node
+            for path, node_read in node_reads.items():
+                if node_read not in (NodeRead.CHILDREN, NodeRead.BOTH):
                     continue
                 if (names := reader.names(path)) is None and path in self._states[advance()]:
                     names = tuple(self._listing(at).get(path, ()))
                 if names is not None:
-                    found.setdefault(path, _EMPTY)
+                    nodes.setdefault(path, _EMPTY)
                     below += [f"{path}/{name}" for name in names]
             level = below
-        return found, began, at
+        return nodes, began, at
 
     def _listing(self, at: int) -> dict[str, list[str]]:
         known = self._children.get(at)

@@ -60,7 +60,7 @@ class SimLog:
     def recreate(self, topic: str, partitions: int) -> None:
         stem, _, life = self.ids[topic].rpartition("-")
         self.ids[topic] = f"{stem}-{int(life) + 1}"
-        kept = {source: held for source, held in self.partitions.items() if source.topic != topic}
+        kept = {source: log_range for source, log_range in self.partitions.items() if source.topic != topic}
         self.partitions = kept | {TopicPartition(topic, number): _Partition() for number in range(partitions)}
 
     def view(self, topics: tuple[str, ...]) -> LogView:

@@ -149,7 +149,7 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("leave gaps out of the checkpoint", decisions.gaps_left_out_of_the_checkpoint, faults=GAPS),
     Mutant("take a recreated topic for the old one", decisions.topic_ids_ignored, 100, faults={"recreations": 0.1}),
     Mutant("take a truncated log for the whole one", decisions.truncation_ignored, 100, faults={"truncations": 0.1}),
-    Mutant("keep the office though nothing works", machines.office_kept_though_nothing_works, faults=POISON),
+    Mutant("keep the office though nothing works", machines.leadership_kept_though_nothing_works, faults=POISON),
     Mutant("believe what no worker wrote", decisions.content_of_others_believed, 200, faults={**GAPS, **HANDS}),
     Mutant("commit though its records are lost", machines.committed_though_records_are_lost, 200, faults=HANDS),
     Mutant("skip a gap though told to halt", decisions.gap_skipped_under_fail, faults=LOSSES),
@@ -157,7 +157,7 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("leave orphans pending", machines.without(opening.abort_orphans), faults=DEATHS),
     Mutant(
         "leave plans that never counted",
-        machines.without(housekeeping.delete_uncounted_plans),
+        machines.without(housekeeping.delete_incomplete_plans),
         faults={**DEATHS, **SMALL},
     ),
     Mutant("complete with a file left out", machines.file_left_out),

@@ -55,8 +55,8 @@ class Operator:
     def _request(self) -> ResetRequest:
         rng, log = self._world.rng, self._world.log
         if rng.random() < 0.2:
-            source, held = rng.choice(sorted(log.partitions.items(), key=lambda item: item[0]))
-            return ResetRequest(offsets={source: rng.randint(held.start, held.end)})
+            source, log_range = rng.choice(sorted(log.partitions.items(), key=lambda item: item[0]))
+            return ResetRequest(offsets={source: rng.randint(log_range.start, log_range.end)})
         topics = (rng.choice(self._world.topics),) if rng.random() < 0.3 else ()
         return ResetRequest(rng.choice((Position.EARLIEST, Position.EARLIEST, Position.LATEST)), topics=topics)
 

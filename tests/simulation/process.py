@@ -64,7 +64,7 @@ class Process:
         self.waiting: list[Callable[[], None]] = []
         self.seen = 0
         self._tree_reader = TreeReader()
-        self._share_reader = ParticipantViewReader("")
+        self._participant_reader = ParticipantViewReader("")
         self._noticing = False
         self.wall = 0.0
         """How far this host's clock is ahead of the true time."""
@@ -94,7 +94,7 @@ class Process:
         self.participant = self.coordinator = self.contender = None
         self.session = world.keeper.open_session()
         self.incarnation = f"{self.worker}:{world.next_name()}"
-        self._tree_reader, self._share_reader = TreeReader(), ParticipantViewReader(self.incarnation)
+        self._tree_reader, self._participant_reader = TreeReader(), ParticipantViewReader(self.incarnation)
         self._join(WorkerState.DRAINING if self.draining else WorkerState.ACTIVE)
         self.seen = world.keeper.latest
         world.trace(self.name, "joined as", self.incarnation)
@@ -302,14 +302,14 @@ class Process:
         if self.participant is None:
             return
         try:
-            share = self._read(self._share_reader)
+            view = self._read(self._participant_reader)
         except Corrupt:
             self.locally(1.0, self.notice)
             return
-        if share is None:
+        if view is None:
             self.notice()
             return
-        self.feed(self.participant, ParticipantViewSeen(self.at, share))
+        self.feed(self.participant, ParticipantViewSeen(self.at, view))
         contender = self.contender if self.coordinator is None and self.alive else None
         if contender is not None and contender == world.keeper.first_contender(self.seen):
             self._be_coordinator(contender)
@@ -358,10 +358,10 @@ class Process:
             try:
                 if self.world.profile.torn and low < keeper.latest:
                     snapshot, began, at = keeper.torn_snapshot(rng, low, reader)
-                    found = reader.read(snapshot)
+                    view = reader.read(snapshot)
                 else:
                     began = at = rng.randint(low, keeper.latest)
-                    found = keeper.view(at) if reader is self._tree_reader else reader.read(keeper.snapshot(at))
+                    view = keeper.view(at) if reader is self._tree_reader else reader.read(keeper.snapshot(at))
             except (Corrupt, KeyError) as error:
                 if began == at == keeper.latest and isinstance(error, Corrupt):
                     raise
@@ -373,7 +373,7 @@ class Process:
                 # A watch was set on what was read, so that its change is heard of, sooner or later.
                 self.world.count("stale readings")
                 self.notice()
-            return found
+            return view
         return None
 
     def feed(self, machine: Machine, event: Event) -> None:

@@ -84,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
     totals: Counter[str] = Counter()
     broken: Counter[str] = Counter()
     failing: list[Any] = []
-    began = said = time.monotonic()
+    began = reported_at = time.monotonic()
     with processes(options.jobs) as pool, Progress(*COLUMNS, console=Console(stderr=True)) as bar:
         task = bar.add_task("simulating", total=len(seeds), failing=0)
         for done, report in enumerate(many(pool, seeds), 1):
@@ -95,8 +95,8 @@ def main(arguments: list[str] | None = None) -> int:
                 if len(failing) <= options.show:
                     print(described(report, options.lines), flush=True)
             bar.update(task, completed=done, failing=len(failing))
-            if not sys.stderr.isatty() and time.monotonic() - said > SAY_SECONDS:
-                said = time.monotonic()
+            if not sys.stderr.isatty() and time.monotonic() - reported_at > SAY_SECONDS:
+                reported_at = time.monotonic()
                 print(f"{done} of {len(seeds)} runs, {len(failing)} failing", file=sys.stderr, flush=True)
     seconds = time.monotonic() - began
     print(f"{len(seeds)} runs in {seconds:.0f} s ({len(seeds) / seconds:.1f}/s), {len(failing)} failing; in them:")

@@ -160,7 +160,7 @@ class Scale:
         for name, reader in self._participants.items():
             if reader.stale:
                 reader.stale = False
-                reader.keeper.share(name)
+                reader.keeper.participant_view(name)
 
     def _view(self) -> tree.KeeperView:
         return self.keeper.view(self.keeper.latest)
@@ -190,7 +190,7 @@ class Scale:
 
     def _report(self) -> None:
         for t in self._view().transactions:
-            if t.header.phase is Phase.STARTED and transactions.is_whole(t):
+            if t.header.phase is Phase.STARTED and transactions.is_plan_intact(t):
                 for incarnation, tasks in t.plan.tasks.items():
                     if incarnation not in t.statuses:
                         self._write_status(t.header.number, incarnation, tasks)
@@ -216,20 +216,20 @@ def main() -> int:
     parser.add_argument("--docs", action="store_true", help="write docs/scale.md and docs/scale.png")
     options = parser.parse_args()
     print(*(field.name for field in fields(Cost)), sep="\t")
-    found = []
+    costs = []
     for cost in costs():
-        found.append(cost)
+        costs.append(cost)
         print(*asdict(cost).values(), sep="\t", flush=True)
     if options.docs:
-        page = with_section(_page(found), Results.load(DOCS / "benchmarks.json"))
+        page = with_section(_page(costs), Results.load(DOCS / "benchmarks.json"))
         (DOCS / "scale.md").write_text(page)
-        _draw(found, DOCS / "scale.png")
+        _draw(costs, DOCS / "scale.png")
     return 0
 
 
-def _page(found: Sequence[Cost]) -> str:
+def _page(costs: Sequence[Cost]) -> str:
     heads = [field.name.replace("_", " ") for field in fields(Cost)]
-    rows = [[f"{value:,}" for value in asdict(cost).values()] for cost in found]
+    rows = [[f"{value:,}" for value in asdict(cost).values()] for cost in costs]
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, ["---:"] * len(heads), *rows))
     return f"""\
 # Scale
@@ -251,13 +251,13 @@ A worker costs 15 to 24 reads: five more where a plan no longer fits into one mu
 """
 
 
-def _draw(found: Sequence[Cost], path: Path) -> None:
+def _draw(costs: Sequence[Cost], path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, 2, figsize=(10, 4))
     for axis, (by, fixed) in zip(axes, (("partitions", "workers"), ("workers", "partitions")), strict=True):
-        most = Counter(getattr(cost, fixed) for cost in found).most_common(1)[0][0]
-        line = sorted((cost for cost in found if getattr(cost, fixed) == most), key=lambda cost: getattr(cost, by))
+        most = Counter(getattr(cost, fixed) for cost in costs).most_common(1)[0][0]
+        line = sorted((cost for cost in costs if getattr(cost, fixed) == most), key=lambda cost: getattr(cost, by))
         for what, unit in (("written", "MB written"), ("operations", "operations"), ("seconds", "seconds")):
             shown = [getattr(cost, what) / (1e6 if what == "written" else 1) for cost in line]
             axis.loglog([getattr(cost, by) for cost in line], shown, marker="o", label=unit)

@@ -87,7 +87,7 @@ class SimTable:
         self.instants: dict[str, SimInstant] = {}
         self.newest: Checkpoint | None = None
         self.commits: list[SimInstant] = []
-        self.held: set[str] = set()
+        self.existing_file_ids: set[str] = set()
         self.aside: dict[str, frozenset[tuple[Slice, int]]] = {}
         self.errors: set[tuple[Slice, int]] = set()
         """What the errors table has."""
@@ -104,19 +104,21 @@ class SimTable:
             return None
         return name
 
-    def quarantine(self, name: str, by: str, found: Collection[tuple[Slice, int]]) -> tuple[QuarantinedRecords, ...]:
+    def quarantine(
+        self, name: str, by: str, bad_offsets: Collection[tuple[Slice, int]]
+    ) -> tuple[QuarantinedRecords, ...]:
         """What one participant keeps for the errors table."""
-        if not found:
+        if not bad_offsets:
             return ()
         path = f"{name}/{by}/{len(self.aside)}"
-        self.aside[path] = frozenset(found)
-        piece, offset = min(found)
-        return (QuarantinedRecords(path, len(found), piece.topic, piece.partition, offset, "bad"),)
+        self.aside[path] = frozenset(bad_offsets)
+        piece, offset = min(bad_offsets)
+        return (QuarantinedRecords(path, len(bad_offsets), piece.topic, piece.partition, offset, "bad"),)
 
     def publish(self, op: Complete) -> None:
         """By key: another time changes nothing."""
-        for each in op.errors:
-            self.errors |= self.aside[each.path]
+        for quarantined in op.errors:
+            self.errors |= self.aside[quarantined.path]
 
     def write_file(self, name: str, task: WriteTask, columns: str = "") -> None:
         instant = self.instants[name]
@@ -158,7 +160,7 @@ class SimTable:
         instant.checkpoint = self.newest = decode_checkpoint(encode_checkpoint(op.checkpoint))
         self.commits.append(instant)
         self._newest_clock = instant.clock
-        self.held.update(file_id(stat) for stat in op.stats)
+        self.existing_file_ids.update(file_id(stat) for stat in op.stats)
         self._others = [moment for moment in self._others if moment > instant.moment]
         return Done()
 
@@ -189,11 +191,11 @@ class SimTable:
             instant.state = InstantState.ABSENT
         del self.commits[kept:]
         self.newest = self.commits[-1].checkpoint if self.commits else None
-        self.held = {file_id(stat) for instant in self.commits for stat in instant.stats}
+        self.existing_file_ids = {file_id(stat) for instant in self.commits for stat in instant.stats}
         self._watcher.table_restored()
 
     def check_files(self, stats: Collection[str], tasks: Iterable[WriteTask]) -> FileCheck:
-        existing = tuple(sorted(self.held & {file_id(stat) for stat in stats}))
+        existing = tuple(sorted(self.existing_file_ids & {file_id(stat) for stat in stats}))
         return FileCheck(existing, file_ids.unplanned(TABLE, SINK, tasks, stats))
 
     def pending(self) -> tuple[str, ...]:

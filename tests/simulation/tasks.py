@@ -102,7 +102,7 @@ class TaskInvariants:
 
 def recorded(states: States, batch: int) -> list[WriteTask]:
     """The write tasks of a batch, by the rules as docs/decisions/0032-write-tasks.md states them."""
-    found: list[WriteTask] = []
+    tasks: list[WriteTask] = []
     open_: dict[int, list[Slice]] = {}
     for source in sorted(states):
         for r in states[source].open:
@@ -113,12 +113,12 @@ def recorded(states: States, batch: int) -> list[WriteTask]:
                 to = min(r.end, at - at % r.step + r.step)
                 piece = Slice(source.topic, source.partition, at, to, states[source].topic_id, r.generation)
                 if r.task_records is None:
-                    found.append(WriteTask((piece,), legacy=True))
+                    tasks.append(WriteTask((piece,), legacy=True))
                 else:
                     task = open_.setdefault(r.task_records, [])
-                    if task and sum(each.size for each in task) + piece.size > r.task_records:
-                        found.append(WriteTask(tuple(task)))
+                    if task and sum(other.size for other in task) + piece.size > r.task_records:
+                        tasks.append(WriteTask(tuple(task)))
                         task.clear()
                     task.append(piece)
                 at = to
-    return found + [WriteTask(tuple(task)) for task in open_.values() if task]
+    return tasks + [WriteTask(tuple(task)) for task in open_.values() if task]

@@ -198,9 +198,9 @@ class World:
         if self.operator.has_stopped_all:
             self.restart_later(process)
             return
-        place = self.processes.index(process)
-        if place == 0 or not (self._retired and self.profile.one_survivor):
-            self.processes[place] = fresh = Process(self, process.worker, process.name)
+        position = self.processes.index(process)
+        if position == 0 or not (self._retired and self.profile.one_survivor):
+            self.processes[position] = fresh = Process(self, process.worker, process.name)
             fresh.config = process.config if self.faulty else CONFIG
             fresh.start()
 
@@ -409,7 +409,7 @@ class World:
             return False
         if view.halt is not None:
             return not self.operator.answers(view.halt)
-        if view.transactions or view.uncounted or self.table.pending():
+        if view.transactions or view.incomplete_plan_paths or self.table.pending():
             return False
         stamped = view.info is not None and view.info.config == CONFIG
         if (view.ledger.attempts or not stamped) and not self.counts["znodes tampered with"]:
@@ -445,14 +445,14 @@ class World:
             return
         if not self._settled():
             view = self.tree()
-            found = (
+            state = (
                 (view.transactions, dict(view.ledger.attempts), view.info, dict(view.states))
                 if view
                 else "no tree that can be read"
             )
             raise Violation(
                 "once healed, everything is brought to its end",
-                f"{found}, pending {self.table.pending()}, log {self.log.partitions}",
+                f"{state}, pending {self.table.pending()}, log {self.log.partitions}",
             )
         for source, partition in self.log.partitions.items():
             if self.invariants.reached(source) != partition.end:

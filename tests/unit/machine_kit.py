@@ -56,7 +56,7 @@ SOURCE = TopicPartition("orders", 0)
 WORKERS = ("a:1", "b:1")
 
 
-class Place:
+class Environment:
     """ZooKeeper with two members, an empty table and a log of one partition with 100 records."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Place:
     def view(self) -> tree.KeeperView:
         return self.keeper.view(self.keeper.latest)
 
-    def share(self, incarnation: str) -> ParticipantView:
+    def participant_view(self, incarnation: str) -> ParticipantView:
         return ParticipantViewReader(incarnation).read(self.keeper.snapshot(self.keeper.latest))
 
     def transaction(self, number: int = 1) -> Transaction:
@@ -101,15 +101,15 @@ class Place:
 class Driver:
     """Steps a machine and keeps its one outstanding request."""
 
-    def __init__(self, place: Place, machine: Coordinator | Participant) -> None:
-        self.place, self.machine = place, machine
+    def __init__(self, env: Environment, machine: Coordinator | Participant) -> None:
+        self.env, self.machine = env, machine
         self.request: Request | None = None
-        self.said: list[Effect] = []
+        self.effects: list[Effect] = []
         self.at = 0.0
 
     def step(self, event: Event) -> list[Effect]:
         effects = self.machine.step(event)
-        self.said += effects
+        self.effects += effects
         for effect in effects:
             if isinstance(effect, Request):
                 assert self.request is None, "two requests at once"
@@ -130,7 +130,7 @@ class Driver:
 
     def seen(self) -> list[Effect]:
         assert isinstance(self.machine, Participant)
-        return self.step(ParticipantViewSeen(self.at, self.place.share(self.machine.incarnation)))
+        return self.step(ParticipantViewSeen(self.at, self.env.participant_view(self.machine.incarnation)))
 
     @property
     def asked(self) -> Operation | None:
@@ -138,10 +138,10 @@ class Driver:
 
     @property
     def resigned(self) -> str | None:
-        return next((e.reason for e in self.said if isinstance(e, Resign)), None)
+        return next((e.reason for e in self.effects if isinstance(e, Resign)), None)
 
     def notes(self, event: str) -> list[dict[str, Any]]:
-        return [dict(e.fields) for e in self.said if isinstance(e, Note) and e.event == event]
+        return [dict(e.fields) for e in self.effects if isinstance(e, Note) and e.event == event]
 
     def until(self, wanted: type[Any] | tuple[type[Any], ...] | str) -> Any:
         """Answer honestly until the machine asks for `wanted`: an operation, or a write's purpose."""
@@ -172,28 +172,28 @@ class Driver:
         raise AssertionError("never idle")
 
     def perform(self, operation: Operation) -> Outcome:
-        place = self.place
+        env = self.env
         match operation:
             case ReadKeeper():
-                return Done(place.view)
+                return Done(env.view)
             case ReadTable(instants=instants):
-                return Done(place.table.view(instants))
+                return Done(env.table.view(instants))
             case ReadLog(topics=topics):
-                return Done(place.log.view(topics))
+                return Done(env.log.view(topics))
             case Write(ops=ops):
-                return written(place.keeper, ops)
+                return written(env.keeper, ops)
             case Begin(number=number, epoch=epoch):
-                return Done(place.table.begin(number, epoch, None))
+                return Done(env.table.begin(number, epoch, None))
             case FindExistingFiles(stats=stats, tasks=tasks):
-                return Done(place.table.check_files(stats, tasks))
+                return Done(env.table.check_files(stats, tasks))
             case RollBack(instant=instant):
-                return place.table.roll_back(instant)
+                return env.table.roll_back(instant)
             case Complete():
-                return place.table.complete(operation)
+                return env.table.complete(operation)
             case WriteTasks(number=number, tasks=tasks):
-                header = place.transaction(number).header
+                header = env.transaction(number).header
                 assert isinstance(self.machine, Participant)
-                return Done(place.written(header, self.machine.incarnation, tasks))
+                return Done(env.written(header, self.machine.incarnation, tasks))
 
 
 def written(keeper: SimKeeper, ops: tuple[Op, ...]) -> Outcome:
@@ -206,11 +206,11 @@ def written(keeper: SimKeeper, ops: tuple[Op, ...]) -> Outcome:
     return Done()
 
 
-def new_term(place: Place, worker: str = "a:1", in_flight: int = 1, errors: ErrorLimits = NO_ERRORS) -> Driver:
+def new_term(env: Environment, worker: str = "a:1", in_flight: int = 1, errors: ErrorLimits = NO_ERRORS) -> Driver:
     """A coordinator at the head of the queue; whoever was there before has lost its lock."""
-    for path, _ in place.view.contenders:
-        place.keeper.remove(path)
-    lock = place.keeper.contend(worker, place.sessions[worker])
+    for path, _ in env.view.contenders:
+        env.keeper.remove(path)
+    lock = env.keeper.contend(worker, env.sessions[worker])
     assert lock is not None
     config = CoordinatorConfig(
         sink="orders",
@@ -225,6 +225,6 @@ def new_term(place: Place, worker: str = "a:1", in_flight: int = 1, errors: Erro
         errors=errors,
         task_sizes=TaskSizes(least=1),
     )
-    driver = Driver(place, Coordinator(config))
+    driver = Driver(env, Coordinator(config))
     driver.tick()
     return driver

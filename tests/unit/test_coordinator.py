@@ -39,129 +39,129 @@ from coordination.state.model import (
     WriteStatus,
 )
 from coordination.state.tree import Check
-from tests.unit.machine_kit import SOURCE, WORKERS, Driver, Place, new_term
+from tests.unit.machine_kit import SOURCE, WORKERS, Driver, Environment, new_term
 
 
 @pytest.fixture
-def place() -> Place:
-    return Place()
+def env() -> Environment:
+    return Environment()
 
 
-def test_every_write_is_fenced_by_the_lock_and_the_epoch(place: Place) -> None:
-    term = new_term(place)
-    lock = place.view.contenders[0][0]
+def test_every_write_is_fenced_by_the_lock_and_the_epoch(env: Environment) -> None:
+    term = new_term(env)
+    lock = env.view.contenders[0][0]
     term.until("open a transaction")
-    for request in term.said:
+    for request in term.effects:
         operation = getattr(request, "operation", None)
         if isinstance(operation, Write):
             assert Check(lock, 0) in operation.ops
             assert any(op.path == tree.EPOCH for op in operation.ops)
 
 
-def test_the_epoch_is_raised_before_anything_else_is_written(place: Place) -> None:
-    term = new_term(place)
+def test_the_epoch_is_raised_before_anything_else_is_written(env: Environment) -> None:
+    term = new_term(env)
     term.until(Write)
     assert isinstance(term.asked, Write)
     assert term.asked.purpose == "raise epoch"
     term.answer(term.perform(term.asked))
-    assert place.view.epoch == 1
+    assert env.view.epoch == 1
 
 
-def test_the_table_is_read_again_after_the_epoch_was_raised(place: Place) -> None:
-    term = new_term(place)
+def test_the_table_is_read_again_after_the_epoch_was_raised(env: Environment) -> None:
+    term = new_term(env)
     term.until("raise epoch")
     term.answer(term.perform(term.asked))  # type: ignore[arg-type]
     term.until(ReadTable)
 
 
-def test_an_epoch_that_the_table_shows_only_later_is_raised_above(place: Place) -> None:
+def test_an_epoch_that_the_table_shows_only_later_is_raised_above(env: Environment) -> None:
     """A commit that was under way while ZooKeeper was emptied."""
-    term = new_term(place)
+    term = new_term(env)
     term.until("open a transaction")
-    place.table.newest = Checkpoint("orders", "keeper", "cluster-1", 5, 7, 6, "config", {}, {})
+    env.table.newest = Checkpoint("orders", "keeper", "cluster-1", 5, 7, 6, "config", {}, {})
     term.answer(Unknown("no answer"))
     term.until("raise epoch")
     term.answer(term.perform(term.asked))  # type: ignore[arg-type]
-    assert place.view.epoch == 6
+    assert env.view.epoch == 6
 
 
-def test_an_answer_to_an_older_request_is_dropped(place: Place) -> None:
-    term = new_term(place)
+def test_an_answer_to_an_older_request_is_dropped(env: Environment) -> None:
+    term = new_term(env)
     term.until(Begin)
     assert term.request is not None
     term.step(Answered(term.at, term.request.id - 1, Done("i99999")))
     assert isinstance(term.asked, Begin)
     assert term.notes("answer.dropped")
     term.until("STARTED")
-    assert place.table.pending() == ("i00001",)
+    assert env.table.pending() == ("i00001",)
 
 
-def test_an_unknown_begin_is_begun_again_and_the_first_instant_becomes_an_orphan(place: Place) -> None:
-    term = new_term(place)
+def test_an_unknown_begin_is_begun_again_and_the_first_instant_becomes_an_orphan(env: Environment) -> None:
+    term = new_term(env)
     term.until(Begin)
-    place.table.begin(1, 1, None)
+    env.table.begin(1, 1, None)
     term.answer(Unknown("no answer"))
     term.until("settle")
     term.answer(term.perform(term.asked))  # type: ignore[arg-type]
-    assert place.table.instants["i00001"].state is InstantState.ROLLED_BACK
+    assert env.table.instants["i00001"].state is InstantState.ROLLED_BACK
 
 
-def test_prepared_only_when_every_slice_is_accounted_for(place: Place) -> None:
-    term = new_term(place)
+def test_prepared_only_when_every_slice_is_accounted_for(env: Environment) -> None:
+    term = new_term(env)
     term.until("STARTED")
     term.answer(term.perform(term.asked))  # type: ignore[arg-type]
     term.idle()
-    place.report(only=("a:1",))
+    env.report(only=("a:1",))
     term.changed()
     term.idle()
-    assert place.phase() is Phase.STARTED
-    place.report(only=("b:1",))
+    assert env.phase() is Phase.STARTED
+    env.report(only=("b:1",))
     term.changed()
     term.until("PREPARED")
 
 
-def test_a_change_that_is_told_of_while_the_tree_is_being_read_is_read_too(place: Place) -> None:
-    term = new_term(place)
+def test_a_change_that_is_told_of_while_the_tree_is_being_read_is_read_too(env: Environment) -> None:
+    term = new_term(env)
     term.until("STARTED")
     term.answer(term.perform(term.asked))  # type: ignore[arg-type]
     older = term.perform(term.until(ReadKeeper))
-    place.report()
+    env.report()
     term.changed()
     term.answer(older)
     term.idle()
-    assert place.view.ledger.committed == 1
+    assert env.view.ledger.committed == 1
 
 
-def test_a_status_with_other_slices_than_planned_aborts(place: Place) -> None:
-    term = new_term(place)
+def test_a_status_with_other_slices_than_planned_aborts(env: Environment) -> None:
+    term = new_term(env)
     term.until("STARTED")
     term.answer(term.perform(term.asked))  # type: ignore[arg-type]
     term.idle()
-    for incarnation in place.transaction().plan.slices:
-        place.keeper.write(tree.status_ops(WriteStatus(1, incarnation)))
+    for incarnation in env.transaction().plan.slices:
+        env.keeper.write(tree.status_ops(WriteStatus(1, incarnation)))
     term.changed()
     term.until("ABORTED")
 
 
-def test_file_ids_that_the_table_holds_abort_and_halt(place: Place) -> None:
-    term = _all_written(place)
+def test_file_ids_that_the_table_holds_abort_and_halt(env: Environment) -> None:
+    term = _all_written(env)
     term.until(FindExistingFiles)
     term.answer(Done(FileCheck(existing=("file-1",))))
     term.until("halt")
 
 
-def test_an_instant_is_completed_only_after_prepared_was_acknowledged(place: Place) -> None:
-    term = _all_written(place)
+def test_an_instant_is_completed_only_after_prepared_was_acknowledged(env: Environment) -> None:
+    term = _all_written(env)
     term.until("PREPARED")
     term.answer(Unknown("no answer"))
     term.until(Write)
-    assert place.phase() is Phase.STARTED
+    assert env.phase() is Phase.STARTED
     assert isinstance(term.asked, Write)
     assert term.asked.purpose == "PREPARED"
 
 
-def test_a_prepared_that_was_read_back_is_completed(place: Place) -> None:
-    term = _all_written(place)
+def test_a_prepared_that_was_read_back_is_completed(env: Environment) -> None:
+    term = _all_written(env)
     term.until("PREPARED")
     term.perform(term.asked)  # type: ignore[arg-type]
     term.answer(Unknown("no answer"))
@@ -170,17 +170,17 @@ def test_a_prepared_that_was_read_back_is_completed(place: Place) -> None:
     assert complete.checkpoint.ends[SOURCE].end == 50
 
 
-def test_a_plan_that_comes_late_changes_nothing_of_a_commit_under_way(place: Place) -> None:
+def test_a_plan_that_comes_late_changes_nothing_of_a_commit_under_way(env: Environment) -> None:
     """The partition that it records would be in the commit when that is tried again: two contents of one instant."""
-    term = new_term(place, in_flight=2)
+    term = new_term(env, in_flight=2)
     term.until("STARTED")
     term.answer(term.perform(term.asked))  # type: ignore[arg-type]
     added = TopicPartition(SOURCE.topic, 1)
-    place.log.add(added)
-    place.log.partitions[added].end = 100
+    env.log.add(added)
+    env.log.partitions[added].end = 100
     late = term.until("open a transaction")
     term.answer(Unknown("no answer"))
-    place.report()
+    env.report()
     term.changed()
     first = term.until(Complete)
     assert isinstance(term.perform(late), Refused)
@@ -188,37 +188,37 @@ def test_a_plan_that_comes_late_changes_nothing_of_a_commit_under_way(place: Pla
     assert term.until(Complete).checkpoint == first.checkpoint
 
 
-def test_an_unknown_completion_is_looked_up_never_guessed(place: Place) -> None:
-    term = _all_written(place)
+def test_an_unknown_completion_is_looked_up_never_guessed(env: Environment) -> None:
+    term = _all_written(env)
     complete = term.until(Complete)
-    place.table.complete(complete)
+    env.table.complete(complete)
     term.answer(Unknown("no answer"))
     term.until(ReadTable)
     term.until("COMMITTED")
-    assert len(place.table.commits) == 1
+    assert len(env.table.commits) == 1
 
 
-def test_a_failed_completion_is_tried_again_not_aborted(place: Place) -> None:
-    term = _all_written(place)
+def test_a_failed_completion_is_tried_again_not_aborted(env: Environment) -> None:
+    term = _all_written(env)
     term.until(Complete)
     term.answer(Failed("storage refused"))
     term.until(Complete)
-    assert place.phase() is Phase.PREPARED
+    assert env.phase() is Phase.PREPARED
 
 
-def test_who_can_no_longer_complete_lets_another_try(place: Place) -> None:
-    term = _all_written(place)
-    place.keeper.contend("b:1", place.sessions["b:1"])
+def test_who_can_no_longer_complete_lets_another_try(env: Environment) -> None:
+    term = _all_written(env)
+    env.keeper.contend("b:1", env.sessions["b:1"])
     _fail_to_complete(term, MAX_CONSECUTIVE_FAILURES)
     while term.resigned is None:
         assert not isinstance(term.asked, Complete)
         term.tick(1.0) if term.asked is None else term.answer(term.perform(term.asked))
     assert "Complete keeps failing" in term.resigned
-    assert place.phase() is Phase.PREPARED
+    assert env.phase() is Phase.PREPARED
 
 
-def test_who_can_no_longer_complete_keeps_trying_while_nobody_else_is_there(place: Place) -> None:
-    term = _all_written(place)
+def test_who_can_no_longer_complete_keeps_trying_while_nobody_else_is_there(env: Environment) -> None:
+    term = _all_written(env)
     _fail_to_complete(term, MAX_CONSECUTIVE_FAILURES + 2)
     term.until(Complete)
     assert term.resigned is None
@@ -230,57 +230,59 @@ def _fail_to_complete(term: Driver, times: int) -> None:
         term.answer(Unknown("a class of this JVM is broken"))
 
 
-def test_a_refused_completion_is_proof_and_aborts(place: Place) -> None:
-    term = _all_written(place)
+def test_a_refused_completion_is_proof_and_aborts(env: Environment) -> None:
+    term = _all_written(env)
     term.until(Complete)
-    place.table.roll_back_by_others("i00001")
+    env.table.roll_back_by_others("i00001")
     term.answer(Refused("rolled back"))
     term.until("ABORTED")
 
 
-def test_an_aborted_transaction_ends_only_once_its_rollback_is_confirmed(place: Place) -> None:
-    term = _started(place)
-    place.keeper.expire(place.sessions["b:1"])
+def test_an_aborted_transaction_ends_only_once_its_rollback_is_confirmed(env: Environment) -> None:
+    term = _started(env)
+    env.keeper.expire(env.sessions["b:1"])
     term.changed()
     term.until(RollBack)
     term.answer(Unknown("no answer"))
     term.until(RollBack)
-    assert place.phase() is Phase.ABORTED
+    assert env.phase() is Phase.ABORTED
     term.answer(term.perform(term.asked))  # type: ignore[arg-type]
     term.until("settle")
 
 
-def test_a_confirmed_rollback_is_remembered_when_zookeeper_changes_meanwhile(place: Place) -> None:
-    term = _started(place)
-    place.keeper.expire(place.sessions["b:1"])
+def test_a_confirmed_rollback_is_remembered_when_zookeeper_changes_meanwhile(env: Environment) -> None:
+    term = _started(env)
+    env.keeper.expire(env.sessions["b:1"])
     term.changed()
     term.until(RollBack)
     term.changed()
     term.answer(term.perform(term.asked))  # type: ignore[arg-type]
     term.until("settle")
-    assert sum(isinstance(getattr(said, "operation", None), RollBack) for said in term.said) == 1
+    assert sum(isinstance(getattr(effect, "operation", None), RollBack) for effect in term.effects) == 1
 
 
-def test_a_retry_re_forms_the_same_slices(place: Place) -> None:
-    term = _started(place)
-    planned = sorted(place.transaction().plan)
-    place.log.partitions[SOURCE].end = 300
-    place.keeper.expire(place.sessions["b:1"])
+def test_a_retry_re_forms_the_same_slices(env: Environment) -> None:
+    term = _started(env)
+    planned = sorted(env.transaction().plan)
+    env.log.partitions[SOURCE].end = 300
+    env.keeper.expire(env.sessions["b:1"])
     term.changed()
     term.until(Begin)
-    assert sorted(place.transaction(2).plan) == planned
-    assert place.transaction(2).header.attempt == 2
+    assert sorted(env.transaction(2).plan) == planned
+    assert env.transaction(2).header.attempt == 2
 
 
-def test_the_parts_of_a_divided_batch_are_tried_by_two_workers_before_they_are_divided_in_turn(place: Place) -> None:
-    term = new_term(place)
+def test_the_parts_of_a_divided_batch_are_tried_by_two_workers_before_they_are_divided_in_turn(
+    env: Environment,
+) -> None:
+    term = new_term(env)
     for _ in range(6):
         term.until("STARTED")
         term.answer(term.perform(term.asked))  # type: ignore[arg-type]
-        t = place.view.transactions[0]
+        t = env.view.transactions[0]
         for incarnation in t.plan.slices:
             failure = Failure(FailureKind.RETRYABLE, "no memory")
-            place.keeper.write(tree.status_ops(WriteStatus(t.header.number, incarnation, failure=failure)))
+            env.keeper.write(tree.status_ops(WriteStatus(t.header.number, incarnation, failure=failure)))
         term.changed()
         term.until("ABORTED")
     opened = [(note["attempt"], note["offsets"]) for note in term.notes("transaction.opened")]
@@ -289,30 +291,30 @@ def test_the_parts_of_a_divided_batch_are_tried_by_two_workers_before_they_are_d
 
 
 def test_a_batch_that_ran_out_of_memory_is_divided_before_its_next_attempt_and_its_tasks_are_halved(
-    place: Place,
+    env: Environment,
 ) -> None:
-    term = _started(place)
-    largest = max(task.size for task in place.transaction().plan.all_tasks)
+    term = _started(env)
+    largest = max(task.size for task in env.transaction().plan.all_tasks)
     failure = Failure(FailureKind.OUT_OF_MEMORY, "the heap is full")
-    place.keeper.write(tree.status_ops(WriteStatus(1, "a:1", failure=failure)))
+    env.keeper.write(tree.status_ops(WriteStatus(1, "a:1", failure=failure)))
     term.changed()
     term.until(Begin)
     assert [note["attempt"] for note in term.notes("transaction.opened")] == [1, 2]
-    assert max(task.size for task in place.view.transactions[-1].plan.all_tasks) <= largest // 2
-    ranges = place.view.states[SOURCE].open
+    assert max(task.size for task in env.view.transactions[-1].plan.all_tasks) <= largest // 2
+    ranges = env.view.states[SOURCE].open
     assert [(r.task_records, r.step <= largest // 2) for r in ranges] == [(largest // 2, True)] * len(ranges)
 
 
-def test_a_batch_is_never_divided_for_a_fault_of_the_store_and_waits_longer_each_time(place: Place) -> None:
-    term = new_term(place)
+def test_a_batch_is_never_divided_for_a_fault_of_the_store_and_waits_longer_each_time(env: Environment) -> None:
+    term = new_term(env)
     pauses = []
     for _ in range(6):
         term.until("STARTED")
         term.answer(term.perform(term.asked))  # type: ignore[arg-type]
-        t = place.view.transactions[0]
+        t = env.view.transactions[0]
         for incarnation in t.plan.slices:
             failure = Failure(FailureKind.STORAGE, "http://minio:9000 does not answer")
-            place.keeper.write(tree.status_ops(WriteStatus(t.header.number, incarnation, failure=failure)))
+            env.keeper.write(tree.status_ops(WriteStatus(t.header.number, incarnation, failure=failure)))
         term.changed()
         term.until("ABORTED")
         machine = term.machine._term
@@ -323,13 +325,13 @@ def test_a_batch_is_never_divided_for_a_fault_of_the_store_and_waits_longer_each
     assert pauses == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4]
 
 
-def test_the_deadline_of_a_write_does_not_run_while_the_store_is_away(place: Place) -> None:
-    term = _started(place)
-    timeout = place.transaction().header.timeout
+def test_the_deadline_of_a_write_does_not_run_while_the_store_is_away(env: Environment) -> None:
+    term = _started(env)
+    timeout = env.transaction().header.timeout
     term.step(StoreSeen(term.at, faulty=True))
     for _ in range(5):
         term.tick(timeout)
-    assert place.phase() is Phase.STARTED
+    assert env.phase() is Phase.STARTED
     assert not term.notes("transaction.aborted")
     term.step(StoreSeen(term.at, faulty=False))
     term.tick(timeout / 2)
@@ -338,30 +340,30 @@ def test_the_deadline_of_a_write_does_not_run_while_the_store_is_away(place: Pla
     assert "no write status of" in term.notes("transaction.aborted")[0]["reason"]
 
 
-def test_who_takes_over_from_a_coordinator_that_aborted_for_memory_divides_too(place: Place) -> None:
-    term = _started(place)
+def test_who_takes_over_from_a_coordinator_that_aborted_for_memory_divides_too(env: Environment) -> None:
+    term = _started(env)
     failure = Failure(FailureKind.OUT_OF_MEMORY, "the heap is full")
-    place.keeper.write(tree.status_ops(WriteStatus(1, "a:1", failure=failure)))
+    env.keeper.write(tree.status_ops(WriteStatus(1, "a:1", failure=failure)))
     term.changed()
     term.until("ABORTED")
     term.answer(term.perform(term.asked))  # type: ignore[arg-type]
-    successor = new_term(place, "b:1")
+    successor = new_term(env, "b:1")
     successor.until(Begin)
     assert successor.notes("batch.divided")
 
 
 @pytest.mark.parametrize("wrong", ["a slice twice", "a slice not at all", "a slice of another"])
-def test_a_report_that_is_not_one_of_each_slice_of_its_own_tasks_aborts(place: Place, wrong: str) -> None:
-    term = _started(place)
-    t = place.transaction()
-    mine, other = (place.written(t.header, name, t.plan.tasks[name]) for name in WORKERS)
+def test_a_report_that_is_not_one_of_each_slice_of_its_own_tasks_aborts(env: Environment, wrong: str) -> None:
+    term = _started(env)
+    t = env.transaction()
+    mine, other = (env.written(t.header, name, t.plan.tasks[name]) for name in WORKERS)
     moved = {
         "a slice twice": (*mine.results, mine.results[0]),
         "a slice not at all": mine.results[1:],
         "a slice of another": (*mine.results[1:], other.results[0]),
     }
-    place.keeper.write(tree.status_ops(replace(mine, results=moved[wrong])))
-    place.keeper.write(tree.status_ops(other))
+    env.keeper.write(tree.status_ops(replace(mine, results=moved[wrong])))
+    env.keeper.write(tree.status_ops(other))
     term.changed()
     term.until("ABORTED")
     reason = term.notes("transaction.aborted")[0]["reason"]
@@ -370,88 +372,88 @@ def test_a_report_that_is_not_one_of_each_slice_of_its_own_tasks_aborts(place: P
     assert str(named) in reason
 
 
-def test_a_file_that_none_of_the_planned_tasks_writes_aborts_and_does_not_halt(place: Place) -> None:
-    term = _all_written(place)
+def test_a_file_that_none_of_the_planned_tasks_writes_aborts_and_does_not_halt(env: Environment) -> None:
+    term = _all_written(env)
     term.until(FindExistingFiles)
     term.answer(Done(FileCheck(unplanned=("file-1",))))
     term.until("ABORTED")
     assert "file ids file-1" in term.notes("transaction.aborted")[0]["reason"]
     term.answer(term.perform(term.asked))  # type: ignore[arg-type]
     term.until("open a transaction")
-    assert place.view.halt is None
+    assert env.view.halt is None
 
 
-def test_a_plan_that_was_grouped_from_a_part_of_its_ranges_is_not_committed(place: Place) -> None:
-    term = _all_written(place)
+def test_a_plan_that_was_grouped_from_a_part_of_its_ranges_is_not_committed(env: Environment) -> None:
+    term = _all_written(env)
     term.until(FindExistingFiles)
-    state = place.view.states[SOURCE]
+    state = env.view.states[SOURCE]
     (planned,) = state.open
     whole = replace(state, open=(replace(planned, task_records=(planned.task_records or 0) + 50),))
-    place.keeper.write([next(iter(tree.shard_ops(place.view, {SOURCE: whole})))])
+    env.keeper.write([next(iter(tree.shard_ops(env.view, {SOURCE: whole})))])
     term.changed()
     term.until("ABORTED")
     assert term.notes("transaction.aborted")[0]["reason"] == "its write tasks are not those on record"
 
 
-def test_nothing_is_planned_from_a_reading_that_is_not_whole(place: Place) -> None:
-    config = _started(place).machine._term.config  # type: ignore[union-attr]
-    view = replace(place.view, transactions=(), states={})
-    table, log = place.table.view(()), place.log.view((SOURCE.topic,))
+def test_nothing_is_planned_from_a_reading_that_is_not_whole(env: Environment) -> None:
+    config = _started(env).machine._term.config  # type: ignore[union-attr]
+    view = replace(env.view, transactions=(), states={})
+    table, log = env.table.view(()), env.log.view((SOURCE.topic,))
     assert isinstance(next_step(view, table, log, config, config.limits, True), OpenBatch)
-    assert next_step(replace(view, whole=False), table, log, config, config.limits, True) == Nothing()
+    assert next_step(replace(view, is_complete=False), table, log, config, config.limits, True) == Nothing()
 
 
-def test_a_started_transaction_of_a_dead_coordinator_is_aborted(place: Place) -> None:
-    _started(place)
-    term = new_term(place, "b:1")
+def test_a_started_transaction_of_a_dead_coordinator_is_aborted(env: Environment) -> None:
+    _started(env)
+    term = new_term(env, "b:1")
     term.until("ABORTED")
     assert term.notes("transaction.aborted")[0]["reason"] == "epoch 2 has followed epoch 1"
 
 
-def test_a_prepared_transaction_of_a_dead_coordinator_is_recommitted(place: Place) -> None:
-    _all_written(place).until(Complete)
-    term = new_term(place, "b:1")
+def test_a_prepared_transaction_of_a_dead_coordinator_is_recommitted(env: Environment) -> None:
+    _all_written(env).until(Complete)
+    term = new_term(env, "b:1")
     complete = term.until(Complete)
     assert (complete.instant, complete.checkpoint.epoch) == ("i00001", 2)
 
 
-def test_a_prepared_transaction_that_is_in_the_timeline_is_only_settled(place: Place) -> None:
-    dead = _all_written(place)
-    place.table.complete(dead.until(Complete))
-    term = new_term(place, "b:1")
+def test_a_prepared_transaction_that_is_in_the_timeline_is_only_settled(env: Environment) -> None:
+    dead = _all_written(env)
+    env.table.complete(dead.until(Complete))
+    term = new_term(env, "b:1")
     term.until("COMMITTED")
-    assert not any(isinstance(getattr(said, "operation", None), Complete) for said in term.said)
+    assert not any(isinstance(getattr(effect, "operation", None), Complete) for effect in term.effects)
 
 
-def test_a_prepared_transaction_whose_instant_is_gone_halts(place: Place) -> None:
-    _all_written(place).until(Complete)
-    place.table.instants.clear()
-    new_term(place, "b:1").until("halt")
+def test_a_prepared_transaction_whose_instant_is_gone_halts(env: Environment) -> None:
+    _all_written(env).until(Complete)
+    env.table.instants.clear()
+    new_term(env, "b:1").until("halt")
 
 
-def test_an_orphan_gets_its_aborted_record_before_its_rollback(place: Place) -> None:
-    place.table.begin(7, 1, None)
-    term = new_term(place)
+def test_an_orphan_gets_its_aborted_record_before_its_rollback(env: Environment) -> None:
+    env.table.begin(7, 1, None)
+    term = new_term(env)
     rollback = term.until(RollBack)
     assert rollback.instant == "i00001"
-    assert place.view.transactions[0].header.phase is Phase.ABORTED
-    assert place.view.transactions[0].header.instant == "i00001"
+    assert env.view.transactions[0].header.phase is Phase.ABORTED
+    assert env.view.transactions[0].header.instant == "i00001"
 
 
-def test_a_settled_instant_is_no_orphan(place: Place) -> None:
-    term = _all_written(place)
+def test_a_settled_instant_is_no_orphan(env: Environment) -> None:
+    term = _all_written(env)
     term.until(Complete)
     term.answer(term.perform(term.asked))  # type: ignore[arg-type]
     term.until("settle")
     term.answer(term.perform(term.asked))  # type: ignore[arg-type]
     term.until(Begin)
-    assert not any(isinstance(getattr(said, "operation", None), RollBack) for said in term.said)
+    assert not any(isinstance(getattr(effect, "operation", None), RollBack) for effect in term.effects)
 
 
-def test_a_fenced_write_ends_the_term(place: Place) -> None:
-    term = _started(place)
-    new_term(place, "b:1").until(ReadLog)
-    place.keeper.expire(place.sessions["b:1"])
+def test_a_fenced_write_ends_the_term(env: Environment) -> None:
+    term = _started(env)
+    new_term(env, "b:1").until(ReadLog)
+    env.keeper.expire(env.sessions["b:1"])
     term.changed()
     term.until(ReadKeeper)
     term.idle()
@@ -459,22 +461,22 @@ def test_a_fenced_write_ends_the_term(place: Place) -> None:
     assert term.tick(10.0) == []
 
 
-def test_a_draining_coordinator_settles_what_is_open_and_resigns(place: Place) -> None:
-    term = _all_written(place)
+def test_a_draining_coordinator_settles_what_is_open_and_resigns(env: Environment) -> None:
+    term = _all_written(env)
     term.step(Drain(term.at))
     term.until("settle")
     for _ in range(20):
         term.idle()
         term.tick(1.0)
     assert term.resigned == "drained"
-    assert place.view.transactions == ()
+    assert env.view.transactions == ()
 
 
-def test_zookeeper_emptied_is_rebuilt_from_the_table(place: Place) -> None:
-    term = _all_written(place)
-    place.table.complete(term.until(Complete))
-    again = Place()
-    again.table = place.table
+def test_zookeeper_emptied_is_rebuilt_from_the_table(env: Environment) -> None:
+    term = _all_written(env)
+    env.table.complete(term.until(Complete))
+    again = Environment()
+    again.table = env.table
     rebuilt = new_term(again)
     rebuilt.until(Begin)
     assert again.view.states[SOURCE].end == 50
@@ -482,130 +484,130 @@ def test_zookeeper_emptied_is_rebuilt_from_the_table(place: Place) -> None:
     assert again.transaction(2).header.base == 1
 
 
-def test_a_table_restored_to_an_older_instant_halts(place: Place) -> None:
-    term = _all_written(place)
-    place.table.complete(term.until(Complete))
+def test_a_table_restored_to_an_older_instant_halts(env: Environment) -> None:
+    term = _all_written(env)
+    env.table.complete(term.until(Complete))
     term.answer(Done())
     term.until(Begin)
-    again = Place()
-    again.keeper, again.sessions = place.keeper, place.sessions
+    again = Environment()
+    again.keeper, again.sessions = env.keeper, env.sessions
     new = new_term(again, "b:1")
     new.until("halt")
 
 
-def _next_is_planned(place: Place) -> Driver:
+def _next_is_planned(env: Environment) -> Driver:
     """The first transaction is being written, the second one waits for it."""
-    term = new_term(place, in_flight=2)
-    while [t.header.phase for t in place.view.transactions] != [Phase.STARTED, Phase.PLANNED]:
+    term = new_term(env, in_flight=2)
+    while [t.header.phase for t in env.view.transactions] != [Phase.STARTED, Phase.PLANNED]:
         term.tick(0.25)
         term.idle()
     return term
 
 
-def test_the_next_transaction_is_written_while_one_commits_and_not_before(place: Place) -> None:
-    term = _next_is_planned(place)
+def test_the_next_transaction_is_written_while_one_commits_and_not_before(env: Environment) -> None:
+    term = _next_is_planned(env)
     for _ in range(8):
         term.tick(0.25)
         term.idle()
-    assert place.phase(2) is Phase.PLANNED
-    place.report(1)
+    assert env.phase(2) is Phase.PLANNED
+    env.report(1)
     term.changed()
     term.until(Complete)
-    assert [place.phase(1), place.phase(2)] == [Phase.PREPARED, Phase.STARTED]
+    assert [env.phase(1), env.phase(2)] == [Phase.PREPARED, Phase.STARTED]
 
 
-def _written_before_the_next_is_planned(place: Place) -> Driver:
+def _written_before_the_next_is_planned(env: Environment) -> Driver:
     """The first transaction is written, and only then there is more in the log."""
-    place.log.partitions[SOURCE].end = 50
-    term = new_term(place, in_flight=2)
+    env.log.partitions[SOURCE].end = 50
+    term = new_term(env, in_flight=2)
     term.until("STARTED")
     term.idle()
-    place.log.partitions[SOURCE].end = 100
-    place.report(1)
+    env.log.partitions[SOURCE].end = 100
+    env.report(1)
     term.tick(1.0)
     term.changed()
     return term
 
 
-def test_the_next_transaction_is_planned_and_begun_before_the_written_one_commits(place: Place) -> None:
-    term = _written_before_the_next_is_planned(place)
+def test_the_next_transaction_is_planned_and_begun_before_the_written_one_commits(env: Environment) -> None:
+    term = _written_before_the_next_is_planned(env)
     term.until(Complete)
-    assert [place.phase(1), place.phase(2)] == [Phase.PREPARED, Phase.STARTED]
+    assert [env.phase(1), env.phase(2)] == [Phase.PREPARED, Phase.STARTED]
 
 
-def test_a_begin_that_fails_keeps_no_commit_waiting(place: Place) -> None:
-    term = _written_before_the_next_is_planned(place)
+def test_a_begin_that_fails_keeps_no_commit_waiting(env: Environment) -> None:
+    term = _written_before_the_next_is_planned(env)
     assert term.until(Begin).number == 2
     term.answer(Failed("the store refuses"))
     assert isinstance(term.until((Begin, Complete)), Complete)
     term.until(Begin)
 
 
-def test_a_log_that_cannot_be_read_keeps_no_commit_waiting(place: Place) -> None:
-    term = _written_before_the_next_is_planned(place)
+def test_a_log_that_cannot_be_read_keeps_no_commit_waiting(env: Environment) -> None:
+    term = _written_before_the_next_is_planned(env)
     term.until(ReadLog)
     term.answer(Failed("no broker"))
     assert term.until(Complete).number == 1
 
 
-def test_what_trickles_in_is_not_planned_while_another_transaction_is_open(place: Place) -> None:
-    place.log.partitions[SOURCE].end = 90
-    term = new_term(place, in_flight=2)
+def test_what_trickles_in_is_not_planned_while_another_transaction_is_open(env: Environment) -> None:
+    env.log.partitions[SOURCE].end = 90
+    term = new_term(env, in_flight=2)
     for _ in range(20):
         term.tick(0.25)
         term.idle()
-    assert [t.header.phase for t in place.view.transactions] == [Phase.STARTED]
+    assert [t.header.phase for t in env.view.transactions] == [Phase.STARTED]
 
 
-def test_a_pipelined_transaction_is_prepared_only_when_its_predecessor_is_committed(place: Place) -> None:
-    term = _next_is_planned(place)
-    place.report(1)
+def test_a_pipelined_transaction_is_prepared_only_when_its_predecessor_is_committed(env: Environment) -> None:
+    term = _next_is_planned(env)
+    env.report(1)
     term.changed()
     term.until(Complete)
-    place.report(2)
+    env.report(2)
     term.changed()
     term.answer(Failed("the table is locked"))
     term.until(Complete)
-    assert [place.phase(1), place.phase(2)] == [Phase.PREPARED, Phase.STARTED]
+    assert [env.phase(1), env.phase(2)] == [Phase.PREPARED, Phase.STARTED]
     term.until("COMMITTED")
-    assert place.phase(2) is Phase.STARTED
+    assert env.phase(2) is Phase.STARTED
     term.until("PREPARED")
 
 
-def test_what_was_to_follow_an_aborted_transaction_is_aborted_before_it_is_written(place: Place) -> None:
-    term = _next_is_planned(place)
-    place.keeper.expire(place.sessions["b:1"])
+def test_what_was_to_follow_an_aborted_transaction_is_aborted_before_it_is_written(env: Environment) -> None:
+    term = _next_is_planned(env)
+    env.keeper.expire(env.sessions["b:1"])
     term.changed()
     term.idle()
     reasons = [note["reason"] for note in term.notes("transaction.aborted")]
     assert reasons == ["participant b:1 left the fleet", "transaction 1 before it was aborted"]
 
 
-def _remove(place: Place, lost: str) -> None:
-    for path in sorted(place.keeper.nodes, reverse=True):
+def _remove(env: Environment, lost: str) -> None:
+    for path in sorted(env.keeper.nodes, reverse=True):
         if path == lost or path.startswith(f"{lost}/"):
-            place.keeper.remove(path)
+            env.keeper.remove(path)
 
 
-def test_partition_states_without_their_ledger_are_not_believed(place: Place) -> None:
-    _started(place)
-    _remove(place, tree.TRANSACTIONS)
+def test_partition_states_without_their_ledger_are_not_believed(env: Environment) -> None:
+    _started(env)
+    _remove(env, tree.TRANSACTIONS)
     with pytest.raises(Corrupt, match="transactions: has no ledger"):
-        _ = place.view
+        _ = env.view
 
 
 @pytest.mark.parametrize("lost", [tree.KEEPER, tree.EPOCH, *tree.SKELETON])
-def test_a_tree_that_has_lost_what_all_rests_on_ends_the_term(place: Place, lost: str) -> None:
-    term = _started(place)
-    _remove(place, lost)
+def test_a_tree_that_has_lost_what_all_rests_on_ends_the_term(env: Environment, lost: str) -> None:
+    term = _started(env)
+    _remove(env, lost)
     term.changed()
     term.idle()
     assert "lost a part" in (term.resigned or "")
 
 
-def test_a_refused_write_is_not_tried_again_at_once(place: Place) -> None:
-    term = _started(place)
-    place.report()
+def test_a_refused_write_is_not_tried_again_at_once(env: Environment) -> None:
+    term = _started(env)
+    env.report()
     term.changed()
     term.until("PREPARED")
     term.answer(Refused("somebody else was faster"))
@@ -614,47 +616,47 @@ def test_a_refused_write_is_not_tried_again_at_once(place: Place) -> None:
     assert isinstance(term.asked, ReadKeeper)
 
 
-def test_states_put_back_in_mid_term_are_never_planned_from(place: Place) -> None:
-    term = _all_written(place)
-    place.table.complete(term.until(Complete))
+def test_states_put_back_in_mid_term_are_never_planned_from(env: Environment) -> None:
+    term = _all_written(env)
+    env.table.complete(term.until(Complete))
     term.answer(Done())
     term.until("open a transaction")
-    view = place.view
-    older = PartitionState(place.log.ids[SOURCE.topic], 0, 0, 0)
+    view = env.view
+    older = PartitionState(env.log.ids[SOURCE.topic], 0, 0, 0)
     term.answer(Refused("meanwhile changed"))
-    place.keeper.write([next(iter(tree.shard_ops(view, {SOURCE: older})))])
+    env.keeper.write([next(iter(tree.shard_ops(view, {SOURCE: older})))])
     term.changed()
-    assert place.view.states[SOURCE].end == 0
+    assert env.view.states[SOURCE].end == 0
     term.until("advance to the checkpoint")
     term.answer(term.perform(term.asked))  # type: ignore[arg-type]
-    assert place.view.states[SOURCE].end == 50
+    assert env.view.states[SOURCE].end == 50
 
 
 @pytest.mark.parametrize("gone", ["plan", "status"])
-def test_what_is_not_what_it_was_decided_with_is_not_committed(place: Place, gone: str) -> None:
-    term = _all_written(place)
+def test_what_is_not_what_it_was_decided_with_is_not_committed(env: Environment, gone: str) -> None:
+    term = _all_written(env)
     asked = term.until("PREPARED")
-    place.keeper.remove(f"{tree.transaction_path(1)}/{gone}/{WORKERS[0]}")
+    env.keeper.remove(f"{tree.transaction_path(1)}/{gone}/{WORKERS[0]}")
     if gone == "plan":
-        place.keeper.remove(f"{tree.transaction_path(1)}/plan/{WORKERS[0]}/0000")
+        env.keeper.remove(f"{tree.transaction_path(1)}/plan/{WORKERS[0]}/0000")
     term.answer(term.perform(asked))
     term.until("halt")
     term.answer(term.perform(term.asked))  # type: ignore[arg-type]
-    assert place.view.halt is not None
-    assert "is PREPARED, but its" in place.view.halt.reason
-    assert not place.table.commits
+    assert env.view.halt is not None
+    assert "is PREPARED, but its" in env.view.halt.reason
+    assert not env.table.commits
 
 
-def _started(place: Place) -> Driver:
-    term = new_term(place)
+def _started(env: Environment) -> Driver:
+    term = new_term(env)
     term.until("STARTED")
     term.answer(term.perform(term.asked))  # type: ignore[arg-type]
     term.idle()
     return term
 
 
-def _all_written(place: Place) -> Driver:
-    term = _started(place)
-    place.report()
+def _all_written(env: Environment) -> Driver:
+    term = _started(env)
+    env.report()
     term.changed()
     return term

@@ -194,5 +194,5 @@ def test_what_never_counted_is_dropped_from_the_end_only(
     """The last case is a reading over two moments, in between of which a batch was divided."""
     ranges = (OpenRange(50 + 10 * at, 60 + 10 * at, batch, 10, 0) for at, batch in enumerate(batches))
     recorded = state(50, *ranges)
-    found = transactions.without_inert({SOURCE: recorded}, last).get(SOURCE, recorded)
+    found = transactions.drop_incomplete_plans({SOURCE: recorded}, last).get(SOURCE, recorded)
     assert tuple(r.batch for r in found.open) == left

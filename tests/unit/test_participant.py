@@ -20,24 +20,24 @@ from coordination.state.messages import (
 from coordination.state.model import Failure, FailureKind, Phase
 from coordination.state.reading import ParticipantViewReader
 from coordination.state.tree import Check, Node
-from tests.unit.machine_kit import Driver, Place, new_term
+from tests.unit.machine_kit import Driver, Environment, new_term
 
 
 @pytest.fixture
-def place() -> Place:
-    return Place()
+def env() -> Environment:
+    return Environment()
 
 
 @pytest.fixture
-def term(place: Place) -> Driver:
-    term = new_term(place)
+def term(env: Environment) -> Driver:
+    term = new_term(env)
     term.until("STARTED")
     return term
 
 
 @pytest.fixture
-def worker(place: Place) -> Driver:
-    return Driver(place, Participant("a:1"))
+def worker(env: Environment) -> Driver:
+    return Driver(env, Participant("a:1"))
 
 
 def start(term: Driver) -> None:
@@ -45,9 +45,9 @@ def start(term: Driver) -> None:
     term.idle()
 
 
-def abort(place: Place, term: Driver) -> None:
+def abort(env: Environment, term: Driver) -> None:
     """The other participant dies."""
-    place.keeper.expire(place.sessions["b:1"])
+    env.keeper.expire(env.sessions["b:1"])
     term.changed()
     term.until("ABORTED")
     term.answer(term.perform(term.asked))  # type: ignore[arg-type]
@@ -61,50 +61,52 @@ def test_nothing_is_written_before_the_transaction_is_started(term: Driver, work
     assert isinstance(worker.asked, WriteTasks)
 
 
-def test_exactly_the_tasks_of_its_incarnation_are_written(place: Place, term: Driver, worker: Driver) -> None:
+def test_exactly_the_tasks_of_its_incarnation_are_written(env: Environment, term: Driver, worker: Driver) -> None:
     start(term)
     worker.seen()
     assert isinstance(worker.asked, WriteTasks)
-    assert worker.asked.tasks == place.transaction().plan.tasks["a:1"]
+    assert worker.asked.tasks == env.transaction().plan.tasks["a:1"]
 
 
-def test_a_status_is_created_only_under_the_header_that_was_read(place: Place, term: Driver, worker: Driver) -> None:
+def test_a_status_is_created_only_under_the_header_that_was_read(
+    env: Environment, term: Driver, worker: Driver
+) -> None:
     start(term)
     worker.seen()
     report = worker.until("write status")
-    assert report.ops[0] == Check(tree.header_path(1), place.transaction().version)
+    assert report.ops[0] == Check(tree.header_path(1), env.transaction().version)
     assert Check(tree.member_path("a:1"), -1) in report.ops
 
 
-def test_a_status_that_arrives_after_the_abort_is_refused(place: Place, term: Driver, worker: Driver) -> None:
+def test_a_status_that_arrives_after_the_abort_is_refused(env: Environment, term: Driver, worker: Driver) -> None:
     start(term)
     worker.seen()
     worker.until("write status")
-    abort(place, term)
+    abort(env, term)
     outcome = worker.perform(worker.asked)  # type: ignore[arg-type]
     assert isinstance(outcome, Refused)
     worker.answer(outcome)
     worker.seen()
     assert worker.asked is None
-    assert place.transaction().statuses == {}
+    assert env.transaction().statuses == {}
 
 
 def test_tasks_of_an_aborted_transaction_are_cancelled_and_never_reported(
-    place: Place, term: Driver, worker: Driver
+    env: Environment, term: Driver, worker: Driver
 ) -> None:
     start(term)
     worker.seen()
     written = worker.perform(worker.asked)  # type: ignore[arg-type]
-    abort(place, term)
+    abort(env, term)
     assert any(isinstance(effect, Cancel) for effect in worker.seen())
     worker.answer(written)
     assert worker.asked is None
 
 
-def test_the_next_write_waits_for_the_cancelled_one(place: Place, term: Driver, worker: Driver) -> None:
+def test_the_next_write_waits_for_the_cancelled_one(env: Environment, term: Driver, worker: Driver) -> None:
     start(term)
     worker.seen()
-    abort(place, term)
+    abort(env, term)
     term.until("STARTED")
     start(term)
     worker.seen()
@@ -126,20 +128,20 @@ def test_an_answer_to_an_older_request_is_dropped(term: Driver, worker: Driver) 
 
 @pytest.mark.parametrize("outcome", [Failed("disk full"), Unknown("the JVM went away")])
 def test_a_failed_write_is_reported_as_a_failure(
-    place: Place, term: Driver, worker: Driver, outcome: Failed | Unknown
+    env: Environment, term: Driver, worker: Driver, outcome: Failed | Unknown
 ) -> None:
     start(term)
     worker.seen()
     worker.answer(outcome)
     worker.idle()
-    failure = place.transaction().statuses["a:1"].failure
+    failure = env.transaction().statuses["a:1"].failure
     assert failure is not None
     assert (failure.kind, failure.reason) == (FailureKind.RETRYABLE, outcome.reason)
     term.changed()
     term.until("ABORTED")
 
 
-def test_a_bad_record_halts_the_sink_and_names_it(place: Place, term: Driver, worker: Driver) -> None:
+def test_a_bad_record_halts_the_sink_and_names_it(env: Environment, term: Driver, worker: Driver) -> None:
     start(term)
     worker.seen()
     worker.answer(Failed("bad", Failure(FailureKind.BAD_RECORD, "not JSON", "orders", 0, 17)))
@@ -147,13 +149,13 @@ def test_a_bad_record_halts_the_sink_and_names_it(place: Place, term: Driver, wo
     term.changed()
     term.until("ABORTED")
     term.answer(term.perform(term.asked))  # type: ignore[arg-type]
-    assert place.view.halt is not None
-    assert (place.view.halt.topic, place.view.halt.partition, place.view.halt.offset) == ("orders", 0, 17)
-    assert place.phase() is Phase.ABORTED
+    assert env.view.halt is not None
+    assert (env.view.halt.topic, env.view.halt.partition, env.view.halt.offset) == ("orders", 0, 17)
+    assert env.phase() is Phase.ABORTED
 
 
 def test_a_status_of_unknown_outcome_is_created_again_and_counts_once(
-    place: Place, term: Driver, worker: Driver
+    env: Environment, term: Driver, worker: Driver
 ) -> None:
     start(term)
     worker.seen()
@@ -163,30 +165,30 @@ def test_a_status_of_unknown_outcome_is_created_again_and_counts_once(
     worker.seen()
     worker.tick(60.0)
     worker.idle()
-    assert list(place.transaction().statuses) == ["a:1"]
-    assert sum(isinstance(getattr(e, "operation", None), WriteTasks) for e in worker.said) == 1
+    assert list(env.transaction().statuses) == ["a:1"]
+    assert sum(isinstance(getattr(e, "operation", None), WriteTasks) for e in worker.effects) == 1
 
 
-def test_a_participant_whose_member_znode_is_gone_resigns(place: Place, term: Driver, worker: Driver) -> None:
+def test_a_participant_whose_member_znode_is_gone_resigns(env: Environment, term: Driver, worker: Driver) -> None:
     start(term)
     worker.seen()
-    place.keeper.expire(place.sessions["a:1"])
+    env.keeper.expire(env.sessions["a:1"])
     effects = worker.seen()
     assert worker.resigned is not None
     assert any(isinstance(effect, Cancel) for effect in effects)
     assert worker.tick(1.0) == []
 
 
-def test_a_status_of_a_dead_incarnation_is_refused(place: Place, term: Driver, worker: Driver) -> None:
+def test_a_status_of_a_dead_incarnation_is_refused(env: Environment, term: Driver, worker: Driver) -> None:
     start(term)
     worker.seen()
     worker.until("write status")
-    place.keeper.expire(place.sessions["a:1"])
+    env.keeper.expire(env.sessions["a:1"])
     assert isinstance(worker.perform(worker.asked), Refused)  # type: ignore[arg-type]
 
 
 def test_a_draining_participant_reports_what_it_was_given_before_it_leaves(
-    place: Place, term: Driver, worker: Driver
+    env: Environment, term: Driver, worker: Driver
 ) -> None:
     start(term)
     worker.seen()
@@ -196,13 +198,13 @@ def test_a_draining_participant_reports_what_it_was_given_before_it_leaves(
     worker.answer(worker.perform(worker.asked))  # type: ignore[arg-type]
     worker.seen()
     assert worker.resigned == "drained"
-    assert "a:1" in place.transaction().statuses
+    assert "a:1" in env.transaction().statuses
 
 
-def test_a_plan_that_is_not_the_header_s_is_not_written(place: Place, term: Driver, worker: Driver) -> None:
+def test_a_plan_that_is_not_the_header_s_is_not_written(env: Environment, term: Driver, worker: Driver) -> None:
     """A reading can be torn: the header of one moment, the plan of another."""
     start(term)
-    torn = dict(place.keeper.snapshot(place.keeper.latest))
+    torn = dict(env.keeper.snapshot(env.keeper.latest))
     torn[tree.plan_path(1, "a:1")] = Node(b"of another plan", 0)
     worker.step(ParticipantViewSeen(0.0, ParticipantViewReader("a:1").read(torn)))
     assert worker.asked is None

@@ -16,16 +16,16 @@ def look(states: dict[TopicPartition, PartitionState], *there: TopicPartition) -
 
 
 def test_a_partition_of_which_nothing_was_planned_is_waited_for() -> None:
-    found = look({P0: READ, P1: PartitionState("id", 0, 0, 2)}, P0)
-    assert found.halt is None
-    assert found.ends == {P0: 50}
+    survey = look({P0: READ, P1: PartitionState("id", 0, 0, 2)}, P0)
+    assert survey.halt is None
+    assert survey.ends == {P0: 50}
 
 
 def test_a_partition_that_was_waited_for_is_read_from_its_beginning_as_it_is_recorded() -> None:
     awaited = PartitionState("id", 0, 0, 2)
-    found = look({P0: READ, P1: awaited}, P0, P1)
-    assert found.states[P1] is awaited
-    assert (found.found, found.ends[P1]) == ({}, 50)
+    survey = look({P0: READ, P1: awaited}, P0, P1)
+    assert survey.states[P1] is awaited
+    assert (survey.new_partitions, survey.ends[P1]) == ({}, 50)
 
 
 def test_a_partition_that_is_gone_halts_where_anything_of_it_was_planned_or_is_of_another_topic_id() -> None:
@@ -34,9 +34,9 @@ def test_a_partition_that_is_gone_halts_where_anything_of_it_was_planned_or_is_o
         PartitionState("id", 0, 0, 0, (OpenRange(0, 5, 3, 10, 0),)),
         PartitionState("former id", 0, 0, 0),
     ):
-        found = look({P0: READ, P2: gone}, P0, P1)
-        assert found.halt is not None, gone
-        assert (found.halt.partition, "run `sink reset`" in found.halt.reason) == (2, True)
+        survey = look({P0: READ, P2: gone}, P0, P1)
+        assert survey.halt is not None, gone
+        assert (survey.halt.partition, "run `sink reset`" in survey.halt.reason) == (2, True)
 
 
 def test_a_topic_without_any_partition_halts() -> None:

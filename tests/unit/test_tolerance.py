@@ -11,7 +11,7 @@ from coordination.planning.tolerance import NO_ERRORS, ErrorLimits
 from coordination.state import codec
 from coordination.state.messages import Complete
 from coordination.state.model import FailureKind, QuarantinedRecords, Slice, SliceResult, WriteStatus
-from tests.unit.machine_kit import Place, new_term
+from tests.unit.machine_kit import Environment, new_term
 
 
 def status(records: int, errors: int, incarnation: str = "w:1", first: int = 0) -> WriteStatus:
@@ -43,10 +43,10 @@ def test_limits_are_those_of_the_whole_transaction(
 
 
 def test_too_many_name_the_first_bad_record_the_counts_and_the_setting() -> None:
-    said = ErrorLimits(10, 0.5).exceeded([status(0, 30, "w:2", first=5000), status(1000, 20)])
-    assert said is not None
-    assert (said.kind, said.topic, said.partition, said.offset) == (FailureKind.BAD_RECORD, "t", 0, 3)
-    assert said.reason == (
+    failure = ErrorLimits(10, 0.5).exceeded([status(0, 30, "w:2", first=5000), status(1000, 20)])
+    assert failure is not None
+    assert (failure.kind, failure.topic, failure.partition, failure.offset) == (FailureKind.BAD_RECORD, "t", 0, 3)
+    assert failure.reason == (
         "50 of 1,050 records are bad, more than errors.max.per.transaction=10 allows;"
         " the first: t-0 offset 3: no number"
     )
@@ -60,55 +60,55 @@ def test_what_an_older_build_wrote_has_no_bad_records_and_without_any_it_can_rea
     assert codec.decode_status(codec.encode_status(status(5, 2)), "x") == status(5, 2)
 
 
-def bad_place(errors: int) -> Place:
-    class Bad(Place):
+def environment_with_bad_records(errors: int) -> Environment:
+    class Bad(Environment):
         def written(self, header, incarnation, tasks):
-            said = super().written(header, incarnation, tasks)
-            first, *others = said.results
+            honest = super().written(header, incarnation, tasks)
+            first, *others = honest.results
             first = replace(first, records=first.records - errors, errors=errors)
             results = (first, *others)
             piece = first.slice
             aside = (
                 QuarantinedRecords(f"p{piece.start}", errors, piece.topic, piece.partition, piece.start, "no number"),
             )
-            self.table.aside |= {each.path: frozenset() for each in aside}
-            return WriteStatus(said.number, said.incarnation, results, said.stats, errors=aside)
+            self.table.aside |= {quarantined.path: frozenset() for quarantined in aside}
+            return WriteStatus(honest.number, honest.incarnation, results, honest.stats, errors=aside)
 
     return Bad()
 
 
-def started(place: Place, limits: ErrorLimits):
-    term = new_term(place, errors=limits)
+def started(env: Environment, limits: ErrorLimits):
+    term = new_term(env, errors=limits)
     term.until("STARTED")
     term.answer(term.perform(term.asked))
-    place.report()
+    env.report()
     term.changed()
     return term
 
 
 def test_a_transaction_with_few_bad_records_is_completed_with_where_they_are() -> None:
-    complete = started(bad_place(2), ErrorLimits(10, 0.5)).until(Complete)
-    assert [each.records for each in complete.errors] == [2, 2]
+    complete = started(environment_with_bad_records(2), ErrorLimits(10, 0.5)).until(Complete)
+    assert [quarantined.records for quarantined in complete.errors] == [2, 2]
     assert sum(result.errors for result in complete.checkpoint.results) == 4
     assert complete.attempt == 1
 
 
 def test_one_with_too_many_is_aborted_and_halts_the_sink() -> None:
-    place = bad_place(6)
-    term = started(place, ErrorLimits(10, 0.5))
+    env = environment_with_bad_records(6)
+    term = started(env, ErrorLimits(10, 0.5))
     term.until("ABORTED")
     term.answer(term.perform(term.asked))
-    halt = place.view.halt
+    halt = env.view.halt
     assert halt is not None
     assert (halt.topic, halt.partition, halt.offset) == ("orders", 0, 0)
     assert "12 of 50 records are bad, more than errors.max.per.transaction=10 allows" in halt.reason
 
 
 def test_bad_records_that_nobody_has_set_aside_cost_the_attempt() -> None:
-    place = bad_place(2)
-    usual = place.written
-    place.written = lambda *given: codec.decode_status(without_errors(usual(*given)), "x")  # type: ignore[method-assign]
-    term = started(place, ErrorLimits(10, 0.5))
+    env = environment_with_bad_records(2)
+    usual = env.written
+    env.written = lambda *given: codec.decode_status(without_errors(usual(*given)), "x")  # type: ignore[method-assign]
+    term = started(env, ErrorLimits(10, 0.5))
     term.until("ABORTED")
     assert term.notes("transaction.aborted")[0]["reason"] == "bad records were counted that nobody has set aside"
 

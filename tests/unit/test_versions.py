@@ -19,7 +19,7 @@ from coordination.state.model import PROTOCOL, InstantState, Member, Phase, Slic
 from coordination.state.tree import Node
 from sink.layout.file_ids import file_id
 from tests.simulation.table import SINK, TABLE, SimInstant
-from tests.unit.machine_kit import SOURCE, Driver, Place, new_term
+from tests.unit.machine_kit import SOURCE, Driver, Environment, new_term
 
 RECORDED = Path(__file__).parents[1] / "data" / "format-1"
 ADDED = TopicPartition(SOURCE.topic, 1)
@@ -33,29 +33,29 @@ def recorded(name: str) -> Any:
     return json.loads((RECORDED / f"{name}.json").read_text())
 
 
-def place_of(name: str) -> Place:
+def environment_from(name: str) -> Environment:
     """Two workers of this version in the tree that was left, over the table as it was then."""
-    place, document = Place(), recorded(name)
+    env, document = Environment(), recorded(name)
     left = {path: Node(data.encode(), version) for path, (data, version) in document["nodes"].items()}
-    kept = {path: node for path, node in place.keeper.nodes.items() if path.startswith(f"{tree.WORKERS}/")}
-    place.keeper._commit({**left, **kept})
-    place.log.add(ADDED)
-    place.log.partitions[ADDED].end = 30
+    kept = {path: node for path, node in env.keeper.nodes.items() if path.startswith(f"{tree.WORKERS}/")}
+    env.keeper._commit({**left, **kept})
+    env.log.add(ADDED)
+    env.log.partitions[ADDED].end = 30
     for instant, state in document["instants"].items():
-        place.table.instants[instant] = SimInstant(instant, 1, 1, None, 0, state=InstantState[state])
+        env.table.instants[instant] = SimInstant(instant, 1, 1, None, 0, state=InstantState[state])
     if document["checkpoint"] is not None:
-        place.table.newest = decode_checkpoint(document["checkpoint"])
-        place.table.commits.append(place.table.instants["i00001"])
-    return place
+        env.table.newest = decode_checkpoint(document["checkpoint"])
+        env.table.commits.append(env.table.instants["i00001"])
+    return env
 
 
-def committed(place: Place, term: Driver) -> Complete:
+def committed(env: Environment, term: Driver) -> Complete:
     """What is open is written by both workers, and committed."""
     while not isinstance(term.asked, Complete):
         if term.asked is None:
-            for t in place.view.transactions:
+            for t in env.view.transactions:
                 if t.header.phase is Phase.STARTED and not t.statuses:
-                    place.report(t.header.number)
+                    env.report(t.header.number)
             term.changed()
             term.tick(0.25)
         else:
@@ -82,25 +82,25 @@ LEGACY_IDS = sorted(
 
 @pytest.mark.parametrize("phase", ["planned", "started", "aborted", "settled"])
 def test_what_the_version_before_left_unwritten_is_re_formed_with_its_slices_and_file_ids(phase: str) -> None:
-    place = place_of(phase)
-    complete = committed(place, new_term(place))
+    env = environment_from(phase)
+    complete = committed(env, new_term(env))
     assert [result.slice for result in complete.checkpoint.results] == SLICES
     assert file_ids_of(complete) == LEGACY_IDS
-    assert place.view.states[SOURCE].end == 50
-    assert place.view.states[ADDED].end == 30
+    assert env.view.states[SOURCE].end == 50
+    assert env.view.states[ADDED].end == 30
 
 
 @pytest.mark.parametrize("phase", ["started", "aborted"])
 def test_what_the_version_before_began_is_rolled_back_first(phase: str) -> None:
-    place = place_of(phase)
-    term = new_term(place)
+    env = environment_from(phase)
+    term = new_term(env)
     assert term.until(RollBack).instant == "i00001"
-    assert place.transaction().header.phase is Phase.ABORTED
+    assert env.transaction().header.phase is Phase.ABORTED
 
 
 def test_what_the_version_before_had_decided_is_committed_as_it_was_written() -> None:
-    place = place_of("prepared")
-    term = new_term(place)
+    env = environment_from("prepared")
+    term = new_term(env)
     complete = term.until(Complete)
     assert (complete.instant, complete.number) == ("i00001", 1)
     assert [result.slice for result in complete.checkpoint.results] == SLICES
@@ -108,18 +108,18 @@ def test_what_the_version_before_had_decided_is_committed_as_it_was_written() ->
 
 
 def test_what_the_version_before_had_committed_is_settled_and_the_next_batch_is_grouped() -> None:
-    place = place_of("committed")
-    term = new_term(place)
+    env = environment_from("committed")
+    term = new_term(env)
     term.until(Begin)
-    assert place.view.ledger.committed == 1
-    (planned,) = place.view.states[SOURCE].open
+    assert env.view.ledger.committed == 1
+    (planned,) = env.view.states[SOURCE].open
     assert planned.task_records is not None
-    assert all(not task.legacy for task in place.view.transactions[-1].plan.all_tasks)
+    assert all(not task.legacy for task in env.view.transactions[-1].plan.all_tasks)
 
 
 def test_a_legacy_task_has_the_file_id_that_the_version_before_gave_it() -> None:
-    place = place_of("planned")
-    tasks = place.transaction().plan.all_tasks
+    env = environment_from("planned")
+    tasks = env.transaction().plan.all_tasks
     assert all(task.legacy for task in tasks)
     assert sorted(file_id(TABLE, SINK, task, "", 0) for task in tasks) == LEGACY_IDS
 
@@ -134,9 +134,9 @@ def test_a_range_of_the_version_before_is_written_again_as_it_was() -> None:
 
 
 def test_a_legacy_batch_that_is_divided_is_grouped_from_then_on_under_new_file_ids() -> None:
-    place = place_of("settled")
-    place.keeper.write([tree.ledger_op(place.view, tree.Ledger(1, 0, {1: 3}, (), place.view.ledger.history))])
-    complete = committed(place, new_term(place))
+    env = environment_from("settled")
+    env.keeper.write([tree.ledger_op(env.view, tree.Ledger(1, 0, {1: 3}, (), env.view.ledger.history))])
+    complete = committed(env, new_term(env))
     assert not set(file_ids_of(complete)) & set(LEGACY_IDS)
     assert max(task.size for task in _tasks(complete)) <= 25 // 2
 
@@ -162,16 +162,16 @@ def test_a_worker_refuses_to_join_a_live_one_of_the_version_before_and_says_whom
 
 def test_the_version_before_cannot_read_a_member_of_this_one_nor_a_tree_that_it_has_led() -> None:
     """It reads documents of format 1, and calls all others written by a newer version."""
-    place = place_of("settled")
-    assert place.view.info is not None
-    assert place.view.info.protocol == 1
-    term = new_term(place)
+    env = environment_from("settled")
+    assert env.view.info is not None
+    assert env.view.info.protocol == 1
+    term = new_term(env)
     term.until("stamp configuration")
     term.answer(term.perform(term.asked))  # type: ignore[arg-type]
-    member = place.keeper.nodes[tree.member_path("a:1")].data
-    for data in (place.keeper.nodes[tree.KEEPER].data, member):
+    member = env.keeper.nodes[tree.member_path("a:1")].data
+    for data in (env.keeper.nodes[tree.KEEPER].data, member):
         assert json.loads(data)["format"] == 2
-    assert place.view.info.uuid == "tree-1"
+    assert env.view.info.uuid == "tree-1"
 
 
 def test_a_member_of_a_newer_version_is_not_read() -> None:
