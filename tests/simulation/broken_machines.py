@@ -126,7 +126,7 @@ def after_before_the_commit(patch: Patch) -> None:
     def enter(self: Term, t: Any, phase: Phase, instant: str | None = None) -> Any:
         op = usual(self, t, phase, instant)
         if phase is Phase.PREPARED and isinstance(op, Write):
-            settled = tree.shard_ops(self.now, transactions.settled(self.now.states, t.header))
+            settled = tree.shard_ops(self.keeper_view, transactions.settled(self.keeper_view.states, t.header))
             return replace(op, ops=(*op.ops, *settled))
         return op
 
@@ -152,10 +152,10 @@ def next_prepared_too_early(patch: Patch) -> None:
     def started(term: Term, t: Any) -> Any:
         first = term.open_transactions()
         try:
-            term.open = lambda: (t, *(o for o in first if o is not t))  # type: ignore[method-assign]
+            term.open_transactions = lambda: (t, *(o for o in first if o is not t))  # type: ignore[method-assign]
             return usual(term, t)
         finally:
-            del term.open
+            del term.open_transactions
 
     patch(ADVANCE, Phase.STARTED, started)  # type: ignore[arg-type]
 
