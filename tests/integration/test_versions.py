@@ -13,8 +13,8 @@ from coordination.state.messages import Complete
 from coordination.state.model import Member
 from coordination.state.tree import KeeperView, Op
 from coordination.zookeeper.keeper import Keeper
-from tests.unit.machine_kit import SOURCE, WORKERS, Place, new_term
-from tests.unit.test_versions import ADDED, LEGACY_IDS, SLICES, committed, file_ids_of, place_of, recorded
+from tests.unit.machine_kit import SOURCE, WORKERS, Environment, new_term
+from tests.unit.test_versions import ADDED, LEGACY_IDS, SLICES, committed, environment_from, file_ids_of, recorded
 
 pytestmark = pytest.mark.integration
 
@@ -62,15 +62,15 @@ def client(chroot: str) -> Iterator[KazooClient]:
     client.close()
 
 
-def taken_over(client: KazooClient, phase: str) -> Place:
-    place = place_of(phase)
+def taken_over(client: KazooClient, phase: str) -> Environment:
+    place = environment_from(phase)
     place.keeper = RealTree(client, phase)  # type: ignore[assignment]
     return place
 
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_tree_of_the_version_before_is_read_as_it_was_written(client: KazooClient, phase: str) -> None:
-    found, expected = RealTree(client, phase).view(0), place_of(phase).view
+    found, expected = RealTree(client, phase).view(0), environment_from(phase).view
     assert (found.states, found.ledger, found.transactions) == (expected.states, expected.ledger, expected.transactions)
 
 
