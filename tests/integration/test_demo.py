@@ -21,9 +21,10 @@ import pytest
 from coordination.errors import ConfigError
 from sink.clients.child_process import Child, child_environment
 from sink.devtools.demo.fleet import DemoCluster
+from sink.devtools.demo.orders import make_topic
 from sink.devtools.demo.play import FIRST_WORKERS, _place, _tell_kept, run
 from sink.devtools.demo.view import Screen
-from sink.devtools.local.kafka import kafka_answers
+from sink.devtools.local.kafka import KafkaServer, kafka_answers
 from sink.devtools.local.servers import free_ports
 from sink.devtools.local.zookeeper import zookeeper_answers
 
@@ -54,7 +55,7 @@ def play(stage, *_):
 
 tempfile.tempdir = {place!r}
 demo._play = play
-demo.packages.spark_jars = demo.packages.kafka_jars = list
+demo.artifacts.spark_jars = demo.artifacts.kafka_jars = list
 demo.run()
 """
 
@@ -228,6 +229,16 @@ def test_a_producer_without_a_broker_says_so_in_one_sentence() -> None:
         f"sink.devtools.demo.orders: no Kafka broker answers at {address} within 10 s;"
         " start one or correct --bootstrap\n"
     )
+
+
+def test_a_producer_that_asks_for_more_partitions_than_there_are_says_so(kafka: KafkaServer) -> None:
+    topic = f"narrow-{uuid.uuid4().hex[:8]}"
+    make_topic(kafka.address, topic, 2)
+    options = ["--bootstrap", kafka.address, "--topic", topic, "--partitions", "6", "--records", "1000"]
+    command = [sys.executable, "-m", "sink.devtools.demo.orders", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=child_environment({}))
+    assert done.returncode == 2
+    assert f"topic {topic}: Kafka does not take the events: " in done.stderr
 
 
 def counted(shown: str) -> int:

@@ -116,6 +116,10 @@ class Feed:
             except BufferError:
                 self._producer.poll(0.1)  # the queue is full: wait for acknowledgements
                 continue
+            except KafkaException as error:
+                self._refused = error.args[0].str()
+                self._stop.set()
+                return
             self._producer.poll(0)
             return
 
@@ -147,7 +151,7 @@ def make_topic(bootstrap: str, topic: str, partitions: int) -> None:
 def produce(
     bootstrap: str = typer.Option(..., help="Kafka brokers: host:port,..."),
     topic: str = typer.Option("orders", help="Made if it is not there."),
-    partitions: int = typer.Option(6, min=1, help="Of a topic that is made, or fewer than it has."),
+    partitions: int = typer.Option(6, min=1, help="As many are made, and written to."),
     records: int = typer.Option(500_000, min=1, help="How many events."),
     rate: float = typer.Option(10_000.0, min=1.0, help="Events a second."),
 ) -> None:
