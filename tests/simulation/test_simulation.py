@@ -5,6 +5,7 @@ SIMULATION_SEEDS says how many of them; `python -m tests.simulation.run` runs mo
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -110,6 +111,22 @@ def test_a_run_that_once_found_a_bug_holds(path: Path) -> None:
     schedule = Schedule.load(path)
     report = schedule.world().run()
     assert report.violation is None, f"{schedule.bug}\n{described(report, 60)}"
+
+
+@pytest.mark.parametrize("path", SCHEDULES, ids=lambda path: path.stem)
+def test_a_schedule_names_functions_that_the_simulator_has(path: Path) -> None:
+    """A renamed function would lose its draws, and the run its faults, without a word."""
+    named = {place.rpartition(" ")[0] for place in Schedule.load(path).order}
+    assert {name for name in named if not name.endswith(">")} - _functions() == set()
+
+
+def _functions() -> set[str]:
+    return {
+        f"{source.stem}.{node.name}"
+        for source in Path(__file__).parent.glob("*.py")
+        for node in ast.walk(ast.parse(source.read_text()))
+        if isinstance(node, ast.FunctionDef)
+    }
 
 
 def test_a_recorded_run_replays_to_the_letter(tmp_path: Path) -> None:
