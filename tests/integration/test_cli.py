@@ -87,7 +87,7 @@ class Fleet:
         states = {
             source: PartitionState(held.topic_id, 0, end, generation) for source, held in self.log.partitions.items()
         }
-        self.write(writes.record(self.fresh(), states))
+        self.write(writes.record_partitions(self.fresh(), states))
 
     def open_transaction(self, end: int, incarnation: str = "w1:x", phase: Phase = Phase.STARTED, bad: int = 0) -> int:
         """A transaction over `[state end, end)` of every partition, taken to `phase`; of each slice so many are bad."""

@@ -130,7 +130,7 @@ def test_replayed_changes_take_effect_once_by_their_ordering_whoever_dies(
         assert rows(it) == (after if there else BEFORE)
         assert_audited(it, errors=GOOD + 1 - there, replayed=there)
     replay = Replay(it.spark, it.settings, it.client, it.settings.root_znode)
-    assert len(replay.look(Selection(), REPAIR).good) == (0 if kills else GOOD)
+    assert len(replay.preview(Selection(), REPAIR).good) == (0 if kills else GOOD)
     tried = replay.run(Selection(), REPAIR)
     assert (len(tried.good), tried.marked) == ((0, GOOD) if kills else (GOOD, 0))
     # As the engine itself decodes: the table's column may be null, the record's may not.

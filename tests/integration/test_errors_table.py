@@ -133,10 +133,10 @@ def test_a_replay_adds_what_is_good_by_now_once_and_says_what_is_not(sink) -> No
     instant = it.land((0, 0, 8), (0, 8, 300))
     replay = Replay(it.spark, it.settings, it.client, f"/test-{it.topic}/{it.settings.name}")
     repaired = """replace(value, '"x"', '-1')"""
-    assert replay.look(Selection(), None).good == ()
-    assert [place[2] for place in replay.look(Selection(low=0, high=0), repaired).good] == [0]
+    assert replay.preview(Selection(), None).good == ()
+    assert [place[2] for place in replay.preview(Selection(low=0, high=0), repaired).good] == [0]
     with pytest.raises(ConfigError, match="--sql"):
-        replay.look(Selection(), "replace(value")
+        replay.preview(Selection(), "replace(value")
     bad = [offset for offset in range(300) if offset in (0, 7, 299)]
     assert it.offsets() == [offset for offset in range(300) if offset not in bad]
     tried = replay.run(Selection(), repaired)

@@ -106,7 +106,7 @@ def test_bad_records_are_published_and_replayed(spark: SparkSession, sink: MakeS
     it.sweep()
     assert not [key for key in keys_of(s3, it.settings.base_path, QUARANTINE) if key.endswith(".parquet")]
     replay = Replay(it.spark, it.settings, it.client, it.settings.root_znode)
-    assert len(replay.look(Selection(), REPAIR).good) == GOOD
+    assert len(replay.preview(Selection(), REPAIR).good) == GOOD
     tried = replay.run(Selection(), REPAIR)
     assert (len(tried.good), len(tried.bad)) == (GOOD, 1)
     found = it.spark.read.format("hudi").load(it.settings.base_path).select("id", "at", "kind").collect()

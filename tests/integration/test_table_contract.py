@@ -35,7 +35,7 @@ from sink.bad_records.table import ErrorsTable
 from sink.clients.kafka import Log
 from sink.runtime.effect_handlers import CoordinatorPerformer
 from sink.telemetry.metrics import Metrics
-from sink.write.column_resolution import Columns
+from sink.write.column_resolution import ColumnResolver
 from tests.integration.table_kit import SINK, Driver, checkpoint, connected, settings
 from tests.simulation.table import NoWatcher, SimTable, stat_of
 
@@ -71,7 +71,7 @@ class Real:
         self._keeper.write((Create(LOCK),))
         errors = ErrorsTable(driver.spark, driver.settings, client)
         self._performer = CoordinatorPerformer(
-            self._keeper, driver.table, errors, cast(Log, None), cast(Columns, None), LOCK, Metrics(SINK)
+            self._keeper, driver.table, errors, cast(Log, None), cast(ColumnResolver, None), LOCK, Metrics(SINK)
         )
 
     def perform(self, operation: Operation) -> Outcome:
