@@ -34,7 +34,7 @@ DDL = """id bigint, part string, few int, flag boolean, ratio float, amount doub
     big decimal(38,10), small decimal(5,2), day date, at timestamp, word string, raw binary, nobody string,
     never int, nothing double, inner struct<x: int, y: string>, tags array<string>, counts map<string, bigint>"""
 NESTED = "inner.x,inner.y,tags.list.element,counts.key_value.key"
-UTC = datetime.UTC
+UTC = datetime.timezone.utc
 WITH_INDEX = {"hoodie__metadata__enable": "true", "hoodie__metadata__index__column__stats__enable": "true"}
 
 Row = dict[str, Any]
