@@ -1,9 +1,7 @@
 """Values to bytes and back: every znode and every checkpoint is versioned JSON, compressed when it is large.
 
-Decoding either returns a well-formed value or raises `Corrupt` with the place it was read from; unknown
-fields are ignored (a newer writer may add some), an unknown `format` is not. A znode that is written again says
-its own `dataVersion`: content that anything but a worker put there, older content too, is never believed.
-"""
+Decoding returns a well-formed value or raises `Corrupt` with its origin. It ignores unknown fields, but no unknown
+`format`. A znode says its own `dataVersion`: content that no worker put there, older content too, is not believed."""
 
 from __future__ import annotations
 
@@ -45,15 +43,7 @@ CHECKPOINT_FORMAT = 1
 COMPRESS_ABOVE = 64 * 1024
 _ZLIB_BYTES = b"zlib:"
 _MAX_DECODED = 256 * 1024 * 1024
-_MALFORMED = (
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    RecursionError,
-    zlib.error,
-)
+_MALFORMED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, zlib.error)
 
 T = TypeVar("T")
 

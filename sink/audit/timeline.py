@@ -1,12 +1,9 @@
-"""Reads a Hudi table's timeline, active and archived, without Hudi: commits, their write stats and
-checkpoints.
+"""Reads a Hudi table's timeline, active and archived, without Hudi: commits, their write stats and checkpoints.
 
-Guarantee: every completed instant that changes data is returned once, in order of completion; one that
-cannot be read is returned as a problem with its file name, never left out in silence. Voided by somebody
-who deletes archived history together with its manifest. Written apart from the writer's code on purpose: it
-is what the writer is checked with. Raises `TableError` for a path that is no table or whose layout is older
-than table version 8.
-"""
+Guarantee: every completed instant that changes data is returned once, in order of completion; one that cannot be read
+is returned as a problem with its file name, never left out in silence. Voided by somebody who deletes archived history
+together with its manifest. Written apart from the writer's code on purpose: it is what the writer is checked with.
+Raises `TableError` for a path that is no table or whose layout is older than table version 8."""
 
 from __future__ import annotations
 
@@ -115,9 +112,8 @@ class Commit:
 class AuditedTimeline:
     """`boundary`: readers take instants before it as committed: they are older than the active timeline.
 
-    `pending` are instants that were begun and have not completed; `active` is false if all `commits` are
-    archived, which no archiving does.
-    """
+    `pending` are instants that were begun and have not completed; `active` is false if all `commits` are archived,
+    which no archiving does."""
 
     commits: tuple[Commit, ...]
     problems: tuple[AuditFinding, ...]
@@ -135,8 +131,7 @@ class AuditedTimeline:
 @dataclass(frozen=True, slots=True)
 class TableFiles:
     """The table's storage, read only: `root` is the base path as `filesystem` knows it, `uri` as hudi-rs does, empty
-    for a store that it does not know.
-    """
+    for a store that it does not know."""
 
     base_path: str
     filesystem: pafs.FileSystem
@@ -190,8 +185,7 @@ def open_table(base_path: str, access: Access = NO_ACCESS) -> TableFiles:
 def _locate(base_path: str, access: Access) -> tuple[pafs.FileSystem, str, str]:
     """pyarrow's file system, the path in it, and the URI for hudi-rs.
 
-    Hudi takes a base path as it is written, `%`, `#` and blanks included; a URI has to escape them.
-    """
+    Hudi takes a base path as it is written, `%`, `#` and blanks included; a URI has to escape them."""
     local = re.sub(r"^file:(?://(?=/))?", "", base_path)
     foreign = _FOREIGN.fullmatch(local)
     if foreign is None:

@@ -2,10 +2,8 @@
 
 Guarantee: nothing is changed: no offset is committed and no group is left behind. A sample has committed records only.
 With the columns every value of it decodes, as the sink's own decoder has said, but for those in `bad`. Nothing is
-promised of records that are not in it.
-Raises ConfigError (nothing can be inferred, with the reason), UnknownTopic, AccessDenied, Unavailable, and what the
-registry raises.
-"""
+promised of records that are not in it. Raises ConfigError (nothing can be inferred, with the reason), UnknownTopic,
+AccessDenied, Unavailable, and what the registry raises."""
 
 from __future__ import annotations
 
@@ -69,8 +67,7 @@ class Sample:
     """Whether it ended for its size."""
 
     def where(self, index: int) -> str:
-        source, offset = self.places[index]
-        return f"{source} offset {offset}"
+        return "{} offset {}".format(*self.places[index])
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,7 @@ def copy_under_another_id(file: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("inconsistency", "expected"),
+    ("damage", "expected"),
     [
         (drop, {FindingKind.FILE_MISSING, FindingKind.MISSING}),
         (copy_under_another_id, {FindingKind.FILE_UNNAMED, FindingKind.DUPLICATE}),

@@ -158,7 +158,7 @@ def truncate_the_archive(table: Path) -> str:
 
 @pytest.mark.parametrize("metadata_table", [True, False], ids=["metadata table", "listing"])
 @pytest.mark.parametrize(
-    ("inconsistency", "kind"),
+    ("damage", "kind"),
     [
         (drop, FindingKind.FILE_MISSING),
         (truncate, FindingKind.FILE_SIZE),
