@@ -39,7 +39,7 @@ TopicFactory = Callable[..., str]
 
 
 def pytest_configure() -> None:
-    """What this process was given is not meant for what the tests start; and they start fast."""
+    """Keeps this process's own settings from the processes that tests start, and lets those start fast."""
     for name in [name for name in os.environ if overrides_a_setting(name) and not name.startswith("SINK_TEST_")]:
         del os.environ[name]
     for name in [name for name in os.environ if name.startswith("AWS_")]:

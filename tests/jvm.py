@@ -1,4 +1,4 @@
-"""What the JVMs of tests are started with, and how they end."""
+"""Options of the JVMs of tests, and their end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from pyspark import SparkContext
 
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""What the better compiler costs is never earned back."""
+"""A short-lived JVM never earns back the cost of the better compiler."""
 JVM_END_SECONDS = 120
 
 

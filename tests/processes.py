@@ -20,7 +20,7 @@ def family(pid: int) -> dict[int, str]:
 
 
 def python_workers() -> list[int]:
-    """Of the Spark in this process: the Python that its tasks are forked from, and theirs."""
+    """The Python workers of the Spark in this process: the daemon that tasks are forked from, and the tasks."""
     return [pid for pid, command in family(os.getpid()).items() if "-m sink.write.daemon" in command]
 
 

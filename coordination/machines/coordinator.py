@@ -65,7 +65,7 @@ RULES: tuple[Rule, ...] = (
     opening.plan,
     housekeeping.read_keeper_again,
 )
-"""What a coordinator does next is the first of these that answers; each may assume that those before had
+"""The coordinator does what the first of these rules asks for; each may assume that those before had
 nothing to do."""
 
 

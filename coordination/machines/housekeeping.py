@@ -51,7 +51,7 @@ def halt(term: Term) -> Operation | None:
 
 
 def yield_leadership(term: Term) -> Operation | None:
-    """What keeps failing here may go well elsewhere: a JVM can be beyond help, a network cut on one side."""
+    """Resign when requests keep failing here: this JVM, or this side of the network, may be at fault."""
     failing = term.backoff.exhausted()
     if failing is not None and term.keeper_view.halt is None and len(term.keeper_view.contenders) > 1:
         term.resign(f"{failing} keeps failing here: another worker may do better")

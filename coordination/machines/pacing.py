@@ -87,7 +87,7 @@ class BatchSizeController:
 
     _CAREFUL = 16
     _ENOUGH = 10**12
-    """What no batch reaches is no bound."""
+    """A limit that no batch reaches limits nothing."""
     _FIRST_BYTES = 1024.0
     """An offset's, while nothing has been read in this term."""
 

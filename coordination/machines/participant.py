@@ -163,7 +163,7 @@ class Participant:
         return writes[0]
 
     def _assigned(self) -> tuple[Assignment, ...]:
-        """What open transactions may still want of this incarnation, oldest first."""
+        """Lists the open transactions that may still need this incarnation, oldest first."""
         if self._view is None:
             return ()
         return tuple(

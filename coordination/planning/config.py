@@ -1,4 +1,4 @@
-"""What a coordinator is configured with."""
+"""The configuration of a coordinator."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Divide:
     rest: int
     divided: States
     size: int
-    """Of the batch as it was, in offsets."""
+    """Offsets of the batch before the division."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ REQUEST_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What one of them did. `instant` is that of its commit, empty where there was nothing to do; `reason`: why it
-    failed, empty where it did not.
+    """The outcome of one table service. `instant` is that of its commit, empty where there was nothing to do.
+    `reason` says why it failed, and is empty where it did not.
     """
 
     name: str

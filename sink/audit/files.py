@@ -39,7 +39,7 @@ class NamedFile:
 
 @dataclass(frozen=True, slots=True)
 class NamedFiles:
-    """What the commits say of files.
+    """The files that commits name.
 
     `live`: the newest base file of each group still in sight; `logs`: log files on those; `named`: all ever.
 

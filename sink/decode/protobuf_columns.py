@@ -32,22 +32,7 @@ from pyspark.sql import types as T
 
 from coordination.errors import ConfigError
 from sink.decode.cursors import Cursors, Rows, as_map, scattered
-from sink.decode.protobuf_fields import (
-    NUMBERS,
-    WIRES,
-    AsText,
-    Binary,
-    Enum,
-    Found,
-    Number,
-    Scanner,
-    Shape,
-    Text,
-    Value,
-    Wire,
-    in_order,
-    int32,
-)
+from sink.decode.protobuf_fields import FieldKey, Occurrences, Scanner, Wire, in_order
 from sink.decode.protobuf_types import (
     WRAPPERS,
     Composer,
@@ -59,6 +44,7 @@ from sink.decode.protobuf_types import (
     decimal_of_bytes,
     decimal_of_text,
 )
+from sink.decode.protobuf_values import NUMBERS, WIRES, AsText, Binary, Enum, Number, Text, Value, int32
 from sink.decode.records import SchemaMismatch
 from sink.schema import arrow_type, stored_type
 
@@ -95,10 +81,10 @@ def descriptor_of(descriptors: bytes, message: str | Sequence[int]) -> Descripto
         nested = pool.FindFileByName(files[-1].name).message_types_by_name
         if not message or min(message) < 0:
             raise IndexError("no message has such indexes")
-        found = list(nested.values())[message[0]]
+        descriptor = list(nested.values())[message[0]]
         for index in message[1:]:
-            found = found.nested_types[index]
-        return found
+            descriptor = descriptor.nested_types[index]
+        return descriptor
     except (DecodeError, TypeError, KeyError, IndexError) as error:
         raise ConfigError(
             f"the Protobuf descriptors have no message {message!r} that can be read "
@@ -112,12 +98,12 @@ class _Nested(Value):
     def __init__(self, message: _Message, compose: Composer) -> None:
         self._message, self._compose = message, compose
 
-    def each(self, cursors: Cursors, found: Found) -> pa.Array:
-        return self.merged(cursors, found, np.arange(len(found.rows)), len(found.rows))
+    def convert(self, cursors: Cursors, occurrences: Occurrences) -> pa.Array:
+        return self.merged(cursors, occurrences, np.arange(len(occurrences.rows)), len(occurrences.rows))
 
-    def merged(self, cursors: Cursors, found: Found, owners: Rows, count: int) -> pa.Array:
+    def merged(self, cursors: Cursors, occurrences: Occurrences, owners: Rows, count: int) -> pa.Array:
         """A column of `count` values, each one of all its occurrences."""
-        lot = Lot(cursors.inside(found.rows, found.starts, found.lengths), owners, count)
+        lot = Lot(cursors.inside(occurrences.rows, occurrences.starts, occurrences.lengths), owners, count)
         return self._compose(lot, self._message.columns(lot))
 
 
@@ -125,7 +111,7 @@ class _Field(ABC):
     """A field of the message that goes into a column."""
 
     @abstractmethod
-    def column(self, lot: Lot, found: Found) -> pa.Array:
+    def column(self, lot: Lot, occurrences: Occurrences) -> pa.Array:
         """A value for each message of the lot."""
 
 
@@ -137,47 +123,49 @@ class _Singular(_Field):
         self._default, self._always = default, always and isinstance(value, _Nested)
         self._needed = None if column.nullable else f"{column.name!r} is not set, and its column is NOT NULL"
 
-    def column(self, lot: Lot, found: Found) -> pa.Array:
+    def column(self, lot: Lot, occurrences: Occurrences) -> pa.Array:
         if self._always:
-            found = self._with_empty(lot, found)
-        owners = lot.owners[found.rows]
+            occurrences = self._with_empty(lot, occurrences)
+        owners = lot.owners[occurrences.rows]
         last = _last(owners)
         positions = owners[last]
         if isinstance(self._value, _Nested):
             pieces = np.searchsorted(positions, owners)
-            values = self._value.merged(lot.cursors, found, pieces, len(positions))
+            values = self._value.merged(lot.cursors, occurrences, pieces, len(positions))
         else:
             if not last.all():
-                self.replaced(lot.cursors, found.only(~last))
-            values = self._value.each(lot.cursors, found.only(last))
+                self.replaced(lot.cursors, occurrences.only(~last))
+            values = self._value.convert(lot.cursors, occurrences.only(last))
         if len(positions) == lot.count:
             return values
         column = scattered(lot.count, [(positions, values)], self._held)
         if self._default is not None:
             return pc.fill_null(column, self._default)
         if self._needed:
-            lot.fail(~lot.has(found), self._needed)
+            lot.fail(~lot.has(occurrences), self._needed)
         return column
 
-    def replaced(self, cursors: Cursors, found: Found) -> None:
+    def replaced(self, cursors: Cursors, occurrences: Occurrences) -> None:
         """Looks at occurrences that do not count: as in Protobuf, text must be text."""
         if isinstance(self._value, Text):
-            self._value.each(cursors, found)
+            self._value.convert(cursors, occurrences)
 
     @staticmethod
-    def _with_empty(lot: Lot, found: Found) -> Found:
-        rows = lot.row_of(np.flatnonzero(~lot.has(found)))
-        return in_order([found, Found(rows, lot.cursors.end[rows], np.zeros(len(rows), np.uint64))])
+    def _with_empty(lot: Lot, occurrences: Occurrences) -> Occurrences:
+        rows = lot.row_of(np.flatnonzero(~lot.has(occurrences)))
+        return in_order([occurrences, Occurrences(rows, lot.cursors.end[rows], np.zeros(len(rows), np.uint64))])
 
 
 class _Repeated(_Field):
     def __init__(self, value: Value, kind: T.DataType) -> None:
         self._value, self._held = value, stored_type(kind)
 
-    def column(self, lot: Lot, found: Found) -> pa.Array:
-        lengths = np.bincount(lot.owners[found.rows], minlength=lot.count)
+    def column(self, lot: Lot, occurrences: Occurrences) -> pa.Array:
+        lengths = np.bincount(lot.owners[occurrences.rows], minlength=lot.count)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        return pa.ListArray.from_arrays(pa.array(offsets), self._value.each(lot.cursors, found), type=self._held)
+        return pa.ListArray.from_arrays(
+            pa.array(offsets), self._value.convert(lot.cursors, occurrences), type=self._held
+        )
 
 
 class _Map(_Field):
@@ -186,12 +174,14 @@ class _Map(_Field):
     def __init__(self, entry: _Message, kind: T.DataType) -> None:
         self._entry, self._held = entry, stored_type(kind)
 
-    def column(self, lot: Lot, found: Found) -> pa.Array:
-        count = len(found.rows)
-        entries = Lot(lot.cursors.inside(found.rows, found.starts, found.lengths), np.arange(count), count)
+    def column(self, lot: Lot, occurrences: Occurrences) -> pa.Array:
+        count = len(occurrences.rows)
+        entries = Lot(
+            lot.cursors.inside(occurrences.rows, occurrences.starts, occurrences.lengths), np.arange(count), count
+        )
         unknown = np.zeros(count, np.bool_)
         keys, values = self._entry.columns(entries, unknown)
-        owners = lot.owners[found.rows]
+        owners = lot.owners[occurrences.rows]
         if unknown.any():
             keep = pa.array(~unknown)
             keys, values, owners = keys.filter(keep), values.filter(keep), owners[~unknown]
@@ -229,31 +219,33 @@ class _Message:
             for number, field in tracked.items()
             if field.enum_type is not None and field.enum_type.is_closed
         }
-        self._scanner = Scanner([_shape(field) for field in tracked.values()], depth)
+        self._scanner = Scanner([_key(field) for field in tracked.values()], depth)
 
     def columns(self, lot: Lot, unknown: npt.NDArray[np.bool_] | None = None) -> list[pa.Array]:
         """Sets in `unknown` which messages have numbers that their closed enums have not."""
-        found = dict(zip(self._numbers, self._scanner.scan(lot.cursors), strict=True))
+        occurrences = dict(zip(self._numbers, self._scanner.scan(lot.cursors), strict=True))
         for number, symbols in self._closed.items():
-            known = np.isin(int32(found[number].bits), symbols)
+            known = np.isin(int32(occurrences[number].bits), symbols)
             if unknown is not None:
-                unknown |= lot.has(found[number].only(~known))
-            found[number] = found[number].only(known)
+                unknown |= lot.has(occurrences[number].only(~known))
+            occurrences[number] = occurrences[number].only(known)
         for members in self._oneofs:
-            self._settle(lot, {number: found[number] for number in members if len(found[number].rows)}, found)
+            self._settle(
+                lot, {number: occurrences[number] for number in members if len(occurrences[number].rows)}, occurrences
+            )
         for number, name in self._required.items():
-            lot.fail(~lot.has(found[number]), f"{name!r} is required and not set")
+            lot.fail(~lot.has(occurrences[number]), f"{name!r} is required and not set")
         columns = [pa.nulls(0)] * len(self._target.fields)
         for number, (position, field) in self._fields.items():
-            columns[position] = field.column(lot, found[number])
+            columns[position] = field.column(lot, occurrences[number])
         wanted = {position for position, _ in self._fields.values()}
         for position, missing in enumerate(self._target.fields):
             if position not in wanted:
                 columns[position] = pa.nulls(lot.count, stored_type(missing.dataType))
         return columns
 
-    def _settle(self, lot: Lot, members: dict[int, Found], found: dict[int, Found]) -> None:
-        """Keeps in `found` only the last member of each oneof."""
+    def _settle(self, lot: Lot, members: dict[int, Occurrences], occurrences: dict[int, Occurrences]) -> None:
+        """Keeps in `occurrences` only the last member of each oneof."""
         if len(members) < 2:
             return
         last = np.full((len(members), lot.count), -1)
@@ -264,7 +256,7 @@ class _Message:
         for line, (number, each) in zip(last, members.items(), strict=True):
             others = np.where(line == first, second, first)
             counts = each.starts > others[lot.owners[each.rows]]
-            found[number] = each.only(counts)
+            occurrences[number] = each.only(counts)
             field = self._fields[number][1] if number in self._fields else None
             if isinstance(field, _Singular) and not counts.all():
                 field.replaced(lot.cursors, each.only(~counts))
@@ -277,8 +269,8 @@ def _last(owners: Rows) -> npt.NDArray[np.bool_]:
     return last
 
 
-def _shape(field: FieldDescriptor) -> Shape:
-    return Shape(field.number, WIRES.get(field.type, Wire.VARINT), field.is_repeated)
+def _key(field: FieldDescriptor) -> FieldKey:
+    return FieldKey(field.number, WIRES.get(field.type, Wire.VARINT), field.is_repeated)
 
 
 def _shown(field: FieldDescriptor) -> str:

@@ -12,27 +12,19 @@ more than time in proportion to the bytes, but for groups: one is gone through o
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
-from pyspark.sql import types as T
 
 from sink.decode.cursors import TOO_LONG, TOO_SHORT, Cursors, Rows
-from sink.schema import stored_type
 
-Numbers = npt.NDArray[Any]
 Bits = npt.NDArray[np.uint64]
 
 MAX_DEPTH = 100
 """How deep messages and groups may be in each other, as the libraries have it."""
-_LONG_MAX = (1 << 63) - 1
 _FEW = 32
 """So many messages are faster one by one."""
 _TAG_BYTES = 5
@@ -55,7 +47,7 @@ _WIDTHS: dict[int, int] = {Wire.FIXED32: 4, Wire.FIXED64: 8}
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class FieldKey:
     """A field's number and how it is written."""
 
     number: int
@@ -64,7 +56,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Occurrences:
     """Occurrences of a field in rising order: the row each is in, where its value begins, its bits or its length."""
 
     rows: Rows
@@ -75,47 +67,47 @@ class Found:
     def lengths(self) -> Rows:
         return self.bits.astype(np.int64)
 
-    def only(self, which: npt.NDArray[np.bool_]) -> Found:
-        return self if which.all() else Found(self.rows[which], self.starts[which], self.bits[which])
+    def only(self, which: npt.NDArray[np.bool_]) -> Occurrences:
+        return self if which.all() else Occurrences(self.rows[which], self.starts[which], self.bits[which])
 
 
 class Scanner:
-    """Finds the fields of `shapes` in messages that lie `depth` messages deep."""
+    """Finds the fields of `keys` in messages that lie `depth` messages deep."""
 
-    def __init__(self, shapes: Sequence[Shape], depth: int) -> None:
-        self._shapes = shapes
+    def __init__(self, keys: Sequence[FieldKey], depth: int) -> None:
+        self._keys = keys
         self._room = MAX_DEPTH - depth
         self._tags: dict[int, int] = {}
         """The slot of each tag: a field's own, and behind those of all fields the one of its packed form."""
-        for slot, shape in enumerate(shapes):
-            self._tags[shape.number << 3 | shape.wire] = slot
-            if shape.repeated and shape.wire not in (Wire.LENGTH, Wire.GROUP):
-                self._tags[shape.number << 3 | Wire.LENGTH] = len(shapes) + slot
+        for slot, key in enumerate(keys):
+            self._tags[key.number << 3 | key.wire] = slot
+            if key.repeated and key.wire not in (Wire.LENGTH, Wire.GROUP):
+                self._tags[key.number << 3 | Wire.LENGTH] = len(keys) + slot
         self._known = np.array([-1, *sorted(self._tags)], np.int64)
         self._slots = np.array([-1, *(self._tags[tag] for tag in sorted(self._tags))], np.int64)
 
-    def scan(self, cursors: Cursors) -> list[Found]:
-        """Goes through all rows of `cursors`; what was found of each shape."""
-        parts: list[list[Found]] = [[] for _ in range(2 * len(self._shapes))]
+    def scan(self, cursors: Cursors) -> list[Occurrences]:
+        """Goes through all rows of `cursors`, and returns the occurrences of each key."""
+        parts: list[list[Occurrences]] = [[] for _ in range(2 * len(self._keys))]
         active = np.flatnonzero(cursors.at < cursors.end)
         while len(active) > _FEW:
             for slot, rows, tags in self._by_slot(active, _tags(cursors, active)):
-                found = _values(cursors, rows, tags, self._room)
+                occurrences = _values(cursors, rows, tags, self._room)
                 if slot < len(parts):
-                    parts[slot].append(found)
+                    parts[slot].append(occurrences)
             active = active[cursors.at[active] < cursors.end[active]]
         for row in active.tolist():
             self._alone(cursors, row, parts)
-        packed = parts[len(self._shapes) :]
+        packed = parts[len(self._keys) :]
         return [
-            in_order([*own, _unpacked(cursors, in_order(runs), shape.wire)] if runs else own)
-            for shape, own, runs in zip(self._shapes, parts, packed, strict=False)
+            in_order([*own, _unpacked(cursors, in_order(runs), key.wire)] if runs else own)
+            for key, own, runs in zip(self._keys, parts, packed, strict=False)
         ]
 
     def _by_slot(self, rows: Rows, tags: Rows) -> Iterator[tuple[int, Rows, Rows]]:
         """Rows whose next field is the same; unknown ones by their wire type, in slots of their own."""
         first = int(tags[0])
-        beyond = 2 * len(self._shapes)
+        beyond = 2 * len(self._keys)
         if (tags == first).all():
             yield self._tags.get(first, beyond), rows, tags
             return
@@ -125,7 +117,7 @@ class Scanner:
         for some in np.split(order, np.flatnonzero(np.diff(slots[order])) + 1):
             yield int(slots[some[0]]), rows[some], tags[some]
 
-    def _alone(self, cursors: Cursors, row: int, parts: list[list[Found]]) -> None:
+    def _alone(self, cursors: Cursors, row: int, parts: list[list[Occurrences]]) -> None:
         """The same for one message."""
         data, at, end = memoryview(cursors.data.data), int(cursors.at[row]), int(cursors.end[row])
         starts: dict[int, list[int]] = {}
@@ -145,20 +137,20 @@ class Scanner:
         cursors.at[row] = end
         for slot, places in starts.items():
             rows = np.full(len(places), row, np.int64)
-            parts[slot].append(Found(rows, np.array(places, np.int64), np.array(values[slot], np.uint64)))
+            parts[slot].append(Occurrences(rows, np.array(places, np.int64), np.array(values[slot], np.uint64)))
         if reason:
             cursors.fail(np.array([row]), reason)
 
 
-def in_order(parts: Sequence[Found]) -> Found:
+def in_order(parts: Sequence[Occurrences]) -> Occurrences:
     if len(parts) == 1:
         return parts[0]
     if not parts:
-        return Found(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint64))
+        return Occurrences(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint64))
     starts = np.concatenate([part.starts for part in parts])
     order = np.argsort(starts, kind="stable")
     rows, bits = np.concatenate([part.rows for part in parts]), np.concatenate([part.bits for part in parts])
-    return Found(rows[order], starts[order], bits[order])
+    return Occurrences(rows[order], starts[order], bits[order])
 
 
 def _tags(cursors: Cursors, rows: Rows) -> Rows:
@@ -172,14 +164,14 @@ def _tags(cursors: Cursors, rows: Rows) -> Rows:
     return tags.astype(np.int64)
 
 
-def _values(cursors: Cursors, rows: Rows, tags: Rows, room: int) -> Found:
+def _values(cursors: Cursors, rows: Rows, tags: Rows, room: int) -> Occurrences:
     """Steps over the value of a field in each row; all of one wire type."""
     wire = int(tags[0]) & 7
     starts = cursors.at[rows]
     if wire == Wire.VARINT:
-        return Found(rows, starts, cursors.varints(rows))
+        return Occurrences(rows, starts, cursors.varints(rows))
     if wire in _WIDTHS:
-        return Found(rows, starts, cursors.numbers(rows, f"<u{_WIDTHS[wire]}").astype(np.uint64))
+        return Occurrences(rows, starts, cursors.numbers(rows, f"<u{_WIDTHS[wire]}").astype(np.uint64))
     if wire == Wire.LENGTH:
         starts, lengths = cursors.spans(rows, cursors.varints(rows).astype(np.int64))
     elif wire == Wire.GROUP:
@@ -187,7 +179,7 @@ def _values(cursors: Cursors, rows: Rows, tags: Rows, room: int) -> Found:
     else:
         cursors.fail(rows, _NO_GROUP)
         lengths = np.zeros(len(rows), np.int64)
-    return Found(rows, starts, lengths.astype(np.uint64))
+    return Occurrences(rows, starts, lengths.astype(np.uint64))
 
 
 def _groups(cursors: Cursors, rows: Rows, numbers: Rows, room: int) -> Rows:
@@ -222,7 +214,7 @@ def _groups(cursors: Cursors, rows: Rows, numbers: Rows, room: int) -> Rows:
     return ends
 
 
-def _unpacked(cursors: Cursors, runs: Found, wire: Wire) -> Found:
+def _unpacked(cursors: Cursors, runs: Occurrences, wire: Wire) -> Occurrences:
     """The numbers in those bytes, one by one."""
     width = _WIDTHS.get(wire)
     lengths = runs.lengths
@@ -238,12 +230,12 @@ def _unpacked(cursors: Cursors, runs: Found, wire: Wire) -> Found:
     if width is not None:
         rows, starts = rows[::width], places[::width]
         numbers = cursors.inside(rows, starts, np.full(len(rows), width)).numbers(np.arange(len(rows)), f"<u{width}")
-        return Found(rows, starts, numbers.astype(np.uint64))
+        return Occurrences(rows, starts, numbers.astype(np.uint64))
     ends = np.flatnonzero(cursors.data[places] < 0x80)
     begins = np.concatenate([[0], ends[:-1] + 1]).astype(np.int64)[: len(ends)]
     rows, starts = rows[begins], places[begins]
     numbers = cursors.inside(rows, starts, ends - begins + 1).varints(np.arange(len(rows)))
-    return Found(rows, starts, numbers)
+    return Occurrences(rows, starts, numbers)
 
 
 class _Bad(Exception):
@@ -305,112 +297,3 @@ def _group_end(data: memoryview, at: int, end: int, number: int, room: int) -> t
         elif not within:
             return last, at
     raise _Bad(_TOO_DEEP)
-
-
-_Type = FieldDescriptor
-WIRES = {
-    **dict.fromkeys((_Type.TYPE_DOUBLE, _Type.TYPE_FIXED64, _Type.TYPE_SFIXED64), Wire.FIXED64),
-    **dict.fromkeys((_Type.TYPE_FLOAT, _Type.TYPE_FIXED32, _Type.TYPE_SFIXED32), Wire.FIXED32),
-    **dict.fromkeys((_Type.TYPE_STRING, _Type.TYPE_BYTES, _Type.TYPE_MESSAGE), Wire.LENGTH),
-    _Type.TYPE_GROUP: Wire.GROUP,
-}
-_INTO_INT = (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.DoubleType)
-
-
-def int32(bits: Bits) -> Numbers:
-    return bits.astype(np.uint32).view(np.int32)
-
-
-def _zigzag(bits: Bits) -> Numbers:
-    signed: Rows = (bits >> np.uint64(1)).view(np.int64) ^ -(bits & np.uint64(1)).view(np.int64)
-    return signed
-
-
-NUMBERS: dict[int, tuple[Callable[[Bits], Numbers], tuple[type[T.DataType], ...]]] = {
-    _Type.TYPE_INT32: (int32, _INTO_INT),
-    _Type.TYPE_SFIXED32: (int32, _INTO_INT),
-    _Type.TYPE_SINT32: (lambda bits: _zigzag(bits & np.uint64(0xFFFFFFFF)), _INTO_INT),
-    _Type.TYPE_UINT32: (lambda bits: bits.astype(np.uint32), (T.LongType, T.DoubleType)),
-    _Type.TYPE_FIXED32: (lambda bits: bits.astype(np.uint32), (T.LongType, T.DoubleType)),
-    _Type.TYPE_INT64: (lambda bits: bits.view(np.int64), (T.LongType,)),
-    _Type.TYPE_SFIXED64: (lambda bits: bits.view(np.int64), (T.LongType,)),
-    _Type.TYPE_SINT64: (_zigzag, (T.LongType,)),
-    _Type.TYPE_UINT64: (lambda bits: bits, (T.LongType, T.DecimalType)),
-    _Type.TYPE_FIXED64: (lambda bits: bits, (T.LongType, T.DecimalType)),
-    _Type.TYPE_FLOAT: (lambda bits: bits.astype(np.uint32).view(np.float32), (T.FloatType, T.DoubleType)),
-    _Type.TYPE_DOUBLE: (lambda bits: bits.view(np.float64), (T.DoubleType,)),
-    _Type.TYPE_BOOL: (lambda bits: bits != 0, (T.BooleanType,)),
-}
-"""The conversion of each type's bits, and the columns that hold all of them; narrow ones refuse what is beyond them."""
-_RANGES: dict[type[T.DataType], tuple[int, int]] = {
-    T.ByteType: (-(1 << 7), (1 << 7) - 1),
-    T.ShortType: (-(1 << 15), (1 << 15) - 1),
-}
-
-
-class Value(ABC):
-    """Converts the occurrences of a field."""
-
-    @abstractmethod
-    def each(self, cursors: Cursors, found: Found) -> pa.Array:
-        """A column of one value for each."""
-
-
-class Number(Value):
-    def __init__(self, of_bits: Callable[[Bits], Numbers], kind: T.DataType) -> None:
-        self._of_bits, self._held = of_bits, stored_type(kind)
-        self._range = _RANGES.get(type(kind), (-_LONG_MAX - 1, _LONG_MAX))
-        self._name = kind.simpleString()
-
-    def each(self, cursors: Cursors, found: Found) -> pa.Array:
-        numbers = self._of_bits(found.bits)
-        if pa.types.is_decimal(self._held):
-            wide = np.stack([numbers, np.zeros(len(numbers), np.uint64)], axis=1)
-            return pa.Array.from_buffers(self._held, len(numbers), [None, pa.py_buffer(wide)])
-        low, high = self._range
-        if numbers.dtype == np.uint64 or low > -_LONG_MAX - 1:
-            wrong = (numbers < low) | (numbers > high) if low > -_LONG_MAX - 1 else numbers > high
-            if wrong.any():
-                cursors.fail(found.rows[wrong], f"a number outside of the {self._name} column")
-                numbers = np.where(wrong, 0, numbers)
-        return pa.array(numbers.astype(self._held.to_pandas_dtype(), copy=False))
-
-
-class AsText(Value):
-    """Numbers and booleans that are keys of a map, as Protobuf's JSON has them."""
-
-    def __init__(self, of_bits: Callable[[Bits], Numbers]) -> None:
-        self._of_bits = of_bits
-
-    def each(self, cursors: Cursors, found: Found) -> pa.Array:  # noqa: ARG002 - nothing can be wrong
-        return pa.array(self._of_bits(found.bits)).cast(pa.string())
-
-
-class Text(Value):
-    def each(self, cursors: Cursors, found: Found) -> pa.Array:
-        return cursors.text(found.rows, found.starts, found.lengths)
-
-
-class Binary(Value):
-    def each(self, cursors: Cursors, found: Found) -> pa.Array:
-        return cursors.binary(found.starts, found.lengths)
-
-
-class Enum(Value):
-    def __init__(self, enum: EnumDescriptor) -> None:
-        symbols: dict[int, str] = {}
-        for value in enum.values:
-            symbols.setdefault(value.number, value.name)
-        self._numbers = np.array(sorted(symbols), np.int32)
-        self._symbols = pa.array([symbols[number] for number in sorted(symbols)], pa.string())
-
-    def each(self, cursors: Cursors, found: Found) -> pa.Array:  # noqa: ARG002 - nothing can be wrong
-        numbers = int32(found.bits)
-        place = np.minimum(np.searchsorted(self._numbers, numbers), len(self._numbers) - 1)
-        unknown = self._numbers[place] != numbers
-        symbols = self._symbols
-        if unknown.any():
-            others, which = np.unique(numbers[unknown], return_inverse=True)
-            place[unknown] = len(symbols) + which
-            symbols = pa.concat_arrays([symbols, pa.array(others).cast(pa.string())])
-        return symbols.take(pa.array(place))

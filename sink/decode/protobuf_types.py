@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import types as T
 
 from sink.decode.cursors import Cursors, Rows
-from sink.decode.protobuf_fields import Found
+from sink.decode.protobuf_fields import Occurrences
 from sink.schema import stored_type
 
 Composer = Callable[["Lot", list[pa.Array]], pa.Array]
@@ -49,9 +49,9 @@ class Lot:
         rows: Rows = np.searchsorted(self.owners, values)
         return rows
 
-    def has(self, found: Found) -> npt.NDArray[np.bool_]:
+    def has(self, occurrences: Occurrences) -> npt.NDArray[np.bool_]:
         has = np.zeros(self.count, np.bool_)
-        has[self.owners[found.rows]] = True
+        has[self.owners[occurrences.rows]] = True
         return has
 
 

@@ -109,7 +109,7 @@ class StorageWatch:
         self._asked_at = -ASK_SECONDS
         self._asking = False
         self._answer: _Wrong | None = None
-        """What is wrong by the last question."""
+        """The fault that the last question found."""
         self._since: float | None = None
         self._told = False
         self._ended = threading.Event()

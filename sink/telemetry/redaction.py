@@ -1,4 +1,4 @@
-"""What must not be shown: decides which settings hold secrets, and hides them in anything that is printed.
+"""Decides which settings hold secrets, and hides them in everything that is printed.
 
 Hides too much rather than too little: any key that sounds like a credential, credentials inside a URL or a
 `password=...` inside a longer text, and every literal secret that was registered with a `Redactor`. It cannot

@@ -1,4 +1,4 @@
-"""What commands write to: a console for people, and libraries that stay silent."""
+"""A console for people, and libraries that stay silent, for the commands."""
 
 from __future__ import annotations
 

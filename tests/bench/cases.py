@@ -1,4 +1,4 @@
-"""What one command measures, as data: which peer reads which topic with how much to warm up, in which order. Pure."""
+"""One command's measurements, as data: which peer reads which topic with how much to warm up, in which order. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Where(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """What varies: partitions of the topic, records to warm up with. `records` are counted after the largest warm-up;
+    """The shapes: partitions of the topic, records to warm up with. `records` are counted after the largest warm-up;
     after a smaller one there are more, for all read the same topic."""
 
     partitions: tuple[int, ...]

@@ -22,7 +22,7 @@ from sink.devtools.local.servers import LOOPBACK, free_ports
 
 DRIVER = "org.postgresql:postgresql:42.7.7"
 OWNER = "nobody"
-"""Who runs it where the bench is run by root, for which PostgreSQL does not start."""
+"""The user that runs PostgreSQL when root runs the bench: PostgreSQL refuses root."""
 START_SECONDS = 60.0
 
 

@@ -38,7 +38,7 @@ Record = Callable[[int, random.Random], tuple[bytes, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """What was put into the topic, values in `bytes` before compression; both 0 when it was there before."""
+    """The records put into the topic, values in `bytes` before compression; both 0 when they were there before."""
 
     records: int
     bytes: int

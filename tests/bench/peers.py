@@ -70,7 +70,7 @@ ALL = (
     Peer("f", "Kafka Connect, Iceberg sink, 2 tasks", connect_run.run, Where.EVERYWHERE),
 )
 USUAL = ("d", "d-spread", "e", "f")
-"""What is compared unless others are asked for."""
+"""The peers that are compared by default."""
 
 
 def chosen(names: Sequence[str]) -> list[Peer]:

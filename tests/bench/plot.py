@@ -19,7 +19,7 @@ from tests.bench.results import Results
 OURS, OTHERS = "#1f6fb4", "#9aa5b1"
 PHASE_COLOURS = ("#c9d6e2", "#7fb3dd", "#1f6fb4", "#f2a65a", "#8c6bb1")
 BAR = 0.8
-"""Of the distance between two rows, or between two groups of bars."""
+"""Share of the distance between two rows, or between two groups of bars."""
 
 
 def draw(results: Results, path: Path) -> None:

@@ -13,7 +13,7 @@ MB = 2**20
 
 
 def shape_cells(shape: Shape) -> list[str]:
-    """What stands beside every figure, under `SHAPE_HEADS`."""
+    """The cells beside every figure, under `SHAPE_HEADS`."""
     return [f"{shape.partitions:,}", f"{shape.warm_up / 1e6:g}"]
 
 

@@ -1,4 +1,4 @@
-"""What runs found, as data: written to JSON whole, so that every figure in the docs can be traced to its
+"""Results of runs, as data: written to JSON whole, so that every figure in the docs can be traced to its
 run.
 """
 
@@ -143,7 +143,7 @@ class Results:
     failed: tuple[str, ...] = ()
     """Runs that came to nothing, and why."""
     note: str = ""
-    """What a person has to say of them, for the head of the docs."""
+    """A person's remark on the results, for the head of the docs."""
 
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -170,7 +170,7 @@ class Results:
 
 
 def joined(parts: Sequence[Results]) -> Results:
-    """What several commands found on one machine, as one; the first one's conditions stand."""
+    """Joins the results of several commands on one machine; the first one's conditions stand."""
     return replace(
         parts[0],
         command="; ".join(part.command for part in parts),

@@ -1,4 +1,4 @@
-"""What every comparison does around its runs: bind itself to the cores, begin its results, take each run into them, and
+"""The frame of every comparison: bind itself to the cores, begin its results, take each run into them, and
 say how far it is.
 """
 
@@ -18,7 +18,7 @@ from tests.bench.results import Results, Run, this_machine
 
 CORES = 2
 BROKER_HEAP = "2g"
-"""Of the one that keeps several topics of a thousand partitions."""
+"""Heap of a broker that keeps several topics of a thousand partitions."""
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 RESULTS = ROOT / "tests" / "bench" / "results"

@@ -21,7 +21,7 @@ PERIOD = 0.25
 
 
 class Role(Enum):
-    """What a process of a peer is."""
+    """The role of a process of a peer."""
 
     JVM = "JVM"
     PYTHON = "Python"
@@ -44,7 +44,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a window cost, by role: CPU seconds, and the highest resident bytes.
+    """The cost of a window by role: CPU seconds, and the highest resident bytes.
 
     `together`: the highest sum of the resident bytes of all processes at one moment; `proportional`: the same of PSS.
     """
@@ -74,7 +74,7 @@ class Sampler:
         self._thread.join()
 
     def usage(self, start: float, end: float) -> Usage:
-        """Of the window between two wall-clock seconds."""
+        """The cost of the window between two wall-clock seconds."""
         peak: dict[Role, int] = {}
         together = proportional = 0
         for moment, readings in self._samples:

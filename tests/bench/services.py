@@ -1,4 +1,4 @@
-"""What many small commits cost a table, with table services and without: `python -m tests.bench.services`.
+"""Measures what many small commits cost a table, with table services and without: `python -m tests.bench.services`.
 
 Two workers land `COMMITS` small transactions, once with every service (clustering too, on the worker that does not
 lead) and once with none. Then: data files that a reader opens, their size, files on storage, instants on the active
@@ -33,7 +33,7 @@ from tests.fleet import Fleet, produce
 COMMITS = 200
 PARTITIONS = 2
 RECORDS = 500
-"""Of one partition in one transaction."""
+"""Records of one partition in one transaction."""
 SCANS = 5
 TOPIC = "events"
 EVERY: Mapping[str, object] = {
@@ -108,7 +108,7 @@ def land(place: Path, zookeeper: str, kafka: str, settings: Mapping[str, object]
 
 
 def seconds_of(action: Callable[[], object]) -> float:
-    """Of the fastest: what else runs on the machine can only add to it."""
+    """Seconds of the fastest run: other work on the machine can only add to it."""
     taken = []
     for _ in range(SCANS):
         began = time.monotonic()

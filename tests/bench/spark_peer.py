@@ -27,7 +27,7 @@ from tests.bench.orders import ends
 from tests.bench.spark_plan import Plan
 
 FRAME_BYTES = 5
-"""What Confluent's serializers put before a value."""
+"""Bytes that Confluent's serializers put before a value."""
 
 
 def session(plan: Plan, cores: int, heap: str) -> SparkSession:
@@ -118,7 +118,7 @@ def batches_of(progress: Iterable[Mapping[str, Any]], started: float, offset: in
 
 
 def columns(rows: DataFrame, plan: Plan) -> DataFrame:
-    """What the sink's table has: the value's columns, and where they come from."""
+    """The columns of the sink's table: the value's, and the record's coordinates."""
     if plan.avro:
         value = from_avro(F.expr(f"substring(value, {FRAME_BYTES + 1})"), plan.avro)
     else:

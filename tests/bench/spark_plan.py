@@ -1,4 +1,4 @@
-"""What a peer of plain Spark does, as data that travels to its process."""
+"""The plan of a plain Spark peer, as data that travels to its process."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Trickle:
         self._acknowledged()
 
     def _send_while(self, going: Callable[[int], bool]) -> None:
-        """What has become due is sent at once, then nothing for a moment: the cores belong to what is measured."""
+        """Sends all due records at once, then pauses: the cores belong to the measured program."""
         started, count = time.time(), 0
         while going(count):
             while going(count) and started + count / self._rate <= time.time():

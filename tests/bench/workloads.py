@@ -1,4 +1,4 @@
-"""What the topics of the benchmark hold, besides the orders of `tests.bench.orders`.
+"""Records of the benchmark's topics, besides the orders of `tests.bench.orders`.
 
 Guarantee: equal counts give equal bytes, evenly spread. The numbers of a topic rise from 0, and record `number` goes to
 partition `number % PARTITIONS`; so does every change of a key.

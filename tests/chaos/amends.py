@@ -1,4 +1,4 @@
-"""What an operator does about harm that no fleet gets over by itself."""
+"""An operator's repairs, for harm that no fleet gets over by itself."""
 
 from __future__ import annotations
 

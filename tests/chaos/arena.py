@@ -171,7 +171,7 @@ class Arena:
 
     @contextmanager
     def nobody_asked(self) -> Iterator[None]:
-        """Whoever leads is who did in the beginning: with ZooKeeper away, an answer would come when it is back."""
+        """The first leader still leads: with ZooKeeper away, an answer would come when it is back."""
         leader = self.coordinator()
         self._leader = lambda: leader
         try:

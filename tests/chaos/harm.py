@@ -1,4 +1,4 @@
-"""What is done to the topic, for faults and for what provokes a failpoint."""
+"""Harm to the topic, for faults and to provoke a failpoint."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ OPERATIONS = (
     "Write:divide a batch",
 )
 SELDOM = ("Write:tidy.before", "Write:tidy.after")
-"""What they wait for is left behind by some deaths only."""
+"""Only some deaths leave behind what these failpoints wait for."""
 
 
 def points(shape: Shape) -> tuple[str, ...]:
@@ -142,7 +142,7 @@ def _partition_added(ambush: Ambush) -> None:
 
 
 def _reconfigured(ambush: Ambush) -> None:
-    """Who comes with other settings is refused as long as anybody is there."""
+    """A worker with other settings is refused while any worker is there."""
     ambush.arena.kill_workers()
     ambush.arena.await_nobody()
     ambush.arena.reconfigure()
@@ -158,7 +158,7 @@ def _topic_recreated(ambush: Ambush) -> None:
 
 
 def _gap_made(ambush: Ambush) -> None:
-    """Of records that nobody has read, and that stand in nobody's list."""
+    """Deletes records that no worker has read and that no list names."""
     arena = ambush.arena
     with arena.workload.held():
         arena.fleet.wait_landed(arena.workload.ends)

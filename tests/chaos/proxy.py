@@ -16,7 +16,7 @@ class Mode(Enum):
     CUT = "cut"
     """Connections are closed, new ones too."""
     NOTHING_OUT = "nothing out"
-    """What the client sends is held back; connections stay."""
+    """The proxy holds back what the client sends; connections stay."""
     NOTHING_IN = "nothing in"
 
 

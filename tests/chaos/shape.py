@@ -50,7 +50,7 @@ class Shape:
     def drawn(
         cls, kind: str, chance: Random, bad: int = BAD, services: bool | None = None, index: str | None = None
     ) -> Shape:
-        """Whatever is not given is drawn."""
+        """Draws every value that is not given."""
         in_flight, serves, ordered = chance.choice((1, 2)), chance.random() < 0.5, chance.random() < 0.5
         any_index = chance.choice(list(INDEXES))
         services = serves if services is None else services

@@ -1,4 +1,4 @@
-"""What the auditor takes a key's row to be, and that it tells every way in which a table of changes can be wrong."""
+"""The auditor knows the row of each key, and tells every way in which a table of changes can be wrong."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def _wait(command: str) -> str:
 
 
 def _typed(content: str) -> list[str]:
-    """What is typed: a line that begins with `$ `, and those after it that begin with `> `."""
+    """Typed text: a line that begins with `$ `, and those after it that begin with `> `."""
     commands: list[str] = []
     goes_on = False
     for line in content.splitlines(keepends=True):

@@ -1,4 +1,4 @@
-"""What mkdocs does not do by itself: links to source files, and Mermaid without another host.
+"""Adds to mkdocs links to source files, and Mermaid without another host.
 
 A page links to a file of the repository as `../coordination/...`, which a code host follows. The site has a page of its
 own for each file that is linked. mkdocs loads this module by its path.

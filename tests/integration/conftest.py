@@ -95,7 +95,7 @@ def sink(
 
 @pytest.fixture(scope="session")
 def registry_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Of a real schema registry, for tests of the group `registry`, each with topics of its own."""
+    """The address of a real schema registry, for tests of the group `registry`, each with topics of its own."""
     if given := os.environ.get("SINK_TEST_REGISTRY"):
         yield given
     else:

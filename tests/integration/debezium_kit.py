@@ -71,7 +71,7 @@ TRANSACTION = {
 
 
 class Connector:
-    """Of one table, whose changes it sends to a topic with the schemas that its columns give, as these change."""
+    """Sends the changes of one table to a topic, with the schemas that its columns give, as these change."""
 
     def __init__(self, kind: str, registry: str, kafka: str, topic: str) -> None:
         self._kind = kind

@@ -1,4 +1,4 @@
-"""What the tests of bad records share: a sink in this process, whose transactions are done by hand."""
+"""A sink in this process, whose transactions are done by hand, for the tests of bad records."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Sink:
         return sorted(row[0] for row in reader.load(self.settings.base_path).select("_kafka_offset").collect())
 
     def sweep(self) -> None:
-        """What table services do about what is over."""
+        """Sweeps, as table services do, what ended transactions left."""
         sweep(self.table._hudi, HudiTimeline(self.table._hudi, self.settings.name))
 
     def aside(self) -> list[Path]:

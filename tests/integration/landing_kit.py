@@ -41,7 +41,7 @@ class Landing:
         return written
 
     def columns(self) -> LogView:
-        """What a coordinator would learn of the next transaction's."""
+        """The columns that a coordinator would give the next transaction."""
         return ColumnResolver(self.settings, self.table).resolve(LogView("cluster", {}))
 
     def read(self, metadata: bool = True) -> Any:

@@ -1,4 +1,4 @@
-"""What the tests of the readers share: topics with all that a log may hold, and their records as they were sent."""
+"""Topics with all that a log may hold, and their records as they were sent, for the tests of the readers."""
 
 from __future__ import annotations
 

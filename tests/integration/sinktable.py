@@ -1,4 +1,4 @@
-"""What the writer's tests need around the engine: settings, records in a topic, a table, and readers
+"""Surroundings of the engine for the writer's tests: settings, records in a topic, a table, and readers
 of it.
 """
 

@@ -1,4 +1,4 @@
-"""What the tests of the table share: settings, checkpoints, data files, and a second driver in a process of
+"""Settings, checkpoints and data files for the tests of the table, and a second driver in a process of
 its own.
 
 `python -m tests.integration.table_kit BASE ZOOKEEPER LOG` is that driver: it reads one JSON command a line
@@ -102,12 +102,12 @@ class Driver:
         return instant
 
     def land_as_another(self, first: int) -> None:
-        """What a writer commits that is no sink: without owner and checkpoint."""
+        """Commits as another writer does: without owner and checkpoint."""
         instant = self._rows.begin({})
         self._rows.commit_stats(instant, self._rows.write_stats(self.write(instant, first)), {})
 
     def roll_back_as_another(self, instant: str) -> None:
-        """What somebody's clean-up of failed writes does, who knows nothing of the sink."""
+        """Rolls back as another writer's clean-up of failed writes does."""
         self._rows.roll_back(instant)
 
     def count(self, metadata: bool = True) -> int:

@@ -46,7 +46,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.xdist_group(__file__)]
 
 RECORDS = 3000
 REACHED = {0: 700, 1: 400, 2: 1000}
-"""What the other writer has read of each partition: of the last all that was there."""
+"""Offsets that the other writer has read of each partition: all of the last one."""
 ENDS = dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS + 100)
 PROVENANCE = "_kafka_topic string, _kafka_partition int, _kafka_offset bigint, _kafka_timestamp timestamp"
 

@@ -70,7 +70,7 @@ class Orders:
         eventually("the marker", lambda: self.end(0) == self.end(0, IsolationLevel.READ_UNCOMMITTED))
 
     def offsets(self, partition: int, start: int, end: int) -> list[int]:
-        """What the log delivers now, asked one message at a time."""
+        """Offsets that the log delivers now, one message at a time."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.address,

@@ -89,7 +89,7 @@ def newest_file(table: Path) -> Path:
 
 
 def rebuilt_without_metadata_table(table: Path) -> None:
-    """What a reader that lists storage sees."""
+    """The table as a reader sees it that lists storage."""
     shutil.rmtree(table / ".hoodie" / "metadata")
 
 

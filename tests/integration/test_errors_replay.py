@@ -32,10 +32,10 @@ INDEXED = {**IN_ORDER, **ON_READ, **RECORD_INDEX, "hoodie__metadata__enable": "t
 ELSEWHERE = {"zookeeper__session__timeout__ms": "6000", "spark__master": "local[2]"}
 """For a replay in a process of its own: whoever comes after it waits until its session has ended."""
 REPAIR = """regexp_replace(value, '"broken ([0-9]+)"', '$1')"""
-"""Of the times that are text; the rest of a value stays as it is."""
+"""Repairs the times that are text; the rest of a value stays as it is."""
 
 Row = tuple[int, str]
-"""Of a key the time that orders, and the kind."""
+"""The time that orders the changes of a key, and the kind."""
 
 
 def row(key: int, at: int, kind: str | None = "landed", broken: bool = False, deleted: bool = False) -> Record:
@@ -54,7 +54,7 @@ def event(key: int, at: int, kind: str | None = "landed", broken: bool = False, 
 
 
 def changes(make: Callable[..., Record]) -> tuple[list[Record], list[Record], list[Record]]:
-    """What lands first, from two partitions, and what lands after it, from the first of the two."""
+    """Changes that land first, from two partitions, and changes that land after them, from the first of the two."""
     odd = [
         make(1, 10),
         make(1, 5, "an older one", broken=True),

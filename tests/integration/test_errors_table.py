@@ -219,7 +219,7 @@ def test_another_table_at_the_place_of_the_errors_table_is_refused_and_left_alon
 
 
 def completed(base_path: str) -> list[str]:
-    """Of a timeline, in the order in which they were completed."""
+    """Completed instants of a timeline, in the order of their completion."""
     names = [path.name for path in Path(base_path, ".hoodie", "timeline").glob("[0-9]*_*")]
     return sorted(names, key=lambda name: name.partition("_")[2])
 

@@ -201,7 +201,7 @@ def proto(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, type[Message]
 
 @pytest.fixture
 def given(registry_url: str, proto: tuple[Path, type[Message]], tmp_path: Path) -> Callable[[str, str], Given]:
-    """Of a format and a topic."""
+    """Settings for a format and a topic."""
     source, kind = proto
     client = SchemaRegistryClient({"url": registry_url, "timeout": 30})
 

@@ -1,4 +1,4 @@
-"""What a view says of a real broker, in every state a topic can be in."""
+"""A view tells the truth about a real broker, in every state a topic can be in."""
 
 from __future__ import annotations
 

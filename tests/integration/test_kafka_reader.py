@@ -45,7 +45,7 @@ def own_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]
 
 
 class Window:
-    """What a reader holds, looked at each time that it has shrunk its window."""
+    """The window of a reader, looked at each time that the reader has shrunk it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, reader: TaskReader) -> None:
         self.most_bytes = self.most_partitions = self.given_back = 0

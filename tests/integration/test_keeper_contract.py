@@ -48,7 +48,7 @@ PATHS = (
 
 
 class Tree(Protocol):
-    """What a command can do. A session is named after its worker; `contend` returns the contender's znode."""
+    """The tree that commands act on. A session is named after its worker; `contend` returns the contender's znode."""
 
     def open(self, worker: str) -> None: ...
 

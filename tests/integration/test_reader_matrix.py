@@ -212,7 +212,7 @@ def test_every_reader_gives_back_what_was_written(case: Case, tmp_path: Path):
 
 @pytest.fixture
 def ancient_dates(spark: SparkSession):
-    """What Hudi itself rewrites has no Spark version in its footer; Spark then refuses dates before 1582."""
+    """Files that Hudi itself rewrites have no Spark version in their footer; Spark then refuses dates before 1582."""
     spark.conf.set("spark.sql.parquet.datetimeRebaseModeInRead", "CORRECTED")
     yield
     spark.conf.unset("spark.sql.parquet.datetimeRebaseModeInRead")

@@ -58,7 +58,7 @@ message Order { int64 id = 1; Item item = 2; google.protobuf.Timestamp placed_at
 
 @pytest.fixture
 def url(registry_url: str) -> str:
-    """Of a registry that outlives the test. Use subjects that `topic` names."""
+    """The address of a registry that outlives the test. Use subjects that `topic` names."""
     return registry_url
 
 
@@ -75,7 +75,7 @@ def it(url: str) -> Registry:
 
 @pytest.fixture
 def name() -> str:
-    """Of a topic of the test's own."""
+    """The name of a topic of the test's own."""
     return f"t{uuid.uuid4().hex[:12]}"
 
 

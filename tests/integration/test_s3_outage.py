@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(1500)]
 ROUND = 900
 BACK_SECONDS = 30.0
 STOP_SECONDS = 85.0
-"""What the service unit gives it is 90 s."""
+"""Below the 90 s that the service unit allows."""
 Break = Callable[[S3Proxy], None]
 FAULTS: Mapping[str, Break] = {
     "refuses": lambda proxy: proxy.fault(503),

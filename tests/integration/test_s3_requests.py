@@ -1,4 +1,4 @@
-"""What a small append asks of S3, counted by a proxy between the worker and the store."""
+"""Requests of a small append to S3, counted by a proxy between the worker and the store."""
 
 from __future__ import annotations
 

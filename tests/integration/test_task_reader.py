@@ -1,4 +1,4 @@
-"""What both readers promise of a write task: the same records, results and digests, whatever the log holds."""
+"""Both readers keep one contract for a write task: the same records, results and digests, whatever the log holds."""
 
 from __future__ import annotations
 

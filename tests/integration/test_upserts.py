@@ -259,7 +259,7 @@ def test_a_log_files_column_statistics_are_those_that_hudi_reads_from_it(upserts
 
 
 def log_statistics(one: Upserts) -> list[dict[str, object]]:
-    """What the metadata table knows of log files' columns."""
+    """Statistics that the metadata table has of log files' columns."""
     table = one.spark.read.format("hudi").load(f"{one.settings.base_path}/.hoodie/metadata")
     rows = table.where("ColumnStatsMetadata is not null").select("ColumnStatsMetadata.*").collect()
     found = [row.asDict(recursive=True) for row in rows if ".log." in row["fileName"]]

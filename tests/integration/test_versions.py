@@ -23,7 +23,7 @@ PHASES = ("planned", "started", "prepared", "committed", "aborted", "settled")
 
 
 class RealTree:
-    """What `machine_kit` asks of a keeper, done by ZooKeeper."""
+    """A keeper for `machine_kit` that asks ZooKeeper."""
 
     latest = 0
 

@@ -1,4 +1,4 @@
-"""What a worker says, and how it ends, when it is given something that cannot work."""
+"""A worker that is given something that cannot work says so and ends."""
 
 from __future__ import annotations
 

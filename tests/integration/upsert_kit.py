@@ -125,14 +125,14 @@ class Upserts:
 
     @property
     def inflight(self) -> str:
-        """What the name of a pending write ends with."""
+        """The ending of a pending write's name."""
         return ".deltacommit.inflight" if self.hudi.merges_on_read else ".inflight"
 
     def begin(self) -> str:
         return self.table.begin(self.number + 1, 1)
 
     def columns(self) -> LogView:
-        """What a coordinator would learn of the next transaction's."""
+        """The columns that a coordinator would give the next transaction."""
         return ColumnResolver(self.settings, self.table).resolve(LogView("cluster", {}))
 
     def write(self, instant: str, *ranges: tuple[int, int, int]) -> Written:
@@ -218,7 +218,7 @@ def random_log(seed: int, partitions: int, count: int, keys: int, ordered: bool)
 
 
 def expected(log: Log, slices: Sequence[Slice], ordered: bool) -> dict[int, Any]:
-    """What the table holds, by id, after these slices of the log, in their order: of each key the newest change."""
+    """Rows of the table by id after these slices of the log, in their order: the newest change of each key."""
     rows: dict[int, Any] = {}
     for piece in slices:
         for change in log.partitions[piece.partition][piece.start : piece.end]:
@@ -239,7 +239,7 @@ def plain(rows: Mapping[int, Any]) -> list[dict[str, Any]]:
 
 
 def rows(table: Path) -> list[dict[str, Any]]:
-    """What a reader without Spark sees, as `plain` has it."""
+    """Rows as a reader without Spark sees them, in the form of `plain`."""
     batches = HudiTableBuilder.from_base_uri(table.as_uri()).build().read()
     found = (row for batch in batches for row in batch.to_pylist())
     kept = ({name: value for name, value in row.items() if not name.startswith("_")} for row in found)

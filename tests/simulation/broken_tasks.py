@@ -29,7 +29,7 @@ def grouped_by_the_assignment(patch: Patch) -> None:
 
 
 def _planned_with(change: Callable[[tuple[WriteTask, ...]], tuple[WriteTask, ...]]) -> Callable[[Patch], None]:
-    """What is planned, where what is committed is still held against what is recorded."""
+    """Changes the plan alone: a commit is still checked against the recorded ranges."""
 
     def apply(patch: Patch) -> None:
         usual = planner._open

@@ -1,4 +1,4 @@
-"""What may go wrong in one run, and how often: drawn from the run's seed, so that runs differ in kind."""
+"""Faults of one run and their frequency: drawn from the run's seed, so that runs differ in kind."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Profile:
     """More than 0: an operator answers every halt with a reset, and so often, looking, makes one unasked. Topics then
     come back with fewer or more partitions, too."""
     cores: int
-    """Of each worker."""
+    """Cores of each worker."""
     task_bytes: int
     small_task_bytes: int
     legacy: bool
@@ -96,7 +96,7 @@ class Profile:
 
 
 Maybe = Callable[..., float]
-"""Of how much at the most, and how probable it is that there is any."""
+"""The highest value, and the probability that there is any."""
 
 
 def draw(rng: Random) -> Profile:

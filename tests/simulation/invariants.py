@@ -1,4 +1,4 @@
-"""What must hold at every moment of every run. A breach is a `Violation`, named after the broken sentence."""
+"""Invariants that hold at every moment of every run. A breach is a `Violation`, named after the broken sentence."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _COLLECTIONS = (dict, set, list, deque)
 REMEMBERED = 20
-"""What a machine may remember, of a few open transactions and what was said of them."""
+"""The most that a machine may remember: a few open transactions and their reports."""
 QUEUED = 200
 """How many multis one large plan takes, of those that ZooKeeper's limits, set low, allow."""
 
@@ -69,7 +69,7 @@ class Invariants:
         self._inherited: set[tuple[TopicPartition, OpenRange]] = set()
         """Ranges of a tree that came from a backup: it may have been cut otherwise since, and the table decides."""
         self._backup: dict[TopicPartition, PartitionState] = {}
-        """What that tree recorded: of a past that the table may have gone on without."""
+        """The states of that tree: the table may have gone on since."""
 
     # The machines
 
@@ -290,7 +290,7 @@ class Invariants:
             raise Violation("a partition is read from its beginning", f"{source} from {state.start}")
 
     def _gaps(self, before: KeeperView, after: KeeperView) -> None:
-        """What is declared lost cannot be read any more, or an operator did not want it."""
+        """A declared gap cannot be read any more, or an operator did not want it."""
         if self._operated:
             return
         newest = self.table.newest if self.table else None
@@ -333,7 +333,7 @@ class Invariants:
         raise Violation("an open range keeps its shape until AFTER", f"{source} {gone} -> {end} {list(now)}")
 
     def _forget_slices(self, source: TopicPartition, gone: OpenRange) -> None:
-        """What a division or a gap says on record is cut anew."""
+        """Ranges that a division or a gap leaves on record are cut anew."""
         planned = self._cut.get(source, set())
         self._cut[source] = {piece for piece in planned if piece.end <= gone.start or gone.end <= piece.start}
 
@@ -346,7 +346,7 @@ class Invariants:
             raise Violation("ZooKeeper never claims more than the table", claimed[0])
 
     def _claimed(self, view: KeeperView) -> Iterator[str]:
-        """What ZooKeeper says of the table that it does not hold."""
+        """Claims of ZooKeeper that the table does not hold."""
         if view.ledger.committed > self._newest:
             yield f"{view.ledger.committed}"
         behind = view.ledger.committed < self._newest

@@ -83,7 +83,7 @@ class SimLog:
         )
 
     def newest_schema(self, piece: Slice) -> int:
-        """Of the records of a slice; 0 where they may be others than those that were planned."""
+        """The newest schema of a slice's records; 0 where other records may have replaced the planned ones."""
         partition = self.partitions[piece.source]
         if piece.start < partition.replaced:
             return 0

@@ -15,7 +15,7 @@ from tests.simulation.keeper import SimKeeper
 
 ROOT = "/sink"
 STAT_BYTES = 80
-"""What comes with every answer: a header, and the znode's times and versions."""
+"""Bytes that come with every answer: a header, and the znode's times and versions."""
 NAME_BYTES = 4
 """A length, before each name of a listing."""
 
@@ -109,7 +109,7 @@ class Stat(NamedTuple):
 
 
 class _Answer:
-    """Of kazoo's asynchronous calls, already there."""
+    """The answer of an asynchronous call of kazoo, already there."""
 
     def __init__(self, value: Callable[[], Any]) -> None:
         self._value = value

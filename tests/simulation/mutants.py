@@ -34,7 +34,7 @@ class Mutant:
     first: int = 0
     """The seed to begin with, where it takes hundreds to meet what the rule is for."""
     covered_by: str = ""
-    """What makes up for the rule, where nothing shows that it is broken."""
+    """The rule that makes up for the broken one, where nothing shows that it is broken."""
 
     def profile(self, drawn: Profile) -> Profile:
         return replace(drawn, **(self.faults or {}))

@@ -61,7 +61,7 @@ class Operator:
         return ResetRequest(rng.choice((Position.EARLIEST, Position.EARLIEST, Position.LATEST)), topics=topics)
 
     def _ask(self, request: ResetRequest) -> None:
-        """What the reset rests on is read first, and written some time after."""
+        """The operator reads the state first, and writes the reset some time after."""
         truth, log = self._truth(), self._world.log.view(self._world.topics)
         self._world.after(self._world.rng.random() * 2.0, lambda: self._answer(request, truth, log))
 

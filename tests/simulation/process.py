@@ -120,7 +120,7 @@ class Process:
         return False
 
     def _take_part(self, joined: str) -> None:
-        """Of two that join at once with different settings, the later sees the other when it looks again."""
+        """The later of two workers that join at once with different settings sees the other when it looks again."""
         world = self.world
         if self.incarnation != joined or self.session not in world.keeper.alive or not self._fits():
             return

@@ -55,7 +55,7 @@ def simulate(seed: int) -> Report:
 
 
 def too_little(totals: Mapping[str, int], runs: int) -> dict[str, int]:
-    """What happened less often than it has to in so many runs."""
+    """Counts that are below the least for so many runs."""
     return {what: totals[what] for what, least in LEAST.items() if totals[what] < least * runs}
 
 

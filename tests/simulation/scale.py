@@ -1,4 +1,4 @@
-"""What a transaction costs ZooKeeper and the coordinator, from few workers and partitions to many.
+"""Measures what a transaction costs ZooKeeper and the coordinator, from few workers and partitions to many.
 
 `python -m tests.simulation.scale` prints a row for each size; `--docs` also writes `docs/scale.md` and its plot. The
 section about real topics comes out of the benchmark's results.

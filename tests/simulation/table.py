@@ -59,7 +59,7 @@ class NoWatcher:
 
 
 def stat_of(task: WriteTask) -> str:
-    """What stands for a Hudi write stat: the deterministic file id and what is in the file."""
+    """Stands for a Hudi write stat: the deterministic file id and the contents of the file."""
     written = file_ids.file_id(TABLE, SINK, task, "", 0)
     stat = {"partitionPath": "", "fileId": written, "tasks": encode_tasks([task])}
     return json.dumps(stat, separators=(",", ":"))
@@ -90,7 +90,7 @@ class SimTable:
         self.existing_file_ids: set[str] = set()
         self.aside: dict[str, frozenset[tuple[Slice, int]]] = {}
         self.errors: set[tuple[Slice, int]] = set()
-        """What the errors table has."""
+        """The rows of the errors table."""
         self._moments = 0
         self._others: list[int] = []
         self._newest_clock = 0.0
@@ -107,7 +107,7 @@ class SimTable:
     def quarantine(
         self, name: str, by: str, bad_offsets: Collection[tuple[Slice, int]]
     ) -> tuple[QuarantinedRecords, ...]:
-        """What one participant keeps for the errors table."""
+        """Keeps one participant's bad records for the errors table."""
         if not bad_offsets:
             return ()
         path = f"{name}/{by}/{len(self.aside)}"
@@ -146,7 +146,7 @@ class SimTable:
         return None if broken is None else Refused(broken)
 
     def create(self, op: Complete) -> Outcome:
-        """What marks the instant as complete; Hudi creates it only beside the instant's inflight file."""
+        """Marks the instant as complete; Hudi creates the file only beside the instant's inflight file."""
         instant = self.instants[op.instant]
         if instant.state is InstantState.ROLLED_BACK:
             return Refused(f"instant {op.instant} was rolled back meanwhile")

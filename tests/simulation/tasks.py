@@ -1,4 +1,4 @@
-"""What must hold of write tasks at every moment of every run, worked out anew from what is recorded."""
+"""Invariants of write tasks at every moment of every run, computed from the recorded ranges."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.simulation.table import SINK, TABLE, task_of
 from tests.simulation.violation import Violation
 
 BYTES = 100
-"""What an offset weighs at most."""
+"""Bytes of an offset at most."""
 
 States = Mapping[TopicPartition, PartitionState]
 

@@ -1,4 +1,4 @@
-"""What a transaction costs grows with the fleet and with the partitions, at most in proportion."""
+"""The cost of a transaction grows with the fleet and with the partitions, at most in proportion."""
 
 from __future__ import annotations
 

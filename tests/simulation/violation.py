@@ -1,4 +1,4 @@
-"""What a run ends with that breaks an invariant."""
+"""The error that ends a run which breaks an invariant."""
 
 from __future__ import annotations
 

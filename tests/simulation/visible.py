@@ -1,4 +1,4 @@
-"""What readers of the table see: of every partition each offset once, and no hole, from where its reading began."""
+"""The view of the table's readers: each offset of a partition once and no hole, from where reading began."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Visible:
         return self.newest.ends if self.newest else {}
 
     def end(self, source: TopicPartition) -> int:
-        """Of the visible prefix, declared gaps included."""
+        """The end of the visible prefix, declared gaps included."""
         ends = self.ends
         return ends[source].end if source in ends else self.origin.get(source, 0)
 
@@ -93,7 +93,7 @@ class Visible:
             self.add(checkpoint, pieces)
 
     def begins_as_recorded(self, states: Mapping[TopicPartition, PartitionState]) -> None:
-        """What no commit has shown is read from where these say."""
+        """Partitions that no commit has shown begin where these states say."""
         self._forget_unseen(self.origin)
         for source, state in states.items():
             self.begins(source, state.start)
@@ -104,7 +104,7 @@ class Visible:
             self.origin[source] = self._first[source] = start
 
     def begins_as_in(self, checkpoint: Checkpoint) -> None:
-        """What no commit has shown is read from where this one says, whatever is recorded."""
+        """Partitions that no commit has shown begin where this checkpoint says, whatever is recorded."""
         self._forget_unseen(checkpoint.ends)
         for source, reached in checkpoint.ends.items():
             pieces = [result.slice for result in checkpoint.results if result.slice.source == source]

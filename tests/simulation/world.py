@@ -353,7 +353,7 @@ class World:
             self.forget()
 
     def _look_again(self) -> None:
-        """What nobody can read may have got there by a late write, after the operator had looked."""
+        """A late write may have left unreadable content after the operator had looked."""
         if self.tree() is None:
             self.forget()
 

@@ -27,7 +27,7 @@ COORDINATES = (
 """The others are named by classes of the first's."""
 _HEAP = "-Xmx512m"
 _GUICE = "--add-opens=java.base/java.lang=ALL-UNNAMED"
-"""Of before Java 17; YARN's pages are put together with it."""
+"""Guice is older than Java 17; YARN builds its pages with it."""
 
 
 _OF_SPARK = ("hadoop-client-*", "log4j-*", "slf4j-api-*", "commons-logging-*", "snappy-java-*")

@@ -37,7 +37,7 @@ class HdfsCluster:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """What a user writes."""
+        """Settings as a user writes them."""
         return {f"spark.hadoop.{name}": value for name, value in self.hadoop.items()}
 
     def activate(self, number: int) -> None:

@@ -19,7 +19,7 @@ _BESIDE = ("metrics-core", "snappy-java")
 
 
 class NewestZooKeeper(ZooKeeperServer):
-    """Of the 3.9 line; PySpark's jars are of 3.6."""
+    """ZooKeeper 3.9; PySpark's jars are of 3.6."""
 
     def _jars(self) -> list[Path]:
         brought = fetch("zookeeper", (f"org.apache.zookeeper:zookeeper:{ZOOKEEPER}",))

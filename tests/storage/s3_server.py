@@ -117,7 +117,7 @@ class Store:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """What a user writes."""
+        """Settings as a user writes them."""
         return {
             "storage.s3.endpoint": self.url,
             "storage.s3.access.key": self.access_key,

@@ -115,7 +115,7 @@ class Proto:
 
 
 def read(reader: ProtobufReader, values: Sequence[bytes]) -> list[Any]:
-    """Of each value the columns, or why it is refused."""
+    """The columns of each value, or why it is refused."""
     cursors = Cursors(pa.array(values, pa.binary()))
     columns = reader.read(cursors, np.arange(len(values)))
     for column in columns:

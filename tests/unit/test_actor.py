@@ -1,4 +1,4 @@
-"""What performs requests: it can be seen to hang, and what nobody waits for any more is ended."""
+"""An actor performs requests: a hanging one is seen, and one that nobody waits for is ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What hudi-rs is shown of a table that it does not reach is the table."""
+"""The mirror shows hudi-rs a table that hudi-rs does not reach."""
 
 from __future__ import annotations
 

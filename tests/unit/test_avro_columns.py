@@ -188,7 +188,7 @@ def record(*fields: tuple[str, Any]) -> dict[str, Any]:
 
 
 def one(schema: Any, value: bytes, target: str) -> Any:
-    """What a record of the one field `f` gives in a column `f`, or why it is refused."""
+    """The value that a record of the one field `f` gives in a column `f`, or why it is refused."""
     rows, reasons = read(schema, [value], columns(f"f {target}"))
     return reasons[0] if reasons else rows[0]["f"]
 

@@ -1,4 +1,4 @@
-"""What one command of the benchmark measures: its arguments, the order of its runs, the records of its topics."""
+"""The measurements of one command of the benchmark: its arguments, the order of its runs, the records of its topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the benchmark says of its runs: medians, targets, the sampler's windows."""
+"""The benchmark's figures of its runs: medians, targets, the sampler's windows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What settings of a catalogue ask for, what Hudi's sync is told of them, and when it is tried."""
+"""Settings of a catalogue reach Hudi's sync, and it is tried when it is due."""
 
 from __future__ import annotations
 

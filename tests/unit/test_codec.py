@@ -1,4 +1,4 @@
-"""What is written can be read back, and what cannot be read is Corrupt, with its place; never absent, never wrong."""
+"""Written values can be read back; unreadable ones are Corrupt, with their origin; never absent, never wrong."""
 
 from __future__ import annotations
 

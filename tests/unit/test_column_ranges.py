@@ -15,7 +15,7 @@ from sink.layout.column_ranges import KEY, decode_ranges, ranges_of, within_boun
 
 
 def footer(*tables: pa.Table) -> Any:
-    """Of a file with each table as a row group."""
+    """The footer of a file with each table as a row group."""
     footers: list[Any] = []
     with pq.ParquetWriter(io.BytesIO(), tables[0].schema, metadata_collector=footers) as file:
         for table in tables:

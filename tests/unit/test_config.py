@@ -1,4 +1,4 @@
-"""What a configuration means, and what is said about one that cannot be used."""
+"""A configuration has one meaning, or one sentence that says why it cannot be used."""
 
 from __future__ import annotations
 

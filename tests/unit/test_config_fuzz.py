@@ -1,4 +1,4 @@
-"""Whatever bytes a configuration consists of: it is `Settings` or `ConfigError`, and no secret is told."""
+"""A configuration of any bytes is `Settings` or `ConfigError`, and no secret is told."""
 
 from __future__ import annotations
 

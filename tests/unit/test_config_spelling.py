@@ -126,7 +126,7 @@ def test_no_well_known_name_is_taken_for_another():
 
 
 def test_no_name_in_sparks_own_jars_is_refused():
-    """Of the class files that declare its settings; and Hadoop's, which go below spark.hadoop."""
+    """Names come from the class files that declare Spark's settings, and Hadoop's, which go below spark.hadoop."""
     names = set()
     for module in ("core", "catalyst", "yarn"):
         for jar in JARS.glob(f"spark-{module}_*.jar"):

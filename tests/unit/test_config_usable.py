@@ -1,4 +1,4 @@
-"""What `sink validate` and a worker refuse alike: settings that neither a table nor an engine can serve."""
+"""`sink validate` and a worker refuse alike settings that neither a table nor an engine can serve."""
 
 from __future__ import annotations
 

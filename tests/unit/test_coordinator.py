@@ -1,4 +1,4 @@
-"""What the coordinator asks for, and what it refuses to conclude, event by event."""
+"""The coordinator asks for the right thing, and refuses to conclude too much, event by event."""
 
 from __future__ import annotations
 

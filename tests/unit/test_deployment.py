@@ -1,4 +1,4 @@
-"""What is shipped for systemd and Docker is well formed, and agrees with the package it starts."""
+"""The files for systemd and Docker are well formed, and agree with the package that they start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a table's columns become."""
+"""Columns of a table evolve by the rules."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ EVERY = 10
 
 
 def committed(instant: int, action: str = "deltacommit") -> Sequence[str]:
-    """What a completed instant leaves on the timeline."""
+    """Files that a completed instant leaves on the timeline."""
     return (
         f"{instant:017}.{action}.requested",
         f"{instant:017}.{action}.inflight",

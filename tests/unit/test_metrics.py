@@ -1,4 +1,4 @@
-"""What the machines note is what Prometheus gets, on loopback and nowhere else."""
+"""Prometheus gets the machines' notes, on loopback and nowhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a participant writes and reports, and what it refuses to, event by event."""
+"""A participant writes and reports its own tasks, and refuses others, event by event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a survey of all partitions makes of those that the log has not, or not any more."""
+"""A survey of all partitions handles those that the log does not have, or no longer has."""
 
 from __future__ import annotations
 

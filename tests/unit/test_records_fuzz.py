@@ -156,7 +156,7 @@ def test_from_json_agrees_on_every_odd_number_text_and_time(spark: SparkSession,
 def from_json(
     spark: SparkSession, place: Path, schema: TableSchema, values: list[bytes]
 ) -> list[dict[str, Any] | None]:
-    """What Spark makes of each value in the table's types; None for what it calls corrupt."""
+    """Each value as Spark reads it in the table's types; None for a corrupt one."""
     pq.write_table(pa.table({"at": range(len(values)), "value": pa.array(values, pa.binary())}), place / "in.parquet")
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     spark.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "CORRECTED")

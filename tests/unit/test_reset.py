@@ -1,4 +1,4 @@
-"""What a reset changes, worked out from what ZooKeeper, the table and the log say."""
+"""A reset is planned from ZooKeeper, the table and the log."""
 
 from __future__ import annotations
 

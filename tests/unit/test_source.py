@@ -1,4 +1,4 @@
-"""What Spark's Kafka source is told."""
+"""Spark's Kafka source gets the right options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What libraries say of a store becomes one sentence: the texts are theirs, as MinIO and Amazon made them say it."""
+"""A library's error about a store becomes one sentence: the texts are real, from MinIO and Amazon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What settings of upserts ask for, and what is refused before any server is asked."""
+"""Settings of upserts are understood, or refused before any server is asked."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def environment_from(name: str) -> Environment:
 
 
 def committed(env: Environment, term: Driver) -> Complete:
-    """What is open is written by both workers, and committed."""
+    """Both workers write the open transaction, and it is committed."""
     while not isinstance(term.asked, Complete):
         if term.asked is None:
             for t in env.view.transactions:

@@ -1,4 +1,4 @@
-"""What a task hands on of a batch."""
+"""A task hands on the right part of a batch."""
 
 from __future__ import annotations
 

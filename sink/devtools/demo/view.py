@@ -24,7 +24,7 @@ from sink.telemetry.terminal import console
 
 PLAIN_SECONDS = 2.0
 UNCHANGED_SECONDS = 10.0
-"""What has not changed is said again only so often."""
+"""Seconds between two lines that say the same."""
 SHOWN_EVENTS = 8
 
 

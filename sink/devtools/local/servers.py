@@ -61,7 +61,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class Lifecycle(ABC):
-    """What a server and an ensemble of servers share; `with` starts and stops."""
+    """Start and stop by `with`, for one server and for an ensemble."""
 
     @property
     @abstractmethod

@@ -16,7 +16,7 @@ FINDINGS = (*appended.FINDINGS, *changes.FINDINGS, *errors.FINDINGS)
 
 
 def audit(directory: Path) -> dict[str, object]:
-    """Of `table`, `table_errors` and the acknowledged events: what was counted, and how often each thing was found."""
+    """Counts `table`, `table_errors` and the acknowledged events, and how often each finding occurred."""
     log, table = read_log(directory / ACKNOWLEDGED), directory / "table"
     if log.rule == "append":
         rows = rows_of(table, appended.COLUMNS)

@@ -23,7 +23,7 @@ def rows_of(table: Path, columns: Sequence[str]) -> list[tuple[Any, ...]]:
 
 
 def committed_instants(table: Path) -> set[str]:
-    """Of the active timeline, and of the archived one."""
+    """Reads completed instants of the active and of the archived timeline."""
     timeline = table / ".hoodie" / "timeline"
     found = {match[1] for path in timeline.glob("*commit") if (match := _COMPLETED.fullmatch(path.name))}
     for archived in timeline.glob("history/*.parquet"):
