@@ -1,5 +1,5 @@
-"""The rules that keep a coordinator in office and in step: what was read is fresh, its term holds, what is recorded is
-what the table says, and what never counted is gone.
+"""Rules for a valid term: what was read is fresh, the epoch holds, what is recorded is what the table says, and
+what never counted is gone.
 
 A takeover has no code of its own: a new term reads everything, raises the epoch, and finds its predecessor's
 transactions like its own.

@@ -9,14 +9,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException, NoNodeError
-from kazoo.handlers.threading import KazooTimeoutError
 
-from coordination.errors import Corrupt, Unavailable
-from coordination.state import codec, tree
+from coordination.state import tree
 from coordination.state.require import require_int, require_seconds, require_str
-
-REQUEST_SECONDS = 30.0
+from coordination.zookeeper.records import Records
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,50 +42,23 @@ class CatalogRecord:
     """The record of one sink."""
 
     def __init__(self, client: KazooClient, root: str) -> None:
-        self._client = client
-        self._path = f"{root}/{tree.CATALOG}"
+        self._records = Records(client, root)
 
     def last(self) -> CatalogState | None:
-        try:
-            return decode(self._ask(self._client.get_async(self._path))[0])
-        except NoNodeError:
-            return None
+        return self._records.read(tree.CATALOG, build_state)
 
     def record(self, state: CatalogState) -> None:
-        data = codec.to_bytes(asdict(state))
-        try:
-            self._ask(self._client.set_async(self._path, data))
-        except NoNodeError:
-            self._ask(self._client.ensure_path_async(self._path))
-            self._ask(self._client.set_async(self._path, data))
-
-    def _ask(self, answer: Any) -> Any:
-        try:
-            return answer.get(timeout=REQUEST_SECONDS)
-        except NoNodeError:
-            raise
-        except (KazooException, KazooTimeoutError) as error:
-            raise Unavailable(f"ZooKeeper: {self._path}: {error!r}") from error
+        self._records.write(tree.CATALOG, asdict(state))
 
 
-def decode(data: bytes) -> CatalogState | None:
-    """None for nothing, and for what is not understood."""
-    if not data:
-        return None
-    try:
-        return codec.from_bytes(
-            data,
-            tree.CATALOG,
-            lambda d: CatalogState(
-                require_str(d["catalog"]),
-                require_str(d["worker"]),
-                require_seconds(d["synced"]),
-                require_int(d["committed"]),
-                require_str(d["instant"]),
-                require_int(d["failures"]),
-                require_seconds(d["failed"]),
-                require_str(d["reason"]),
-            ),
-        )
-    except Corrupt:
-        return None
+def build_state(d: Any) -> CatalogState:
+    return CatalogState(
+        require_str(d["catalog"]),
+        require_str(d["worker"]),
+        require_seconds(d["synced"]),
+        require_int(d["committed"]),
+        require_str(d["instant"]),
+        require_int(d["failures"]),
+        require_seconds(d["failed"]),
+        require_str(d["reason"]),
+    )

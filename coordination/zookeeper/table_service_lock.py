@@ -1,26 +1,23 @@
 """Elects the worker that runs the table services, and keeps what became of the last run.
 
-Guarantee: at most one live session of a fleet holds the office; whoever follows learns when the last run ended, and
-up to which transaction it had looked. It is a convenience, not a fence: a holder that was stopped may go on when it
-wakes, and what it then does to the table is stopped by the table's own timeline. The record means nothing to the
+Guarantee: at most one live session of a fleet holds the lock. The next holder learns when the last run ended, and up to
+which transaction it had looked. The lock is a convenience, not a fence: a holder that was stopped may go on when it
+wakes, and the table's own timeline stops what it then does to the table. The record means nothing to the
 protocol: one that cannot be read is none. Raises Unavailable.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException, NoNodeError
-from kazoo.handlers.threading import KazooTimeoutError
 
-from coordination.errors import Corrupt, Unavailable
-from coordination.state import codec, tree
+from coordination.state import tree
 from coordination.state.model import NO_TRANSACTION
 from coordination.state.require import require_int, require_seconds, require_str
 from coordination.zookeeper.election import Candidacy
-
-REQUEST_SECONDS = 30.0
+from coordination.zookeeper.records import Records
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +47,13 @@ class TableServiceRun:
 
 
 class TableServiceLock:
-    """One incarnation's way to it: `campaign` waits for it, `withdraw` ends the wait, `resign` gives it back."""
+    """One incarnation's lock: `campaign` waits for it, `withdraw` ends the wait, `resign` gives it back."""
 
     def __init__(self, client: KazooClient, root: str, incarnation: str) -> None:
         self._client = client
         self._root = root
         self._incarnation = incarnation
+        self._records = Records(client, root)
         self._candidacy = self._new()
 
     def campaign(self) -> bool:
@@ -70,66 +68,30 @@ class TableServiceLock:
 
     def is_alone(self) -> bool:
         """Whether the fleet has no other worker."""
-        names = self._ask(self._client.get_children_async(f"{self._root}/{tree.WORKERS}"))
-        return set(names) <= {self._incarnation}
+        return self._records.children(tree.WORKERS) <= {self._incarnation}
 
     def committed(self) -> int:
-        """The sink's newest transaction that was settled."""
-        data = self._read(tree.TRANSACTIONS)
-        try:
-            return codec.from_bytes(data, tree.TRANSACTIONS, lambda d: require_int(d["committed"])) if data else 0
-        except Corrupt:
-            # Whose business it is says so.
-            return NO_TRANSACTION
+        """The sink's newest transaction that was settled. The coordinator tells of a ledger that cannot be read."""
+        number = self._records.read(tree.TRANSACTIONS, lambda d: require_int(d["committed"]))
+        return NO_TRANSACTION if number is None else number
 
     def last(self) -> TableServiceRun | None:
-        return decode(self._read(tree.SERVICES))
+        return self._records.read(tree.SERVICES, _build)
 
     def record(self, run: TableServiceRun) -> None:
-        self._ask(self._client.set_async(f"{self._root}/{tree.SERVICES}", codec.to_bytes(asdict(run))))
-
-    def _read(self, name: str) -> bytes:
-        try:
-            data: bytes = self._client.get_async(f"{self._root}/{name}").get(timeout=REQUEST_SECONDS)[0]
-        except NoNodeError:
-            return b""
-        except (KazooException, KazooTimeoutError) as error:
-            raise Unavailable(f"ZooKeeper: cannot read {self._root}/{name}: {error!r}") from error
-        return data
-
-    def _ask(self, answer: object) -> list[str]:
-        try:
-            answered: list[str] = answer.get(timeout=REQUEST_SECONDS)  # type: ignore[attr-defined]  # kazoo has no types
-        except (KazooException, KazooTimeoutError) as error:
-            raise Unavailable(f"ZooKeeper: {self._root}: {error!r}") from error
-        return answered
+        self._records.write(tree.SERVICES, asdict(run))
 
     def _new(self) -> Candidacy:
         return Candidacy(self._client, self._root, self._incarnation, tree.SERVICES)
 
 
-def decode(data: bytes) -> TableServiceRun | None:
-    """None for nothing, and for what is not understood."""
-    if not data:
-        return None
-    try:
-        return codec.from_bytes(
-            data,
-            tree.SERVICES,
-            lambda d: TableServiceRun(
-                require_str(d["worker"]),
-                require_seconds(d["ended"]),
-                require_int(d["committed"]),
-                tuple(
-                    Service(
-                        require_str(s["name"]),
-                        require_seconds(s["seconds"]),
-                        require_str(s["instant"]),
-                        require_str(s["reason"]),
-                    )
-                    for s in d["services"]
-                ),
-            ),
+def _build(d: Any) -> TableServiceRun:
+    services = (
+        Service(
+            require_str(s["name"]), require_seconds(s["seconds"]), require_str(s["instant"]), require_str(s["reason"])
         )
-    except Corrupt:
-        return None
+        for s in d["services"]
+    )
+    return TableServiceRun(
+        require_str(d["worker"]), require_seconds(d["ended"]), require_int(d["committed"]), tuple(services)
+    )

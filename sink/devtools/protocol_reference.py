@@ -32,7 +32,7 @@ _SENTENCES: Mapping[str, str] = {
     " another worker is a candidate.",
     "read_table": "Read the timeline, if nothing is known of it, if an open transaction names an instant that"
     " was not asked about, or if nothing was open and the last look is a minute old.",
-    "raise_epoch": "New in office, or the table's newest checkpoint is of a higher epoch than this term's: raise the"
+    "raise_epoch": "A new term, or the table's newest checkpoint is of a higher epoch than this term's: raise the"
     " epoch above both ZooKeeper's and the table's, then read everything again.",
     "record_config": "Put the fleet's configuration, and the version of the protocol, on record.",
     "delete_incomplete_plans": "Delete what plans left behind that never counted.",

@@ -44,7 +44,7 @@ from sink.runtime.catalog_sync import CatalogSync
 from sink.runtime.effect_handlers import CoordinatorPerformer, ParticipantPerformer
 from sink.runtime.notes import Observer
 from sink.runtime.storage_watch import WatchedPerformer
-from sink.runtime.table_service_runner import Services
+from sink.runtime.table_service_runner import TableServiceRunner
 from sink.telemetry.logs import ContextThread
 from sink.write.column_resolution import ColumnResolver
 from sink.write.engine import Engine
@@ -93,14 +93,14 @@ class Incarnation:
             resources.observer.note,
             self._participant_resigned,
         )
-        office = TableServiceLock(resources.client, resources.root, member.incarnation)
-        self._services = Services(
+        service_lock = TableServiceLock(resources.client, resources.root, member.incarnation)
+        self._services = TableServiceRunner(
             resources.settings,
-            office,
+            service_lock,
             lambda: resources.table.services(),
             lambda: self.leads,
             resources.observer.metrics,
-            _catalog_sync(resources, office),
+            _catalog_sync(resources, service_lock),
         )
         self._reader = ContextThread(target=self._guarded, args=(self._read_shares,), name="reader", daemon=True)
         self._candidate = ContextThread(target=self._guarded, args=(self._stand,), name="candidate", daemon=True)
@@ -322,14 +322,14 @@ class Incarnation:
         self._with.table.stop_heartbeats()
 
 
-def _catalog_sync(resources: Resources, office: TableServiceLock) -> CatalogSync | None:
+def _catalog_sync(resources: Resources, service_lock: TableServiceLock) -> CatalogSync | None:
     if not resources.settings.catalogued:
         return None
     return CatalogSync(
         resources.settings,
         CatalogRecord(resources.client, resources.root),
         lambda: resources.table.register(),
-        office.committed,
+        service_lock.committed,
         resources.observer.metrics,
     )
 

@@ -1,10 +1,10 @@
-"""A worker's part in the table services: stands for the office, and runs them in it, off the commit path.
+"""Runs the table services on one worker of the fleet, off the commit path.
 
-One worker of the fleet holds the office, one that does not lead where there is one. Guarantee: what happens here
-neither fails nor delays a decision; a run that fails is logged, recorded for `sink status`, and tried again after as
-many transactions. Who dies in a run loses the office with its session, and the next one begins with what was left. Who
-was stopped beyond its session may wake in the middle of a run: Hudi refuses to complete what was taken off its timeline
-meanwhile.
+One worker holds their lock, and not the coordinator's where there is another one. Guarantee: a run neither fails nor
+delays a decision. A run that fails is logged, recorded for `sink status`, and tried again after as many transactions. A
+worker that dies in a run loses the lock with its session, and the next holder begins with what was left. A worker that
+was stopped beyond its session may wake in the middle of a run: Hudi refuses to complete an instant that was taken off
+its timeline meanwhile.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ LOOK_SECONDS = 2.0
 RETRY_SECONDS = 0.5
 
 
-class Services:
+class TableServiceRunner:
     """One incarnation's. `run` performs the services, `leads` says whether this worker coordinates; `catalog`, in a
-    thread of its own, works while this worker holds the office.
+    thread of its own, works while this worker holds the lock.
     """
 
     def __init__(
         self,
         settings: Settings,
-        office: TableServiceLock,
+        lock: TableServiceLock,
         run: Callable[[], tuple[Service, ...]],
         leads: Callable[[], bool],
         metrics: Metrics,
         catalog: CatalogSync | None = None,
     ) -> None:
         self._settings = settings
-        self._office = office
+        self._lock = lock
         self._perform = run
         self._leads = leads
         self._metrics = metrics
@@ -61,7 +61,7 @@ class Services:
         self._ended.set()
         if self._catalog is not None:
             self._catalog.end()
-        self._office.withdraw()
+        self._lock.withdraw()
 
     def join(self, seconds: float) -> None:
         if self._thread.ident is not None:
@@ -70,7 +70,7 @@ class Services:
     def _stand(self) -> None:
         while not self._ended.is_set():
             try:
-                if self._may_serve() and self._office.campaign():
+                if self._may_serve() and self._lock.campaign():
                     self._serve()
             except Unavailable as error:
                 LOG.debug("services.interrupted", reason=str(error))
@@ -78,16 +78,16 @@ class Services:
 
     def _may_serve(self) -> bool:
         """A coordinator has other things to do, as long as there is anybody else."""
-        return not self._leads() or self._office.is_alone()
+        return not self._leads() or self._lock.is_alone()
 
     def _serve(self) -> None:
         try:
             if self._catalog is not None:
                 self._catalog.follow()
-            last = self._office.last()
+            last = self._lock.last()
             done = last.committed if last else 0
             while not self._ended.is_set() and self._may_serve():
-                committed = self._office.committed()
+                committed = self._lock.committed()
                 if committed < done or committed - done >= self._settings.services_interval:
                     self._run(committed)
                     done = committed
@@ -98,10 +98,10 @@ class Services:
             self._give_back()
 
     def _give_back(self) -> None:
-        """A contender that is left behind would keep everybody else from the office, as long as the session lives."""
+        """A contender that is left behind would keep everybody else from the lock, as long as the session lives."""
         while True:
             try:
-                self._office.resign()
+                self._lock.resign()
                 return
             except Unavailable:
                 time.sleep(RETRY_SECONDS)
@@ -120,4 +120,4 @@ class Services:
                 LOG.info("services.done", service=each.name, seconds=each.seconds, instant=each.instant)
             else:
                 LOG.debug("services.idle", service=each.name, seconds=each.seconds)
-        self._office.record(TableServiceRun(self._settings.worker_id, time.time(), committed, services))
+        self._lock.record(TableServiceRun(self._settings.worker_id, time.time(), committed, services))

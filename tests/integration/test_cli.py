@@ -239,11 +239,11 @@ def test_status_tells_what_the_last_run_of_table_services_did_and_why_one_failed
     fleet.record(end=5)
     _, out = sink("status", "--config", fleet.config)
     assert "table services" not in out
-    office = TableServiceLock(fleet.client, fleet.settings.root_znode, member.incarnation)
+    lock = TableServiceLock(fleet.client, fleet.settings.root_znode, member.incarnation)
     cleaned = Service("cleaning", 1.25, "20260101000000000")
     failed = Service("archiving", 0.5, reason="the disk is full")
-    assert office.campaign()
-    office.record(TableServiceRun("w1", 1_767_225_600.0, 7, (cleaned, failed)))
+    assert lock.campaign()
+    lock.record(TableServiceRun("w1", 1_767_225_600.0, 7, (cleaned, failed)))
     code, out = sink("status", "--config", fleet.config)
     # A service that fails stops nobody.
     assert code == 0

@@ -20,7 +20,7 @@ from sink.hudi.lock import TableLocks
 from sink.hudi.options import service_options
 from sink.hudi.table_services import HudiTableServices
 from sink.hudi.timeline import SINK_KEY
-from sink.runtime.table_service_runner import Services
+from sink.runtime.table_service_runner import TableServiceRunner
 from sink.telemetry.metrics import Metrics
 from tests.fleet import produce
 from tests.integration.conftest import METADATA, PARTITIONS, MakeDriver, MakeFleet
@@ -33,7 +33,7 @@ DONE = (Service("cleaning", 0.5, "20260101000000000"),)
 
 
 class Worker:
-    """One that stands for the office; its services are counted, and do nothing."""
+    """One that stands for the lock; its services are counted, and do nothing."""
 
     def __init__(self, place: Path, chroot: str, name: str, leads: bool = False) -> None:
         self.client = KazooClient(chroot)
@@ -42,8 +42,8 @@ class Worker:
         self.client.create(f"/s/workers/{name}", ephemeral=True)
         self.leads, self.runs, self.error = leads, 0, False
         given = settings(place / name, chroot, worker__id=name, services__interval__commits="5")
-        self.office = TableServiceLock(self.client, "/s", name)
-        self.services = Services(given, self.office, self.run, lambda: self.leads, Metrics(name))
+        self.lock = TableServiceLock(self.client, "/s", name)
+        self.services = TableServiceRunner(given, self.lock, self.run, lambda: self.leads, Metrics(name))
         self.services.start()
 
     def run(self) -> tuple[Service, ...]:
@@ -82,15 +82,15 @@ def test_a_leader_serves_as_long_as_it_is_alone_and_who_follows_goes_on_from_its
     leader = worker("leader", leads=True)
     leader.commit(4)
     leader.commit(7)
-    eventually("the leader has served", lambda: leader.office.last() is not None)
-    assert leader.office.last() == TableServiceRun("leader", leader.office.last().ended, 7, DONE)
+    eventually("the leader has served", lambda: leader.lock.last() is not None)
+    assert leader.lock.last() == TableServiceRun("leader", leader.lock.last().ended, 7, DONE)
     follower = worker("follower")
     leader.commit(11)
-    eventually("the leader has left the office", lambda: not leader.office._candidacy._lock.is_acquired)
+    eventually("the leader has left the lock", lambda: not leader.lock._candidacy._lock.is_acquired)
     leader.commit(12)
     eventually("the follower has served", lambda: follower.runs == 1)
     assert leader.runs == 1
-    assert follower.office.last().committed == 12
+    assert follower.lock.last().committed == 12
 
 
 def test_a_run_that_fails_is_recorded_and_comes_again_after_as_many_transactions(
@@ -99,13 +99,13 @@ def test_a_run_that_fails_is_recorded_and_comes_again_after_as_many_transactions
     only = worker("only")
     only.error = True
     only.commit(5)
-    eventually("a run is recorded", lambda: only.office.last() is not None)
-    [failed] = only.office.last().failed
+    eventually("a run is recorded", lambda: only.lock.last() is not None)
+    [failed] = only.lock.last().failed
     assert "storage is away" in failed.reason
     only.error = False
     only.commit(9)
     only.commit(10)
-    eventually("another run is recorded", lambda: not only.office.last().failed)
+    eventually("another run is recorded", lambda: not only.lock.last().failed)
     assert only.runs == 2
 
 
@@ -114,7 +114,7 @@ def test_a_record_that_nobody_understands_keeps_nobody_from_serving(worker: Call
     first.client.ensure_path("/s/services")
     first.client.set("/s/services", b"{broken")
     first.commit(5)
-    eventually("a run is recorded", lambda: first.office.last() is not None)
+    eventually("a run is recorded", lambda: first.lock.last() is not None)
 
 
 CLUSTERING = {"services__clustering": "true", "hoodie__clustering__async__max__commits": "1"}

@@ -9,7 +9,8 @@ import pytest
 
 from coordination.errors import ConfigError
 from coordination.state import codec
-from coordination.zookeeper.catalog_progress import CatalogState, decode
+from coordination.zookeeper.catalog_progress import CatalogState, build_state
+from coordination.zookeeper.records import decode
 from sink.config.groups.catalog import HIVE_SYNC
 from sink.hudi.catalog import sync_options
 from sink.operations.status import CatalogStatus, _catalog
@@ -133,8 +134,8 @@ def test_a_failure_leaves_how_far_the_catalogue_is_and_a_success_leaves_no_failu
 
 @pytest.mark.parametrize("data", [b"", b"{broken", codec.to_bytes({"catalog": "x"})])
 def test_a_record_that_is_not_understood_is_none(data: bytes) -> None:
-    assert decode(data) is None
-    assert decode(codec.to_bytes(asdict(STATE))) == STATE
+    assert decode(data, "catalog", build_state) is None
+    assert decode(codec.to_bytes(asdict(STATE)), "catalog", build_state) == STATE
 
 
 def test_the_status_tells_how_far_behind_a_catalogue_is_and_forgets_another_one(tmp_path: Path) -> None:

@@ -1,0 +1,66 @@
+"""Reads and writes records that mean nothing to the protocol: how far a catalogue is, the last run of table services.
+
+Guarantee: a record that is not there, or that cannot be decoded, is None. Nothing is fenced. Raises Unavailable when
+ZooKeeper does not answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+
+from coordination.errors import Corrupt, Unavailable
+from coordination.state import codec
+
+REQUEST_SECONDS = 30.0
+
+T = TypeVar("T")
+
+
+def decode(data: bytes, name: str, build: Callable[[Any], T]) -> T | None:
+    """None for no data, and for data that is not understood."""
+    try:
+        return codec.from_bytes(data, name, build) if data else None
+    except Corrupt:
+        return None
+
+
+class Records:
+    """The znodes below one sink's root, named relative to it."""
+
+    def __init__(self, client: KazooClient, root: str) -> None:
+        self._client = client
+        self._root = root
+
+    def read(self, name: str, build: Callable[[Any], T]) -> T | None:
+        try:
+            return decode(self._ask(self._client.get_async(self._path(name)))[0], name, build)
+        except NoNodeError:
+            return None
+
+    def write(self, name: str, document: Mapping[str, Any]) -> None:
+        """Creates the znode if it is not there."""
+        data = codec.to_bytes(document)
+        try:
+            self._ask(self._client.set_async(self._path(name), data))
+        except NoNodeError:
+            self._ask(self._client.ensure_path_async(self._path(name)))
+            self._ask(self._client.set_async(self._path(name), data))
+
+    def children(self, name: str) -> frozenset[str]:
+        return frozenset(self._ask(self._client.get_children_async(self._path(name))))
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def _ask(self, answer: Any) -> Any:
+        try:
+            return answer.get(timeout=REQUEST_SECONDS)
+        except NoNodeError:
+            raise
+        except (KazooException, KazooTimeoutError) as error:
+            raise Unavailable(f"ZooKeeper: {self._root}: {error!r}") from error
