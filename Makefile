@@ -99,5 +99,5 @@ $(VENV)/docs.stamp: $(VENV)/demo.stamp
 	@touch $@
 
 $(VENV)/dev.stamp: $(VENV)/test.stamp
-	$(INSTALL) '.[bench,dev]'
+	$(INSTALL) '.[bench]'
 	@touch $@

@@ -6,16 +6,14 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted(file for package in ("coordination", "sink", "tests") for file in (ROOT / package).rglob("*.py"))
 OPENINGS = ("Of ", "What ", "Whatever ", "Whose ", "Who ", "Whoever ", "Whom ")
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
-def test_no_docstring_opens_without_its_subject(file: Path) -> None:
-    assert [f"{line}: {text[:50]}" for line, text in _docstrings(file) if text.startswith(OPENINGS)] == []
+def test_no_docstring_opens_without_its_subject() -> None:
+    texts = ((f"{file.relative_to(ROOT)}:{line}", text) for file in FILES for line, text in _docstrings(file))
+    assert [f"{where}: {text[:50]}" for where, text in texts if text.startswith(OPENINGS)] == []
 
 
 def _docstrings(file: Path) -> Iterator[tuple[int, str]]:
