@@ -33,8 +33,8 @@ def abort_superseded(term: Term) -> Operation | None:
 
 
 def start(term: Term) -> Operation | None:
-    """One is written while the one before it commits, never two at once: they would share the same cores. Before
-    `advance`, for a commit takes long, and until it has ended nothing else is done."""
+    """Lets workers write one transaction while the one before it commits, but never two: they would share the cores. It
+    precedes `advance`, because a commit takes long, and the coordinator does nothing else until it has ended."""
     for transaction in term.open_transactions():
         header = transaction.header
         if header.phase is Phase.STARTED:
@@ -46,12 +46,11 @@ def start(term: Term) -> Operation | None:
 
 
 def begin_ahead(term: Term) -> Operation | None:
-    """The one that follows is begun before the one that is written commits, too. Only once: an instant that cannot be
-    begun keeps no other from being completed."""
+    """Begins the next transaction before the written one commits. It tries once: a Begin that fails must not keep the
+    commit waiting, and `advance` tries again."""
     for transaction in term.open_transactions():
-        header, progress = transaction.header, term.progress_of(transaction.header.number)
-        if header.phase is Phase.PLANNED and progress.begun is None and not progress.begin_failed:
-            return Begin(header.number, header.epoch)
+        if transaction.header.phase is Phase.PLANNED and not term.progress_of(transaction.header.number).begin_failed:
+            return _planned(term, transaction)
     return None
 
 

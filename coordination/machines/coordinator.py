@@ -65,8 +65,8 @@ RULES: tuple[Rule, ...] = (
     opening.plan,
     housekeeping.read_keeper_again,
 )
-"""The coordinator does what the first of these rules asks for; each may assume that those before had
-nothing to do."""
+"""The coordinator does what the first of these rules asks for. Each rule may assume that those before it had nothing to
+do."""
 
 
 class Coordinator:
@@ -196,16 +196,14 @@ class Coordinator:
             term.note("coordinator.elected", epoch=term.epoch)
 
     def _checked(self, number: int, check: FileCheck) -> None:
-        term = self._term
+        term, progress = self._term, self._term.progress_of(number)
         if check.unplanned:
             named = ", ".join(check.unplanned[:3])
-            term.progress_of(
-                number
-            ).refused = f"files were written that none of its write tasks writes: file ids {named}"
+            progress.refused = f"files were written that none of its write tasks writes: file ids {named}"
             return
         if not check.existing:
-            term.progress_of(number).files_checked = True
+            progress.files_checked = True
             return
         reason = f"the table already holds file ids of transaction {number} ({', '.join(check.existing[:3])})"
-        term.progress_of(number).refused = reason
+        progress.refused = reason
         term.halting = Halt(f"{reason}; `sink reset --to checkpoint` raises the generation", at=term.wall)

@@ -17,8 +17,8 @@ from coordination.state.phases import enter
 
 
 def plan_ahead(term: Term) -> Operation | None:
-    """The one that follows is planned before the one that is written commits: a commit takes long, nothing else is
-    done until it has ended, and what is planned by then is written meanwhile."""
+    """Plans the next transaction before the written one commits. A commit takes long, and the coordinator does nothing
+    else until it has ended: workers write meanwhile what was planned by then."""
     open_ones = term.open_transactions()
     if open_ones and all(t.header.phase is Phase.STARTED for t in open_ones):
         return housekeeping.sync_with_table(term) or plan(term)

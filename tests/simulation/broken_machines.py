@@ -30,6 +30,17 @@ def without(dropped: Any) -> Callable[[Patch], None]:
     return lambda patch: patch(coordinator, "RULES", tuple(rule for rule in coordinator.RULES if rule is not dropped))
 
 
+def planned_ahead_unchecked(patch: Patch) -> None:
+    """The next transaction is planned of states that nobody has held against the table."""
+
+    def plan_ahead(term: Term) -> Any:
+        transactions = term.open_transactions()
+        is_written = bool(transactions) and all(t.header.phase is Phase.STARTED for t in transactions)
+        return opening.plan(term) if is_written else None
+
+    replace_rule(patch, opening.plan_ahead, plan_ahead)
+
+
 def without_checks(prefixes: tuple[str, ...]) -> Callable[[Patch], None]:
     def apply(patch: Patch) -> None:
         usual = Coordinator._next

@@ -74,6 +74,7 @@ TWO = {"in_flight": 2}
 BAD = {"bad": 0.2}
 STORE = {"table_cuts": 0.3, "store_is_known": True, "tampering": 0.0}
 HANDS = {"tampering": 0.5, "busy": 40.0, "operated": 0.0}
+AHEAD = {**HANDS, **TWO, "flush_size": 20, "interval": 0.5}
 LOSSES = {"data_loss": 0.2, "policy": offsets.DataLossPolicy.FAIL}
 OLDER = {"table_restores": 0.05, "tampering": 0.0, "busy": 40.0, "operated": 0.0}
 SLOW = {"write_seconds": 10.0, "write_timeout": 4.0, "workers": 1, "slice_records": 50, "flush_size": 20}
@@ -114,6 +115,13 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("AFTER before the commit", machines.after_before_the_commit),
     Mutant("roll back an orphan without a record", machines.orphans_without_a_record, faults={**DEATHS, **LATE}),
     Mutant("end an aborted transaction without its rollback", machines.aborted_without_rollback, faults=DEATHS),
+    Mutant(
+        "plan ahead of the comparison with the table",
+        machines.planned_ahead_unchecked,
+        90,
+        faults=AHEAD,
+        first=80,
+    ),
     Mutant("compare with the table once a term", machines.compared_once_a_term, 60, faults=HANDS),
     Mutant("go on with a transaction of an older epoch", machines.without(advance.abort_superseded), faults=DEATHS),
     Mutant("a checkpoint of only what moved", decisions.checkpoint_of_what_moved),
