@@ -145,8 +145,8 @@ def require_chroot(client: KazooClient) -> None:
     """Raises ConfigError if the chroot does not exist: ZooKeeper would refuse every znode below it. Raises Unavailable
     if ZooKeeper does not answer."""
     try:
-        exists = client.exists("/") is not None
-    except KazooException as error:
+        exists = client.exists_async("/").get(timeout=CONNECT_SECONDS) is not None
+    except (KazooException, KazooTimeoutError) as error:
         raise Unavailable(f"ZooKeeper stopped answering ({error!r}). Try again.") from error
     if not exists:
         raise ConfigError("zookeeper.connect: the chroot does not exist. Create that znode first.")

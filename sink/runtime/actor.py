@@ -53,13 +53,13 @@ class Actor:
         self,
         name: str,
         machine: Machine,
-        performer: EffectHandler,
+        handler: EffectHandler,
         executor: Executor,
         on_note: Callable[[Note], None],
         on_resign: Callable[[str], None],
     ) -> None:
         self._machine = machine
-        self._performer = performer
+        self._handler = handler
         self._executor = executor
         self._on_note = on_note
         self._on_resign = on_resign
@@ -124,7 +124,7 @@ class Actor:
                 self._request_started_at = time.monotonic()
                 self._executor.submit(in_context(self._perform), effect)
             case Cancel(id=id):
-                self._performer.cancel(id)
+                self._handler.cancel(id)
             case Note():
                 self._on_note(effect)
             case Resign(reason):
@@ -137,7 +137,7 @@ class Actor:
             self._failpoints.reach(request.operation, "before")
             try:
                 with bound(**_context_of(request.operation)):
-                    outcome = self._performer.perform(request)
+                    outcome = self._handler.perform(request)
             except Exception as error:
                 LOG.exception("request.failed", operation=type(request.operation).__name__)
                 outcome = Unknown(said(error))

@@ -47,7 +47,7 @@ from sink.write.engine import Engine
 from sink.write.memory import from_memory
 
 
-class CoordinatorPerformer:
+class CoordinatorEffectHandler:
     """A coordinator's requests on ZooKeeper, the table and the log."""
 
     def __init__(
@@ -199,7 +199,7 @@ class Disproved(SinkError):
     """Proof, under the table lock, that a prepared instant can no longer complete as it is."""
 
 
-class ParticipantPerformer:
+class ParticipantEffectHandler:
     """A participant's requests: writing slices with an engine, and reporting over ZooKeeper."""
 
     def __init__(self, keeper: Keeper, engine: Engine, incarnation: str, metrics: Metrics) -> None:

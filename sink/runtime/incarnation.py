@@ -41,9 +41,9 @@ from sink.config.values import flag
 from sink.hudi import Table
 from sink.runtime.actor import Actor
 from sink.runtime.catalog_sync import CatalogSync
-from sink.runtime.effect_handlers import CoordinatorPerformer, ParticipantPerformer
+from sink.runtime.effect_handlers import CoordinatorEffectHandler, ParticipantEffectHandler
 from sink.runtime.notes import Observer
-from sink.runtime.storage_watch import WatchedPerformer
+from sink.runtime.storage_watch import WatchedEffectHandler
 from sink.runtime.table_service_runner import TableServiceRunner
 from sink.telemetry.logs import ContextThread
 from sink.write.column_resolution import ColumnResolver
@@ -82,13 +82,13 @@ class Incarnation:
         self._coordinator: Actor | None = None
         self._candidacy: Candidacy | None = None
         self._next_look = math.inf
-        self._writer = ParticipantPerformer(
+        self._writer = ParticipantEffectHandler(
             resources.keeper, resources.engine, member.incarnation, resources.observer.metrics
         )
         self._participant = Actor(
             "participant",
             Participant(member.incarnation),
-            WatchedPerformer(self._writer, resources.observer.storage),
+            WatchedEffectHandler(self._writer, resources.observer.storage),
             resources.participating,
             resources.observer.note,
             self._participant_resigned,
@@ -294,7 +294,7 @@ class Incarnation:
             resigned.set()
 
         columns = ColumnResolver(self._with.settings, self._with.table)
-        performer = CoordinatorPerformer(
+        handler = CoordinatorEffectHandler(
             self._with.keeper,
             self._with.table,
             self._with.errors,
@@ -304,7 +304,7 @@ class Incarnation:
             self._with.observer.metrics,
         )
         machine = Coordinator(coordinator_config(self._with.settings, self._member.incarnation, lock_path))
-        watched = WatchedPerformer(performer, self._with.observer.storage)
+        watched = WatchedEffectHandler(handler, self._with.observer.storage)
         actor = Actor("coordinator", machine, watched, self._with.coordinating, self._with.observer.note, resign)
         actor.start()
         self._coordinator = actor

@@ -45,7 +45,7 @@ from sink.write.row_spec import table_schema
 
 LOG = structlog.get_logger("sink.worker")
 DRAIN_SECONDS = 60.0
-REHEARSAL_SECONDS = 10.0
+WARMUP_SECONDS = 10.0
 ACTOR_SILENT_SECONDS = 60.0
 REQUEST_SECONDS = 900.0
 """Longer than anything that a coordinator asks for can sensibly take: what hangs on storage for so long, holds lock and
@@ -65,7 +65,7 @@ class Worker:
         self._settings = settings
         self._stop = stop
         self._starting = starting
-        self._life: Incarnation | None = None
+        self._membership: Incarnation | None = None
         self._keeper: Keeper | None = None
         self._notifier = sdnotify.SystemdNotifier()
         self._watched = time.monotonic()
@@ -87,8 +87,8 @@ class Worker:
         self._until_stopped("the chroot in ZooKeeper", lambda: require_chroot(client))
         spark = self._starting.session()
         LOG.debug("worker.reached", phase="spark")
-        guardian = JvmWatchdog(spark)
-        guardian.start()
+        watchdog = JvmWatchdog(spark)
+        watchdog.start()
         table = Table(spark, settings, schema, TableLocks(client, settings))
         engine = engine_of(spark, settings, schema)
         engine.check()
@@ -113,14 +113,14 @@ class Worker:
             self._warmed(warming, spark)
             self._until_stopped("the process that asks Kafka", kafka.start)
             ContextThread(target=_warn_of_offsets, args=(settings, self._keeper), name="offsets", daemon=True).start()
-            rehearsal = CommitWarmup(spark, settings, schema)
+            warmup = CommitWarmup(spark, settings, schema)
             while not self._stop.is_set():
-                self._live(resources, session, guardian, rehearsal)
+                self._take_part(resources, session, watchdog, warmup)
         self._notifier.notify("STOPPING=1")
-        rehearsal.wait(REHEARSAL_SECONDS)
+        warmup.wait(WARMUP_SECONDS)
         observer.close()
         kafka.close()
-        guardian.stop()
+        watchdog.stop()
         spark.stop()
         session.close()
         LOG.info("worker.stopped")
@@ -137,37 +137,38 @@ class Worker:
         if error is not None and not self._stop.is_set():
             LOG.warning("worker.cold", reason=said(error))
 
-    def _live(self, resources: Resources, session: Session, guardian: JvmWatchdog, rehearsal: CommitWarmup) -> None:
+    def _take_part(self, resources: Resources, session: Session, watchdog: JvmWatchdog, warmup: CommitWarmup) -> None:
         """One incarnation, from its joining to the end of its session or of the process."""
         settings = self._settings
         with self._alive():
             if not session.wait(self._stop):
                 return
         cores = resources.table.spark.sparkContext.defaultParallelism
-        life = Incarnation(resources, new_member(settings, socket.gethostname(), os.getpid(), sink_version(), cores))
-        self._life = life
+        member = new_member(settings, socket.gethostname(), os.getpid(), sink_version(), cores)
+        membership = Incarnation(resources, member)
+        self._membership = membership
         try:
-            life.start()
+            membership.start()
         except (Corrupt, Unavailable) as error:
             LOG.warning("worker.waits", reason=str(error))
             self._stop.wait(1.0)
             return
         self._notifier.notify("READY=1")
         self._watched = self._grace_start = time.monotonic()
-        while not life.ended and not self._stop.wait(0.5):
-            self._watch(life, guardian)
+        while not membership.ended and not self._stop.wait(0.5):
+            self._watch(membership, watchdog)
             session.look()
-            if life.leads:
-                rehearsal.cancel()
-            elif rehearsal.is_due and life.follows():
-                rehearsal.begin()
-        if self._stop.is_set() and not life.ended:
+            if membership.leads:
+                warmup.cancel()
+            elif warmup.is_due and membership.follows():
+                warmup.begin()
+        if self._stop.is_set() and not membership.ended:
             self._notifier.notify("STOPPING=1")
             LOG.info("worker.draining")
             with self._alive():
-                if not life.drain(DRAIN_SECONDS):
+                if not membership.drain(DRAIN_SECONDS):
                     LOG.warning("drain.abandoned", seconds=DRAIN_SECONDS)
-        life.close(timeout=5.0)
+        membership.close(timeout=5.0)
 
     @contextmanager
     def _alive(self) -> Iterator[None]:
@@ -184,15 +185,15 @@ class Worker:
         finally:
             ended.set()
 
-    def _watch(self, life: Incarnation, guardian: JvmWatchdog) -> None:
+    def _watch(self, membership: Incarnation, watchdog: JvmWatchdog) -> None:
         now = time.monotonic()
         if now - self._watched > PAUSED_SECONDS:
             # This process itself was stopped: that the others were silent meanwhile says nothing.
             self._grace_start = now
         self._watched = now
-        jvm_silent = now - max(guardian.answered, self._grace_start)
-        machine_silent = now - max(life.last_heartbeat(), self._grace_start)
-        unanswered = now - max(life.request_started_at(), self._grace_start)
+        jvm_silent = now - max(watchdog.answered, self._grace_start)
+        machine_silent = now - max(membership.last_heartbeat(), self._grace_start)
+        unanswered = now - max(membership.request_started_at(), self._grace_start)
         if (
             jvm_silent > self._settings.session_timeout_ms / 1000
             or machine_silent > ACTOR_SILENT_SECONDS
@@ -239,12 +240,12 @@ class Worker:
     def _session_changed(self, state: str) -> None:
         if self._keeper is not None:
             self._keeper.session_changed(state)
-        if self._life is not None:
-            self._life.session_changed(state)
+        if self._membership is not None:
+            self._membership.session_changed(state)
 
     def _tree_changed(self) -> None:
-        if self._life is not None:
-            self._life.tree_changed()
+        if self._membership is not None:
+            self._membership.tree_changed()
 
 
 def _warn_of_offsets(settings: Settings, keeper: Keeper) -> None:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 import structlog
 
@@ -33,6 +32,7 @@ from coordination.state.messages import (
 )
 from coordination.state.model import Failure, FailureKind
 from sink.config import Settings
+from sink.runtime.actor import EffectHandler
 from sink.storage.access import S3_SCHEMES, scheme_of
 from sink.storage.faults import Fault, fault_in, fault_of_store, server_of
 from sink.storage.files import ask_store
@@ -53,25 +53,19 @@ LOOK_SECONDS = 0.5
 _ON_THE_TABLE = (Begin, Complete, FindExistingFiles, ReadTable, RollBack, WriteTasks)
 
 
-class EffectHandler(Protocol):
-    def perform(self, request: Request) -> Outcome: ...
+class WatchedEffectHandler:
+    """A handler whose requests on the table are watched. A write that failed for the store says so in its outcome."""
 
-    def cancel(self, request_id: int) -> None: ...
-
-
-class WatchedPerformer:
-    """A performer whose requests on the table are watched. A write that failed for the store says so in its outcome."""
-
-    def __init__(self, performer: EffectHandler, watch: StorageWatch) -> None:
-        self._performer = performer
+    def __init__(self, handler: EffectHandler, watch: StorageWatch) -> None:
+        self._handler = handler
         self._watch = watch
 
     def perform(self, request: Request) -> Outcome:
         operation = request.operation
         if not isinstance(operation, _ON_THE_TABLE):
-            return self._performer.perform(request)
+            return self._handler.perform(request)
         with self._watch.request():
-            outcome = self._performer.perform(request)
+            outcome = self._handler.perform(request)
         self._watch.saw(type(operation).__name__, outcome)
         if isinstance(operation, WriteTasks) and isinstance(outcome, Failed) and outcome.failure is None:
             fault = self._watch.fault(outcome.reason)
@@ -80,7 +74,7 @@ class WatchedPerformer:
         return outcome
 
     def cancel(self, request_id: int) -> None:
-        self._performer.cancel(request_id)
+        self._handler.cancel(request_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from coordination.state.tree import Create
 from coordination.zookeeper.keeper import Keeper
 from sink.bad_records.table import ErrorsTable
 from sink.clients.kafka import Log
-from sink.runtime.effect_handlers import CoordinatorPerformer
+from sink.runtime.effect_handlers import CoordinatorEffectHandler
 from sink.telemetry.metrics import Metrics
 from sink.write.column_resolution import ColumnResolver
 from tests.integration.table_kit import SINK, Driver, checkpoint, connected, settings
@@ -70,7 +70,7 @@ class Real:
         self._keeper.bootstrap("digest")
         self._keeper.write((Create(LOCK),))
         errors = ErrorsTable(driver.spark, driver.settings, client)
-        self._performer = CoordinatorPerformer(
+        self._performer = CoordinatorEffectHandler(
             self._keeper, driver.table, errors, cast(Log, None), cast(ColumnResolver, None), LOCK, Metrics(SINK)
         )
 

@@ -13,7 +13,7 @@ import pytest
 from coordination.state.messages import Event, ReadKeeper, Request, WriteTasks
 from coordination.state.model import Slice, WriteTask
 from sink.runtime.actor import Actor
-from sink.runtime.effect_handlers import ParticipantPerformer
+from sink.runtime.effect_handlers import ParticipantEffectHandler
 from sink.telemetry.metrics import Metrics
 from sink.write.engine import Written
 from tests.waiting import eventually
@@ -65,12 +65,12 @@ def test_a_write_ends_when_it_is_cancelled_by_its_request_or_altogether(
     pool: ThreadPoolExecutor, ends: bool, request_id: int | None
 ) -> None:
     engine = Blocking()
-    performer = ParticipantPerformer(cast(Any, None), engine, "w1:1", Metrics("orders"))
-    written = pool.submit(performer.perform, Request(7, WriteTasks(1, "i1", (WriteTask(SLICES),), "those")))
+    handler = ParticipantEffectHandler(cast(Any, None), engine, "w1:1", Metrics("orders"))
+    written = pool.submit(handler.perform, Request(7, WriteTasks(1, "i1", (WriteTask(SLICES),), "those")))
     assert engine.writing.wait(30)
-    performer.cancel(request_id)
+    handler.cancel(request_id)
     assert engine.cancelled.is_set() is ends
-    performer.cancel()
+    handler.cancel()
     assert "cancelled" in str(written.result(30))
 
 

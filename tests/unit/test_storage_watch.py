@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from coordination.errors import Unavailable
 from coordination.state.messages import Begin, Done, Failed, Outcome, ReadKeeper, ReadTable, Request, WriteTasks
 from coordination.state.model import Failure, FailureKind, Slice, WriteTask
-from sink.runtime.storage_watch import QUIET_SECONDS, TELL_SECONDS, StorageWatch, WatchedPerformer
+from sink.runtime.storage_watch import QUIET_SECONDS, TELL_SECONDS, StorageWatch, WatchedEffectHandler
 from tests.unit.settings_kit import minimal_settings
 from tests.waiting import eventually
 
@@ -140,21 +140,21 @@ WRITE = WriteTasks(1, "i1", (WriteTask((Slice("t", 0, 0, 10, "id", 0),)),))
     ],
 )
 def test_a_write_that_failed_for_the_store_says_so(store: Store, reason: str, kind: FailureKind | None) -> None:
-    outcome = WatchedPerformer(Performs(Failed(reason)), store.watch).perform(Request(1, WRITE))
+    outcome = WatchedEffectHandler(Performs(Failed(reason)), store.watch).perform(Request(1, WRITE))
     assert isinstance(outcome, Failed)
     assert (outcome.failure and outcome.failure.kind) == kind
 
 
 def test_a_write_that_failed_for_memory_is_left_as_it_is(store: Store) -> None:
     failed = Failed(REFUSED, Failure(FailureKind.OUT_OF_MEMORY, "the heap is full"))
-    assert WatchedPerformer(Performs(failed), store.watch).perform(Request(1, WRITE)) == failed
+    assert WatchedEffectHandler(Performs(failed), store.watch).perform(Request(1, WRITE)) == failed
 
 
 @pytest.mark.parametrize(("operation", "told"), [(Begin(1, 1), True), (ReadTable(()), True), (ReadKeeper(), False)])
 def test_only_requests_on_the_table_say_something_of_the_store(store: Store, operation: Any, told: bool) -> None:
-    performer = Performs(Failed(REFUSED))
-    watched = WatchedPerformer(performer, store.watch)
+    handler = Performs(Failed(REFUSED))
+    watched = WatchedEffectHandler(handler, store.watch)
     watched.perform(Request(1, operation))
     watched.cancel(7)
     assert bool(store.pass_time(TELL_SECONDS + 1)) is told
-    assert performer.cancelled == [7]
+    assert handler.cancelled == [7]
