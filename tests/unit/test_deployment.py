@@ -93,6 +93,11 @@ def test_the_images_commands_are_there() -> None:
             assert (ROOT / source).exists(), source
 
 
+@pytest.mark.parametrize("module", ["sink.local.packages", "sink.demo.orders"])
+def test_a_module_that_was_typed_by_its_old_name_still_runs(module: str) -> None:
+    assert "usage:" in _run(["-m", module, "--help"]).lower()
+
+
 @pytest.mark.parametrize(("version", "status"), [(17, 0), (11, 1), (21, 1)])
 def test_make_takes_a_java_of_its_own_unless_one_runs_spark_and_one_a_broker(
     version: int, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
