@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 
 import psutil
@@ -17,6 +18,9 @@ import psutil
 FAMILY = "SINK_FAMILY"
 KEEP = b"keep"
 GONE_SECONDS = 10.0
+LOOKS = 2
+PAUSE_SECONDS = 0.05
+"""Between two looks: far longer than the execution of another program takes to set up its environment."""
 
 
 def family(tag: str) -> Iterator[psutil.Process]:
@@ -30,14 +34,20 @@ def family(tag: str) -> Iterator[psutil.Process]:
 
 
 def end_family(tag: str) -> None:
-    """SIGKILL until none is left: one that is about to fork may leave a child for the next round."""
-    while found := list(family(tag)):
-        for process in found:
+    """Sends SIGKILL until two looks in a row find no process. A process that is about to fork may leave a child for the
+    next look, and a process that executes another program has no environment for a moment."""
+    looks = 0
+    while looks < LOOKS:
+        if looks:
+            time.sleep(PAUSE_SECONDS)
+        processes = list(family(tag))
+        looks = 0 if processes else looks + 1
+        for process in processes:
             try:
                 process.kill()
             except psutil.NoSuchProcess:
                 continue
-        psutil.wait_procs(found, timeout=GONE_SECONDS)
+        psutil.wait_procs(processes, timeout=GONE_SECONDS)
 
 
 def main() -> None:
