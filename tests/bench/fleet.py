@@ -20,6 +20,7 @@ from coordination.state.model import Phase
 from coordination.state.tree import KeeperView, Summary
 from coordination.zookeeper.keeper import Keeper
 from sink.audit.timeline import TableFiles, open_table
+from sink.config import load
 from sink.devtools.local.workers import WorkerProcess
 from sink.storage.access import NO_ACCESS
 from sink.telemetry.failpoints import DIRECTORY, VARIABLE
@@ -79,6 +80,11 @@ class Fleet:
     def files(self) -> TableFiles:
         """The table, for whoever reads its timeline."""
         return open_table(self.base_path, self.store.access if self.store else NO_ACCESS)
+
+    @property
+    def in_flight(self) -> int:
+        """Transactions that the settings of the launched workers let be open at once."""
+        return load(next(self.place.glob("*.yaml"))).in_flight
 
     def launch(self, worker: str, settings: Mapping[str, object] | None = None, held: bool = False) -> WorkerProcess:
         """`held`: whoever becomes coordinator looks at no log, and so plans nothing, before `let_go`."""

@@ -45,7 +45,7 @@ class Steps:
         pa.set_cpu_count(1)
         pa.set_io_thread_count(1)
         self.schema: TableSchema = parse_ddl(DDL)
-        self.shape = RowSpec(self.schema, ValueFormat("json"), RecordKeys((), False), PartitionPaths((), False, False))
+        self.spec = RowSpec(self.schema, ValueFormat("json"), RecordKeys((), False), PartitionPaths((), False, False))
         self.batches = _batches()
         self.fastest: dict[str, float] = {}
         self.file_bytes = 0
@@ -53,7 +53,7 @@ class Steps:
         self._duckdb.execute("SET threads = 1")
 
     def run(self) -> None:
-        decoder, rows = self.shape.format.decoder(self.schema), RowDecoder(self.shape)
+        decoder, rows = self.spec.format.decoder(self.schema), RowDecoder(self.spec)
         documents = FastParser(self.schema)
         values = [batch.column("value") for batch in self.batches]
         self._clock("decode: json", lambda: [decoder.decode(each) for each in values])
@@ -83,7 +83,7 @@ class Steps:
 
     def _keyed(self, rows: pa.RecordBatch, batch: pa.RecordBatch) -> pa.RecordBatch:
         partition, offsets = pa.scalar("0"), pc.cast(batch.column("offset"), pa.string())
-        key = self.shape.keys.column(rows, "orders", partition, offsets)
+        key = self.spec.keys.column(rows, "orders", partition, offsets)
         number = joined(pa.scalar(f"{INSTANT}_"), partition, pa.scalar("_"), offsets)
         names = ["_hoodie_commit_seqno", "_hoodie_record_key", *rows.schema.names]
         return pa.RecordBatch.from_arrays([number, key, *rows.columns], names=names)

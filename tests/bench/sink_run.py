@@ -73,13 +73,13 @@ def run(lab: Lab, peer: str, number: int, variant: Variant) -> Run:
             fleet.wait(lambda view: len(view.members) >= variant.workers, "the workers", JOIN_SECONDS)
             fleet.let_go()
             fleet.wait_landed(dict.fromkeys(range(partitions), lab.load.total // partitions))
-        summaries = fleet.committed()
+        summaries, in_flight = fleet.committed(), fleet.in_flight
     moved = sum(summary.records for summary in summaries)
     if moved != lab.load.total:
         raise Unavailable(f"peer {peer} moved {moved} records, not {lab.load.total}")
     skipped = leading([each.records for each in summaries], lab.load.lead)
     # From commit to commit, without the last, beside which nothing else was written: as Kafka Connect's are counted.
-    last = len(summaries) - _two_in_flight(lab, variant)
+    last = len(summaries) - (in_flight > 1)
     counted = summaries[skipped:last]
     if not skipped or not counted:
         raise Unavailable(f"{len(summaries)} commits are too few to take a rate from: raise --records")
@@ -94,13 +94,6 @@ def run(lab: Lab, peer: str, number: int, variant: Variant) -> Run:
     details = {"end_to_end_seconds": cold, "end_to_end_records": float(moved), **store.details(window)}
     run = measured(lab, peer, number, window, (own, broker), phases(summaries)[skipped:last], details)
     return replace(run, files=written.files, write_tasks=written.tasks, table_partitions=variant.table_partitions)
-
-
-def _two_in_flight(lab: Lab, variant: Variant) -> bool:
-    """Also where it is the default: on an object store, with the Arrow engine."""
-    return variant.settings == TWO_IN_FLIGHT or (
-        lab.store is not None and ROW_WRITER.items().isdisjoint(variant.settings.items())
-    )
 
 
 def leading(records: Sequence[int], lead: int) -> int:

@@ -21,6 +21,7 @@ def test_a_killed_coordinator_costs_nothing_on_s3(fleet: MakeFleet, s3: Store) -
     base = f"s3a://{s3.make_bucket()}/orders"
     it = fleet(**METADATA, **s3.settings, **{"target.base.path": base})
     it.start("w1", "Complete.after=kill")
+    it.coordinator()
     it.start("w2")
     it.wait_fired("Complete.after")
     it.wait_landed(ENDS)
