@@ -45,9 +45,9 @@ def main() -> int:
 def _run(settings: Settings, stop: Event) -> None:
     with StartingSession(settings, f"sink-{settings.name}", _spark_log(settings)) as starting:
         # Half of what Python imports is imported here: while the JVM starts, which takes longer.
-        from sink.runtime.process import Worker
+        from sink.runtime.process import WorkerProcess
 
-        Worker(settings, stop, starting).run()
+        WorkerProcess(settings, [settings], stop, starting).run()
 
 
 def _stop_on_signals() -> Event:

@@ -19,6 +19,7 @@ import tempfile
 import threading
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent import futures
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,7 +52,6 @@ else:
 
 SHIPPED = ("sink", "coordination")
 WARM_UP = "warm-up"
-_TRANSACTIONS = "transactions"
 
 _DEFAULTS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
@@ -173,6 +173,10 @@ class StartingSession:
         if self._started.exception() is None and self._started.result().sparkContext._jsc is not None:
             self._started.result().stop()
 
+    def wait(self, seconds: float) -> bool:
+        """Whether the session is up, or failed to start, at the latest after so long."""
+        return bool(futures.wait([self._started], timeout=seconds).done)
+
     def session(self) -> SparkSession:
         """The session, once it is up. Raises what `start_session` raises."""
         return self._started.result()
@@ -208,9 +212,11 @@ def job_group(sink: str, instant: str) -> str:
     return f"{sink}: {instant}"
 
 
-def use_transaction_pool(spark: SparkSession) -> None:
-    """Jobs of the calling thread share the cores evenly with all others, however many those are."""
-    spark.sparkContext.setLocalProperty("spark.scheduler.pool", _TRANSACTIONS)
+def use_pool(spark: SparkSession, sink: str) -> None:
+    """Jobs of the calling thread share the cores evenly with those of each other sink and with table services, however
+    many those are.
+    """
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", sink)
 
 
 def _import_writer(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:

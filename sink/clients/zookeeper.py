@@ -9,11 +9,12 @@ for twice its time-out, and has therefore ended wherever it was kept, is closed 
 from __future__ import annotations
 
 import logging
+import math
 import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Event
+from threading import Event, Lock
 from typing import Any
 
 import structlog
@@ -103,24 +104,33 @@ class Session:
         self._said = self._apart_since
         self._on_state = on_state
         self._complaints = Complaints()
+        self._looking = Lock()
         self.client = new_client(settings, self._complaints, max_delay=5.0)
         self.client.add_listener(self._state_changed)
 
     def start(self) -> None:
         self.client.start_async()
 
-    def wait(self, stop: Event) -> bool:
-        """Until there is a session; False when told to stop before."""
+    def wait(self, stop: Event, seconds: float = math.inf) -> bool:
+        """Until there is a session; False when told to stop before, or after `seconds`."""
+        deadline = time.monotonic() + seconds
         while not self.client.connected:
-            if stop.wait(POLL_SECONDS):
+            if stop.wait(POLL_SECONDS) or time.monotonic() > deadline:
                 return False
             self.look()
         return True
 
     def look(self) -> None:
-        """To be called now and then: says that ZooKeeper is away, and opens a new session when that is overdue."""
-        if self.client.connected:
+        """To be called now and then: says that ZooKeeper is away, and opens a new session when that is overdue. From
+        any thread: while one looks, another returns at once."""
+        if self.client.connected or not self._looking.acquire(blocking=False):
             return
+        try:
+            self._look()
+        finally:
+            self._looking.release()
+
+    def _look(self) -> None:
         now = time.monotonic()
         if now - self._said > SAY_SECONDS:
             self._said = now

@@ -1,14 +1,14 @@
-"""An `Actor` gives a machine one thread to step in, and performs its requests, one at a time, on an executor that
-outlives it: a new term never overlaps with what an older one still has under way.
+"""An `Actor` steps a machine on a shared pool, one step at a time, and performs its requests, one at a time, on an
+executor that outlives it: a new term never overlaps with what an older one still has under way.
 """
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextvars import copy_context
 from typing import Protocol
 
 import structlog
@@ -27,11 +27,11 @@ from coordination.state.messages import (
     Unknown,
 )
 from sink.clients.java_errors import said
+from sink.runtime.pools import SerialExecutor, Ticker
 from sink.telemetry.failpoints import Failpoints
-from sink.telemetry.logs import ContextThread, bound, in_context
+from sink.telemetry.logs import bound, in_context
 
 LOG = structlog.get_logger("sink.worker")
-TICK_SECONDS = 0.1
 
 
 class Machine(Protocol):
@@ -47,7 +47,9 @@ class EffectHandler(Protocol):
 
 
 class Actor:
-    """One machine at work. `on_note` gets its notes, `on_resign` its last word; both in the actor's thread."""
+    """One machine at work. `on_note` gets its notes, `on_resign` its last word; both between two steps. Its steps have
+    the log context of the thread that makes it.
+    """
 
     def __init__(
         self,
@@ -55,20 +57,26 @@ class Actor:
         machine: Machine,
         handler: EffectHandler,
         executor: Executor,
+        steps: SerialExecutor,
+        ticker: Ticker,
         on_note: Callable[[Note], None],
         on_resign: Callable[[str], None],
     ) -> None:
+        """`executor` performs the requests, `steps` runs this machine's steps only."""
+        self._name = name
         self._machine = machine
         self._handler = handler
         self._executor = executor
+        self._steps = steps
+        self._ticker = ticker
         self._on_note = on_note
         self._on_resign = on_resign
         self._failpoints = Failpoints.from_environment()
-        self._events: queue.Queue[Event | None] = queue.Queue()
+        self._context = copy_context()
         self._ended = threading.Event()
-        self._thread = ContextThread(target=self._run, name=name, daemon=True)
+        self._ticking = threading.Lock()
         self.last_heartbeat = time.monotonic()
-        """When the actor's thread last came round: what the watchdog looks at."""
+        """When it made its last step: what the watchdog looks at."""
         self._request_started_at: float | None = None
 
     @property
@@ -78,45 +86,50 @@ class Actor:
         return time.monotonic() if started_at is None else started_at
 
     def start(self) -> None:
-        self._thread.start()
+        # A new coordinator has something to do before anything happens.
+        self._tick()
+        self._ticker.subscribe(self._tick)
 
     def post(self, event: Event) -> None:
-        self._events.put(event)
+        if not self._ended.is_set():
+            self._steps.submit(self._context.run, self._step, event)
 
     def stop(self) -> None:
         """End without waiting for what is being performed: its answer will find nobody."""
-        self._events.put(None)
         self._ended.set()
+        self._ticker.unsubscribe(self._tick)
 
     def join(self, timeout: float) -> None:
-        self._thread.join(timeout)
+        """Waits for a step that is under way."""
+        self._steps.wait_idle(timeout)
 
     @property
     def alive(self) -> bool:
-        return self._thread.is_alive()
+        return not self._ended.is_set()
 
-    def _run(self) -> None:
+    def _tick(self) -> None:
+        """One at a time: a machine that is busy needs no second one."""
+        if self._ticking.acquire(blocking=False):
+            self._steps.submit(self._context.run, self._step, None)
+
+    def _step(self, event: Event | None) -> None:
+        """`event`: None for a tick."""
+        if event is None:
+            self._ticking.release()
+        if self._ended.is_set():
+            return
+        self.last_heartbeat = time.monotonic()
         try:
-            self._step_until_ended()
-        except Exception as error:
-            LOG.exception("machine.failed", machine=self._thread.name)
-            self._ended.set()
-            self._on_resign(f"a defect: {error!r}")
-
-    def _step_until_ended(self) -> None:
-        # A new coordinator has something to do before anything happens.
-        self.post(Tick(time.monotonic(), time.time()))
-        while not self._ended.is_set():
-            self.last_heartbeat = time.monotonic()
-            try:
-                event = self._events.get(timeout=TICK_SECONDS)
-            except queue.Empty:
-                event = Tick(time.monotonic(), time.time())
-            if event is None:
-                return
             # People read the wall clock of phases: keep it no older than the event that enters one.
-            for effect in self._machine.step(Tick(time.monotonic(), time.time())) + self._machine.step(event):
+            effects = self._machine.step(Tick(time.monotonic(), time.time()))
+            if event is not None:
+                effects = effects + self._machine.step(event)
+            for effect in effects:
                 self._handle(effect)
+        except Exception as error:
+            LOG.exception("machine.failed", machine=self._name)
+            self._on_resign(f"a defect: {error!r}")
+            self.stop()
 
     def _handle(self, effect: Effect) -> None:
         match effect:
@@ -128,8 +141,8 @@ class Actor:
             case Note():
                 self._on_note(effect)
             case Resign(reason):
-                self._ended.set()
                 self._on_resign(reason)
+                self.stop()
 
     def _perform(self, request: Request) -> None:
         outcome: Outcome = Unknown("not performed: its machine has ended")

@@ -23,11 +23,9 @@ REPEATED = frozenset({"request.not_done", "status.not_reported"})
 class Observer:
     """`note` is what the actors call."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.metrics = Metrics(settings.name)
-        self.metrics.serve(settings.metrics_port)
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        self.metrics = metrics
         self.storage = StorageWatch(settings)
-        self.storage.start()
 
     def note(self, note: Note) -> None:
         self.metrics.note(note)
@@ -39,10 +37,6 @@ class Observer:
         if note.event in REPEATED and self.storage.fault(str(fields.get("reason"))):
             level = "debug"
         getattr(LOG, level)(note.event, **fields)
-
-    def close(self) -> None:
-        self.storage.close()
-        self.metrics.close()
 
 
 def _is_loud(event: str, fields: dict[str, object]) -> bool:

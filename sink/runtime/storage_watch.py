@@ -106,15 +106,8 @@ class StorageWatch:
         """The fault that the last question found."""
         self._since: float | None = None
         self._told = False
-        self._ended = threading.Event()
-        self._thread = ContextThread(target=self._run, name="storage-watch", daemon=True)
-
-    def start(self) -> None:
-        if scheme_of(self._place) in S3_SCHEMES | HDFS_SCHEMES:
-            self._thread.start()
-
-    def close(self) -> None:
-        self._ended.set()
+        self.can_ask = scheme_of(self._place) in S3_SCHEMES | HDFS_SCHEMES
+        """Whether `look` has anything to look at."""
 
     @property
     def is_faulty(self) -> bool:
@@ -152,7 +145,7 @@ class StorageWatch:
                 self._failing.pop(kind, None)
 
     def look(self) -> None:
-        """Its thread does it again and again."""
+        """To be called every `LOOK_SECONDS` or so, by one thread. Returns at once."""
         now = self._clock()
         with self._lock:
             oldest = min(self._under_way.values(), default=now)
@@ -206,7 +199,3 @@ class StorageWatch:
     def _slow(self, seconds: float) -> _Wrong:
         server = server_of(self._place, self._access)
         return _Wrong(f"{server} takes {seconds:.1f} s and more over a small question", is_slow=True)
-
-    def _run(self) -> None:
-        while not self._ended.wait(LOOK_SECONDS):
-            self.look()

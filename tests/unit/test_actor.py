@@ -14,6 +14,7 @@ from coordination.state.messages import Event, ReadKeeper, Request, WriteTasks
 from coordination.state.model import Slice, WriteTask
 from sink.runtime.actor import Actor
 from sink.runtime.effect_handlers import ParticipantEffectHandler
+from sink.runtime.pools import SerialExecutor, Ticker
 from sink.telemetry.metrics import Metrics
 from sink.write.engine import Written
 from tests.waiting import eventually
@@ -54,9 +55,17 @@ class Asking:
         return [Request(1, ReadKeeper())]
 
 
+def an_actor(name: str, handler: object, pool: ThreadPoolExecutor) -> Actor:
+    """Its ticker never ticks."""
+    steps = SerialExecutor(pool)
+    return Actor(
+        name, Asking(), cast(Any, handler), SerialExecutor(pool), steps, Ticker(), lambda _: None, lambda _: None
+    )
+
+
 @pytest.fixture
 def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(2) as pool:
         yield pool
 
 
@@ -75,10 +84,9 @@ def test_a_write_ends_when_it_is_cancelled_by_its_request_or_altogether(
 
 
 def test_a_machine_is_stepped_as_soon_as_its_actor_starts(
-    pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    pool: ThreadPoolExecutor,
 ) -> None:
     """A takeover waits for it."""
-    monkeypatch.setattr("sink.runtime.actor.TICK_SECONDS", 300.0)
     asked = threading.Event()
 
     class Performing:
@@ -87,7 +95,7 @@ def test_a_machine_is_stepped_as_soon_as_its_actor_starts(
 
         def cancel(self, request_id: int) -> None: ...
 
-    actor = Actor("new", Asking(), cast(Any, Performing()), pool, lambda _: None, lambda _: None)
+    actor = an_actor("new", Performing(), pool)
     actor.start()
     assert asked.wait(30)
     actor.stop()
@@ -102,7 +110,7 @@ def test_a_request_that_is_not_done_can_be_seen(pool: ThreadPoolExecutor) -> Non
 
         def cancel(self, request_id: int) -> None: ...
 
-    actor = Actor("slow", Asking(), cast(Any, Slow()), pool, lambda _: None, lambda _: None)
+    actor = an_actor("slow", Slow(), pool)
     before = time.monotonic()
     actor.post(cast(Any, object()))
     actor.start()

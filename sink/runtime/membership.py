@@ -1,6 +1,6 @@
-"""One life of a worker in the fleet: from joining under a fresh incarnation to the end of its session.
+"""A worker's membership in the fleet of one sink: from joining under a fresh incarnation to the end of its session.
 
-Holds a participant for as long as it lives, stands for election again and again, and runs a coordinator for
+Holds a participant for as long as it lasts, stands for election again and again, and runs a coordinator for
 each term that it wins. The end of the ZooKeeper session ends everything here; what was under way may still
 have its effect, and is fenced by epoch, header version and member znode.
 """
@@ -39,13 +39,13 @@ from sink.clients.kafka import LogReader
 from sink.config import Settings
 from sink.config.values import flag
 from sink.hudi import Table
-from sink.runtime.actor import Actor
+from sink.runtime.actor import Actor, EffectHandler, Machine
 from sink.runtime.catalog_sync import CatalogSync
 from sink.runtime.effect_handlers import CoordinatorEffectHandler, ParticipantEffectHandler
 from sink.runtime.notes import Observer
+from sink.runtime.pools import CoalescedRun, SerialExecutor, Ticker
 from sink.runtime.storage_watch import WatchedEffectHandler
 from sink.runtime.table_service_runner import TableServiceRunner
-from sink.telemetry.logs import ContextThread
 from sink.write.column_resolution import ColumnResolver
 from sink.write.engine import Engine
 
@@ -56,7 +56,7 @@ LOOK_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """The parts of a worker that outlive an incarnation. Each executor has one thread: no two lives overlap in it."""
+    """The parts of a sink that outlive a membership. No two memberships overlap in what its executors perform."""
 
     settings: Settings
     client: KazooClient
@@ -66,33 +66,37 @@ class Resources:
     errors: ErrorsTable
     engine: Engine
     log: LogReader
-    coordinating: Executor
-    participating: Executor
+    coordinating: SerialExecutor
+    participating: SerialExecutor
+    pool: Executor
+    ticker: Ticker
     observer: Observer
 
 
-class Incarnation:
+class Membership:
+    """`start` joins; `stand` campaigns and coordinates in the caller's thread until the membership ends or drains."""
+
     def __init__(self, resources: Resources, member: Member) -> None:
         self._with = resources
         self._member = member
         self._ended = threading.Event()
-        self._changed = threading.Event()
         self._draining = threading.Event()
         self._drained = threading.Event()
+        self._stood = threading.Event()
         self._coordinator: Actor | None = None
         self._candidacy: Candidacy | None = None
         self._next_look = math.inf
         self._writer = ParticipantEffectHandler(
             resources.keeper, resources.engine, member.incarnation, resources.observer.metrics
         )
-        self._participant = Actor(
+        self._participant = self._actor(
             "participant",
             Participant(member.incarnation),
-            WatchedEffectHandler(self._writer, resources.observer.storage),
+            self._writer,
             resources.participating,
-            resources.observer.note,
             self._participant_resigned,
         )
+        self._view_reader = CoalescedRun(resources.pool, self._read_participant_view)
         service_lock = TableServiceLock(resources.client, resources.root, member.incarnation)
         self._services = TableServiceRunner(
             resources.settings,
@@ -102,8 +106,6 @@ class Incarnation:
             resources.observer.metrics,
             _catalog_sync(resources, service_lock),
         )
-        self._reader = ContextThread(target=self._guarded, args=(self._read_shares,), name="reader", daemon=True)
-        self._candidate = ContextThread(target=self._guarded, args=(self._stand,), name="candidate", daemon=True)
 
     @property
     def ended(self) -> bool:
@@ -122,9 +124,9 @@ class Incarnation:
         try:
             view = self._with.keeper.read()
         except (Unavailable, Corrupt):
-            return False  # who has to know it says so; asked again
+            return False  # the actors say so; asked again
         leader = view.coordinator
-        return leader != self._member.incarnation and any(each.incarnation == leader for each in view.members)
+        return leader != self._member.incarnation and any(member.incarnation == leader for member in view.members)
 
     def last_heartbeat(self) -> float:
         """The oldest sign of life of its actors, in monotonic seconds."""
@@ -151,10 +153,8 @@ class Incarnation:
         self._next_look = time.monotonic() + LOOK_SECONDS
         LOG.info("worker.joined", incarnation=self._member.incarnation)
         self._participant.start()
-        self._reader.start()
-        self._candidate.start()
         self._services.start()
-        self._changed.set()
+        self._view_reader.trigger()
 
     def session_changed(self, state: str) -> None:
         if state == KazooState.LOST and not self.ended:
@@ -162,7 +162,7 @@ class Incarnation:
             self.end()
 
     def tree_changed(self) -> None:
-        self._changed.set()
+        self._view_reader.trigger()
         if (coordinator := self._coordinator) is not None:
             coordinator.post(KeeperChanged(time.monotonic()))
 
@@ -180,27 +180,28 @@ class Incarnation:
             coordinator.post(Drain(time.monotonic()))
         elif candidacy is not None:
             candidacy.withdraw()
-        self._candidate.join(max(0.0, deadline - time.monotonic()))
+        has_stood = self._stood.wait(max(0.0, deadline - time.monotonic()))
         self._participant.post(Drain(time.monotonic()))
-        drained = self._drained.wait(max(0.0, deadline - time.monotonic())) and not self._candidate.is_alive()
+        drained = self._drained.wait(max(0.0, deadline - time.monotonic())) and has_stood
         self.end()
         return drained
 
     def end(self) -> None:
         self._ended.set()
-        self._changed.set()
         self._services.end()
         if (candidacy := self._candidacy) is not None:
             candidacy.withdraw()
 
+    def wait_ended(self) -> None:
+        self._ended.wait()
+
     def close(self, timeout: float) -> None:
-        """After `end`: stop the actors and give back what the session still holds."""
+        """After `end` and `stand`: stop the participant and give back what the session still holds."""
         self.end()
         self._participant.stop()
-        # Its answer would find nobody, and the next life's first write would wait for it.
+        # Its answer would find nobody, and the next membership's first write would wait for it.
         self._writer.cancel()
-        self._candidate.join(timeout)
-        self._reader.join(timeout)
+        self._view_reader.wait_idle(timeout)
         self._participant.join(timeout)
         self._services.join(timeout)
         self._leave()
@@ -233,29 +234,36 @@ class Incarnation:
         self._drained.set()
         self.end()
 
-    def _read_shares(self) -> None:
-        while not self._ended.is_set():
-            self._changed.wait()
-            self._changed.clear()
-            if self._ended.is_set():
-                return
-            try:
-                view = self._with.keeper.participant_view(self._member.incarnation)
-            except (Unavailable, Corrupt) as error:
-                LOG.warning("keeper.unread", reason=str(error))
-                self._ended.wait(RETRY_SECONDS)
-                self._changed.set()
-                continue
-            self._with.observer.metrics.halted(view.halted)
-            self._participant.post(ParticipantViewSeen(time.monotonic(), view))
+    def _read_participant_view(self) -> None:
+        if self._ended.is_set():
+            return
+        try:
+            view = self._with.keeper.participant_view(self._member.incarnation)
+        except (Unavailable, Corrupt) as error:
+            LOG.warning("keeper.unread", reason=str(error))
+            self._ended.wait(RETRY_SECONDS)
+            self._view_reader.trigger()
+            return
+        self._with.observer.metrics.halted(view.halted)
+        self._participant.post(ParticipantViewSeen(time.monotonic(), view))
+
+    def stand(self) -> None:
+        """Until the membership ends or drains. A defect ends the membership, which is then replaced."""
+        try:
+            self._stand()
+        except Exception as error:
+            LOG.exception("incarnation.failed", reason=repr(error))
+            self.end()
+        finally:
+            self._stood.set()
 
     def _stand(self) -> None:
         while not self._ended.is_set() and not self._draining.is_set():
             candidacy = self._candidacy = Candidacy(self._with.client, self._with.root, self._member.incarnation)
             if self._ended.is_set() or self._draining.is_set():
-                return  # whoever said so may have seen the candidacy before this one
+                return  # `end` and `drain` may have seen the candidacy before this one
             try:
-                # Somebody may have removed the tree, or a part of it, since this incarnation joined.
+                # An operator may have removed the tree, or a part of it, since this incarnation joined.
                 self._with.keeper.bootstrap(self._with.settings.config_digest)
                 lock_path = candidacy.campaign()
             except Unavailable as error:
@@ -278,14 +286,6 @@ class Incarnation:
                 LOG.warning("election.not_resigned", reason=str(error))
             time.sleep(RETRY_SECONDS)
 
-    def _guarded(self, run: Callable[[], None]) -> None:
-        """A thread that dies of a defect takes its incarnation with it, which is then replaced."""
-        try:
-            run()
-        except Exception as error:
-            LOG.exception("incarnation.failed", thread=threading.current_thread().name, reason=repr(error))
-            self.end()
-
     def _coordinate(self, lock_path: str) -> None:
         resigned = threading.Event()
 
@@ -293,19 +293,18 @@ class Incarnation:
             LOG.info("coordinator.resigned", reason=reason)
             resigned.set()
 
-        columns = ColumnResolver(self._with.settings, self._with.table)
+        column_resolver = ColumnResolver(self._with.settings, self._with.table)
         handler = CoordinatorEffectHandler(
             self._with.keeper,
             self._with.table,
             self._with.errors,
             self._with.log,
-            columns,
+            column_resolver,
             lock_path,
             self._with.observer.metrics,
         )
         machine = Coordinator(coordinator_config(self._with.settings, self._member.incarnation, lock_path))
-        watched = WatchedEffectHandler(handler, self._with.observer.storage)
-        actor = Actor("coordinator", machine, watched, self._with.coordinating, self._with.observer.note, resign)
+        actor = self._actor("coordinator", machine, handler, self._with.coordinating, resign)
         actor.start()
         self._coordinator = actor
         self._with.observer.metrics.coordinating(True)
@@ -320,6 +319,19 @@ class Incarnation:
         self._with.observer.metrics.coordinating(False)
         actor.stop()
         self._with.table.stop_heartbeats()
+
+    def _actor(
+        self,
+        name: str,
+        machine: Machine,
+        handler: EffectHandler,
+        executor: SerialExecutor,
+        on_resign: Callable[[str], None],
+    ) -> Actor:
+        shared, observer = self._with, self._with.observer
+        watched = WatchedEffectHandler(handler, observer.storage)
+        steps = SerialExecutor(shared.pool)
+        return Actor(name, machine, watched, executor, steps, shared.ticker, observer.note, on_resign)
 
 
 def _catalog_sync(resources: Resources, service_lock: TableServiceLock) -> CatalogSync | None:

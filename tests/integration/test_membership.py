@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
-from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,8 +13,10 @@ from kazoo.client import KazooClient
 from coordination.errors import ConfigError, Unavailable
 from coordination.state.model import PROTOCOL, Member
 from coordination.zookeeper.keeper import Keeper
-from sink.runtime.incarnation import Incarnation, Resources, new_member
+from sink.runtime.membership import Membership, Resources, new_member
 from sink.runtime.notes import Observer
+from sink.runtime.pools import SerialExecutor, Ticker, new_pool
+from sink.telemetry.metrics import Metrics
 from tests.chaos.proxy import Mode, Proxy
 from tests.integration.table_kit import settings
 from tests.waiting import eventually
@@ -30,8 +32,26 @@ def resources(chroot: str, proxy: Proxy, tmp_path: Path):
     client.start()
     keeper = Keeper(client, "/sink/orders", lambda: None)
     absent = cast(Any, None)
-    pool = cast(Executor, None)
-    yield Resources(given, client, keeper, "/sink/orders", absent, absent, absent, absent, pool, pool, Observer(given))
+    ticker = Ticker()
+    ticker.start()
+    with new_pool() as pool:
+        serial, observer = SerialExecutor(pool), Observer(given, Metrics("orders"))
+        yield Resources(
+            given,
+            client,
+            keeper,
+            "/sink/orders",
+            absent,
+            absent,
+            absent,
+            absent,
+            serial,
+            serial,
+            pool,
+            ticker,
+            observer,
+        )
+    ticker.stop()
     client.stop()
     client.close()
 
@@ -55,9 +75,9 @@ def test_of_two_that_join_at_once_with_different_settings_the_later_leaves(
         join(member)
 
     monkeypatch.setattr(keeper, "join", overtaken)
-    life = Incarnation(resources, new_member(resources.settings, "host", 1, "1"))
+    membership = Membership(resources, new_member(resources.settings, "host", 1, "1"))
     with pytest.raises(ConfigError, match="rival already run under this name with another configuration"):
-        life.start()
+        membership.start()
     assert [member.incarnation for member in keeper.read().members] == ["rival:1"]
 
 
@@ -73,7 +93,7 @@ def test_a_worker_refuses_to_join_one_of_another_version(resources: Resources, p
     digest = resources.settings.config_digest
     resources.keeper.join(Member("w0:1", "far", 1, "0.9", config=digest, protocol=protocol))
     with pytest.raises(ConfigError, match=refusal):
-        Incarnation(resources, new_member(resources.settings, "host", 1, "1")).start()
+        Membership(resources, new_member(resources.settings, "host", 1, "1")).start()
     assert resources.client.get_children("/sink/orders/workers") == ["w0:1"]
 
 
@@ -84,7 +104,7 @@ def test_who_cannot_look_at_the_fleet_does_not_stay_in_it(
     looks = iter((read, _away))
     monkeypatch.setattr(keeper, "read", lambda: next(looks)())
     with pytest.raises(Unavailable):
-        Incarnation(resources, new_member(resources.settings, "host", 1, "1")).start()
+        Membership(resources, new_member(resources.settings, "host", 1, "1")).start()
     assert read().members == ()
 
 
@@ -98,17 +118,20 @@ def test_a_lock_that_could_not_be_given_up_at_once_is_given_up_later(
     """Else its own contender would stand before it, and before everybody, for as long as the session lives."""
     elected: list[str] = []
 
-    def coordinate(_: Incarnation, lock_path: str) -> None:
+    def coordinate(_: Membership, lock_path: str) -> None:
         elected.append(lock_path)
         if len(elected) == 1:
             proxy.set(Mode.CUT)
             eventually("the connection is away", lambda: not resources.client.connected)
 
-    monkeypatch.setattr(Incarnation, "_coordinate", coordinate)
-    life = Incarnation(resources, new_member(resources.settings, "host", 1, "1"))
-    life.start()
+    monkeypatch.setattr(Membership, "_coordinate", coordinate)
+    membership = Membership(resources, new_member(resources.settings, "host", 1, "1"))
+    membership.start()
+    standing = threading.Thread(target=membership.stand, daemon=True)
+    standing.start()
     eventually("the first term has ended", lambda: elected and not resources.client.connected)
     proxy.set(Mode.OPEN)
     eventually("a second term", lambda: len(elected) > 1)
-    life.close(5.0)
-    assert not life._candidate.is_alive()
+    membership.close(5.0)
+    standing.join(5.0)
+    assert not standing.is_alive()

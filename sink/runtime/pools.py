@@ -1,0 +1,138 @@
+"""Lets many sinks share the threads of one process.
+
+Guarantee: what a `SerialExecutor` is given runs in that order, one at a time, on a pool that it shares with others; a
+job that hangs keeps a thread of the pool, and nothing of another executor. A `CoalescedRun` runs once more after the
+last trigger, however many come while it runs. A `Ticker` calls each of its subscribers again and again, less often the
+more there are, so that their number does not decide what an idle process costs. None of them raises what a job raises.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Any
+
+import structlog
+
+from sink.telemetry.logs import ContextThread, in_context
+
+LOG = structlog.get_logger("sink.worker")
+MOST_THREADS = 4096
+"""A thread is only started when no other one is idle. A sink that hangs keeps two: this is a bound for defects."""
+TICK_SECONDS = 0.1
+TICKS_PER_SECOND = 200
+"""All subscribers together get no more."""
+
+
+def new_pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(MOST_THREADS, "sinks")
+
+
+class SerialExecutor(Executor):
+    """One job at a time. `prepare` is called before each, in its thread."""
+
+    def __init__(self, pool: Executor, prepare: Callable[[], None] | None = None) -> None:
+        self._pool = pool
+        self._prepare = prepare
+        self._lock = threading.Lock()
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._running = False
+        self._idle = threading.Event()
+        self._idle.set()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+
+        def run() -> None:
+            if not done.set_running_or_notify_cancel():
+                return
+            try:
+                if self._prepare is not None:
+                    self._prepare()
+                result = fn(*args, **kwargs)
+            except BaseException as error:  # noqa: BLE001 (it is raised again where the result is asked for)
+                done.set_exception(error)
+            else:
+                done.set_result(result)
+
+        with self._lock:
+            self._waiting.append(run)
+            self._idle.clear()
+            if self._running:
+                return done
+            self._running = True
+        self._pool.submit(self._run)
+        return done
+
+    def wait_idle(self, seconds: float) -> bool:
+        """Whether nothing was left to do, at the latest after so long."""
+        return self._idle.wait(seconds)
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._running = False
+                    self._idle.set()
+                    return
+                job = self._waiting.popleft()
+            job()
+
+
+class CoalescedRun:
+    """`trigger` asks for a run. A run that raises is logged."""
+
+    def __init__(self, pool: Executor, run: Callable[[], None]) -> None:
+        self._executor = SerialExecutor(pool)
+        self._run = in_context(run)
+        self._lock = threading.Lock()
+        self._is_due = False
+
+    def trigger(self) -> None:
+        with self._lock:
+            if self._is_due:
+                return
+            self._is_due = True
+        self._executor.submit(self._once)
+
+    def wait_idle(self, seconds: float) -> bool:
+        return self._executor.wait_idle(seconds)
+
+    def _once(self) -> None:
+        with self._lock:
+            self._is_due = False
+        try:
+            self._run()
+        except Exception:
+            LOG.exception("run.failed")
+
+
+class Ticker:
+    """Subscribers must return at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._subscribers: tuple[Callable[[], None], ...] = ()
+        self._ended = threading.Event()
+        self._thread = ContextThread(target=self._run, name="ticker", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+
+    def subscribe(self, tick: Callable[[], None]) -> None:
+        with self._lock:
+            self._subscribers = (*self._subscribers, tick)
+
+    def unsubscribe(self, tick: Callable[[], None]) -> None:
+        with self._lock:
+            self._subscribers = tuple(known for known in self._subscribers if known != tick)
+
+    def _run(self) -> None:
+        while not self._ended.wait(max(TICK_SECONDS, len(self._subscribers) / TICKS_PER_SECOND)):
+            for tick in self._subscribers:
+                tick()

@@ -1,0 +1,302 @@
+"""Runs one sink in a worker process: opens its table, joins its fleet, and joins again whenever its membership ends.
+
+Guarantee: a sink that waits, is refused, is halted or hangs on its storage leaves the process, and every other sink in
+it, as they were. Settings or a table that cannot be used end this sink only: `refusal` says why. A request that hangs
+for `REQUEST_SECONDS` ends the membership, so that another worker takes over, and this one joins again when the request
+has returned. Raises nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Executor, Future
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from threading import Event
+from typing import TypeVar
+
+import structlog
+from kazoo.client import KazooClient
+from pyspark.sql import SparkSession
+
+from coordination.errors import ConfigError, Corrupt, SinkError, Unavailable
+from coordination.zookeeper.keeper import Keeper
+from sink.bad_records.table import ErrorsTable
+from sink.clients.kafka_process import LogProcess
+from sink.clients.spark import use_pool
+from sink.clients.zookeeper import Session
+from sink.config import Settings
+from sink.hudi import Table
+from sink.hudi.lock import TableLocks
+from sink.hudi.preflight import require_usable
+from sink.operations.adoption import read_foreign_offsets, unadopted_offsets_warning
+from sink.runtime.membership import Membership, Resources, new_member
+from sink.runtime.notes import Observer
+from sink.runtime.pools import SerialExecutor, Ticker
+from sink.runtime.waiting import until_stopped
+from sink.schema import TableSchema
+from sink.storage.faults import fault_in
+from sink.storage.files import require_answer
+from sink.telemetry.logs import ContextThread, bound
+from sink.telemetry.metrics import Metrics
+from sink.telemetry.version import sink_version
+from sink.write.engines import engine_of
+from sink.write.row_spec import table_schema
+
+LOG = structlog.get_logger("sink.worker")
+REQUEST_SECONDS = 900.0
+"""Longer than anything that a coordinator asks for can sensibly take: what hangs on storage for so long, holds lock and
+session, and nobody else may act."""
+REJOIN_SECONDS = 1.0
+LOOK_SECONDS = 0.2
+CLOSE_SECONDS = 5.0
+_Done = TypeVar("_Done")
+
+
+@dataclass(frozen=True, slots=True)
+class SharedParts:
+    """The parts that a process has once, for all of its sinks."""
+
+    session: Session
+    spark: SparkSession
+    pool: Executor
+    ticker: Ticker
+    kafka: Callable[[Settings], LogProcess]
+    is_warm: Event
+    """Set when Spark has done its first job: a fleet need not wait for a newcomer's."""
+
+    @property
+    def client(self) -> KazooClient:
+        return self.session.client
+
+
+class SinkState(Enum):
+    OPENING = "opening"
+    WAITING = "waiting"
+    JOINED = "joined"
+    HANGING = "hanging"
+    REFUSED = "refused"
+    ENDED = "ended"
+
+
+class Sink:
+    """One sink of a process, in a thread of its own. `shared` is ready when the process has its servers."""
+
+    def __init__(self, settings: Settings, shared: Future[SharedParts], metrics: Metrics) -> None:
+        self.settings = settings
+        self.schema: TableSchema | None = None
+        """The table's schema, once it is known to be usable."""
+        self.state = SinkState.OPENING
+        self.reason = ""
+        """Why it waits, hangs or was refused."""
+        self.refusal: SinkError | None = None
+        self._shared = shared
+        self._metrics = metrics
+        self._stop = Event()
+        self._ended = Event()
+        self._keeper: Keeper | None = None
+        self._membership: Membership | None = None
+        self._observer: Observer | None = None
+        self._thread = ContextThread(target=self._run, name=f"sink-{settings.name}", daemon=True)
+
+    @property
+    def leads(self) -> bool:
+        return (membership := self._membership) is not None and membership.leads
+
+    @property
+    def has_ended(self) -> bool:
+        return self._ended.is_set()
+
+    def start(self) -> None:
+        with bound(sink=self.settings.name):
+            self._thread.start()
+
+    def follows(self) -> bool:
+        """Whether a live worker leads this one. Looks at ZooKeeper, but not often."""
+        return (membership := self._membership) is not None and membership.follows()
+
+    def look(self) -> None:
+        """To be called every half a second by one thread. Returns at once."""
+        observer, membership = self._observer, self._membership
+        if observer is not None and observer.storage.can_ask:
+            with bound(sink=self.settings.name):
+                observer.storage.look()
+        if membership is not None and time.monotonic() - membership.request_started_at() > REQUEST_SECONDS:
+            self._hang(membership)
+
+    def last_heartbeat(self) -> float:
+        """Monotonic seconds; now, if nothing of it has to give a sign of life."""
+        return time.monotonic() if (membership := self._membership) is None else membership.last_heartbeat()
+
+    def request_started_at(self) -> float:
+        """Monotonic seconds; now, if its coordinator asks for nothing."""
+        return time.monotonic() if (membership := self._membership) is None else membership.request_started_at()
+
+    def drain(self, seconds: float) -> bool:
+        """Finish what is open, leave the fleet and end; False when the time was not enough and it was abandoned."""
+        self._stop.set()
+        membership = self._membership
+        drained = True
+        if membership is not None and not membership.ended:
+            with bound(sink=self.settings.name):
+                drained = membership.drain(seconds)
+                if not drained:
+                    LOG.warning("drain.abandoned", seconds=seconds)
+        return drained
+
+    def wait_ended(self, seconds: float) -> bool:
+        return self._ended.wait(seconds)
+
+    def session_changed(self, state: str) -> None:
+        with bound(sink=self.settings.name):
+            if self._keeper is not None:
+                self._keeper.session_changed(state)
+            if (membership := self._membership) is not None:
+                membership.session_changed(state)
+
+    def _run(self) -> None:
+        try:
+            self._open_and_take_part()
+        except SinkError as error:
+            self.refusal = error
+            self._become(SinkState.REFUSED, str(error))
+        except CancelledError:
+            LOG.debug("sink.not_opened", reason="the process ends")
+        except Exception as error:
+            self.refusal = Unavailable(f"a defect: {error!r}")
+            self._become(SinkState.REFUSED, repr(error))
+            LOG.exception("sink.failed", reason=repr(error))
+        finally:
+            self._ended.set()
+
+    def _open_and_take_part(self) -> None:
+        settings = self.settings
+        schema = self._until_stopped("the schema registry", lambda: table_schema(settings))
+        if schema is None:
+            return
+        require_usable(settings, schema)
+        self.schema = schema
+        LOG.debug("worker.reached", phase="schema")
+        shared = self._shared.result()
+        resources = self._open(shared, schema)
+        while not self._stop.is_set() and not shared.is_warm.wait(LOOK_SECONDS):
+            pass
+        if self._stop.is_set():
+            return
+        offsets = ContextThread(target=_warn_of_offsets, args=(settings, resources.keeper), name="offsets", daemon=True)
+        offsets.start()
+        while not self._stop.is_set():
+            self._take_part(resources, shared)
+        if self.state is not SinkState.REFUSED:
+            self._become(SinkState.ENDED)
+
+    def _open(self, shared: SharedParts, schema: TableSchema) -> Resources:
+        settings, spark, client = self.settings, shared.spark, shared.client
+        table = Table(spark, settings, schema, TableLocks(client, settings))
+        engine = engine_of(spark, settings, schema)
+        engine.check()
+        errors = ErrorsTable(spark, settings, client)
+        keeper = self._keeper = Keeper(client, settings.root_znode, self._tree_changed)
+        observer = self._observer = Observer(settings, self._metrics)
+        in_pool = partial(use_pool, spark, settings.name)
+        kafka = shared.kafka(settings)
+        self._until_stopped("the store", lambda: self._in_store(self._ask_store))
+        self._until_stopped("the table", lambda: self._in_store(table.ensure))
+        LOG.debug("worker.reached", phase="table")
+        self._until_stopped("the errors table", lambda: self._in_store(errors.verify))
+        self._until_stopped("the process that asks Kafka", kafka.start)
+        return Resources(
+            settings,
+            client,
+            keeper,
+            settings.root_znode,
+            table,
+            errors,
+            engine,
+            kafka,
+            SerialExecutor(shared.pool, in_pool),
+            SerialExecutor(shared.pool, in_pool),
+            shared.pool,
+            shared.ticker,
+            observer,
+        )
+
+    def _take_part(self, resources: Resources, shared: SharedParts) -> None:
+        """One membership, from joining to the end of its session or of the sink."""
+        self._wait_for_what_hangs(resources)
+        if not shared.session.wait(self._stop):
+            return
+        cores = shared.spark.sparkContext.defaultParallelism
+        member = new_member(self.settings, socket.gethostname(), os.getpid(), sink_version(), cores)
+        membership = self._membership = Membership(resources, member)
+        try:
+            membership.start()
+            self._become(SinkState.JOINED)
+            if self._stop.is_set():
+                # `drain` may not have seen this membership.
+                membership.end()
+            membership.stand()
+            membership.wait_ended()
+            membership.close(CLOSE_SECONDS)
+        except (Corrupt, Unavailable) as error:
+            LOG.warning("worker.waits", reason=str(error))
+            self._become(SinkState.WAITING, str(error))
+            self._stop.wait(REJOIN_SECONDS)
+        finally:
+            self._membership = None
+
+    def _wait_for_what_hangs(self, resources: Resources) -> None:
+        """The next membership's first request would wait for it, with the lock in its hands."""
+        while self.state is SinkState.HANGING and not self._stop.is_set():
+            if resources.coordinating.wait_idle(REJOIN_SECONDS):
+                self._become(SinkState.OPENING)
+
+    def _hang(self, membership: Membership) -> None:
+        self._become(SinkState.HANGING, f"a request to its table or to Kafka has hung for {REQUEST_SECONDS:.0f} s")
+        with bound(sink=self.settings.name):
+            LOG.critical("sink.hangs", reason=self.reason, action="leaving this sink to other workers")
+        membership.end()
+
+    def _become(self, state: SinkState, reason: str = "") -> None:
+        self.state, self.reason = state, reason
+
+    def _until_stopped(self, server: str, action: Callable[[], _Done]) -> _Done | None:
+        done = until_stopped(self._stop, server, action, lambda reason: self._become(SinkState.WAITING, reason))
+        self._become(SinkState.OPENING)
+        return done
+
+    def _ask_store(self) -> None:
+        """With the keys of now: those of before may have expired."""
+        require_answer(self.settings.base_path, self.settings.storage)
+
+    def _in_store(self, action: Callable[[], None]) -> None:
+        """Says a known fault of the store in its own sentence, and gives up where it lasts."""
+        try:
+            action()
+        except Unavailable as error:
+            fault = fault_in(str(error), self.settings.base_path, self.settings.storage_as_set)
+            if fault is None:
+                raise
+            raise (ConfigError if fault.lasts else Unavailable)(fault.sentence) from error
+
+    def _tree_changed(self) -> None:
+        if (membership := self._membership) is not None:
+            membership.tree_changed()
+
+
+def _warn_of_offsets(settings: Settings, keeper: Keeper) -> None:
+    """Nothing waits for it and nothing rests on it: `sink validate` says the same, before a worker is started."""
+    try:
+        view = keeper.read()
+        if view.states:
+            return
+        if warning := unadopted_offsets_warning(
+            read_foreign_offsets(settings.base_path, settings.storage), settings.name, view
+        ):
+            LOG.warning("table.not_adopted", reason=warning)
+    except SinkError as error:
+        LOG.debug("table.offsets_unread", reason=str(error))

@@ -1,0 +1,96 @@
+"""Many sinks share the threads of one process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pytest
+
+from sink.runtime import pools
+from sink.runtime.pools import CoalescedRun, SerialExecutor, Ticker, new_pool
+from tests.waiting import eventually
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with new_pool() as pool:
+        yield pool
+
+
+def test_jobs_of_one_executor_run_in_order_and_never_two_at_once(pool: ThreadPoolExecutor) -> None:
+    serial, order, running = SerialExecutor(pool), list[int](), list[int]()
+
+    def job(number: int) -> None:
+        running.append(number)
+        assert len(running) == 1
+        order.append(number)
+        running.remove(number)
+
+    done = [serial.submit(job, number) for number in range(200)]
+    for each in done:
+        each.result(30)
+    assert order == list(range(200))
+    assert serial.wait_idle(30)
+
+
+def test_a_job_that_hangs_keeps_nothing_of_another_executor(pool: ThreadPoolExecutor) -> None:
+    gate = threading.Event()
+    hanging, free = SerialExecutor(pool), SerialExecutor(pool)
+    hanging.submit(gate.wait, 30)
+    assert free.submit(lambda: "done").result(30) == "done"
+    assert not hanging.wait_idle(0.01)
+    gate.set()
+    assert hanging.wait_idle(30)
+
+
+def test_a_job_that_raises_leaves_the_next_one_alone_and_tells_who_asked(pool: ThreadPoolExecutor) -> None:
+    serial = SerialExecutor(pool)
+    failed = serial.submit(lambda: 1 / 0)
+    assert serial.submit(lambda: 1).result(30) == 1
+    with pytest.raises(ZeroDivisionError):
+        failed.result(30)
+
+
+def test_each_job_is_prepared_in_its_own_thread(pool: ThreadPoolExecutor) -> None:
+    prepared = threading.local()
+    serial = SerialExecutor(pool, lambda: setattr(prepared, "sink", "orders"))
+    assert serial.submit(lambda: str(prepared.sink)).result(30) == "orders"
+
+
+def test_triggers_that_come_while_a_run_is_under_way_are_one_more_run(pool: ThreadPoolExecutor) -> None:
+    gate, runs = threading.Event(), list[int]()
+
+    def run() -> None:
+        runs.append(1)
+        assert gate.wait(30)
+
+    coalesced = CoalescedRun(pool, run)
+    coalesced.trigger()
+    eventually("it runs", lambda: runs)
+    for _ in range(50):
+        coalesced.trigger()
+    gate.set()
+    assert coalesced.wait_idle(30)
+    assert len(runs) == 2
+
+
+def test_more_subscribers_are_ticked_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    class Recording(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append(timeout or 0.0)
+            return len(waits) > 1
+
+    for subscribers, seconds in ((1, pools.TICK_SECONDS), (400, 400 / pools.TICKS_PER_SECOND)):
+        waits.clear()
+        ticker, ticks = Ticker(), list[int]()
+        monkeypatch.setattr(ticker, "_ended", Recording())
+        for number in range(subscribers):
+            ticker.subscribe(partial(ticks.append, number))
+        ticker._run()
+        assert waits[0] == seconds
+        assert ticks == list(range(subscribers))
