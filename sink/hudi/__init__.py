@@ -93,6 +93,11 @@ class Table:
         self._look_at_columns()
         return view
 
+    @property
+    def active_instants(self) -> int:
+        """Completed instants on the active timeline, as last read."""
+        return len(self._timeline.completed)
+
     def begin(self, number: int, epoch: int) -> str:
         """Begins an instant. Its first file carries the sink's name and the transaction's number."""
         owner = {SINK_KEY: self._settings.name, NUMBER_KEY: str(number), EPOCH_KEY: str(epoch)}

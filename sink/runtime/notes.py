@@ -11,7 +11,7 @@ import structlog
 from coordination.state.messages import Note
 from sink.config import Settings
 from sink.runtime.storage_watch import StorageWatch
-from sink.telemetry.metrics import Metrics
+from sink.telemetry.metrics import ProcessMetrics
 
 LOG = structlog.get_logger("sink.worker")
 INFO_EVENTS = frozenset({"coordinator.elected", "sink.halted", "log.gap_skipped", "batch.divided", "keeper.advanced"})
@@ -24,8 +24,10 @@ class Observer:
     """`note` is what the actors call."""
 
     def __init__(self, settings: Settings) -> None:
-        self.metrics = Metrics(settings.name)
-        self.metrics.serve(settings.metrics_port)
+        self.process_metrics = ProcessMetrics(settings.worker_id)
+        self.process_metrics.serve(settings.metrics_port)
+        self.metrics = self.process_metrics.sink(settings.name)
+        self.metrics.configured(settings.interval_ms / 1000, settings.writestatus_timeout_ms / 1000)
         self.storage = StorageWatch(settings)
         self.storage.start()
 
@@ -42,7 +44,7 @@ class Observer:
 
     def close(self) -> None:
         self.storage.close()
-        self.metrics.close()
+        self.process_metrics.close()
 
 
 def _is_loud(event: str, fields: dict[str, object]) -> bool:

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import sdnotify
 import structlog
+from kazoo.protocol.states import KazooState
 from pyspark.sql import SparkSession
 
 from coordination.errors import ConfigError, Corrupt, SinkError, Unavailable
@@ -54,6 +55,15 @@ PAUSED_SECONDS = 3.0
 FIRST_PAUSE_SECONDS = 2.0
 LONGEST_PAUSE_SECONDS = 15.0
 ALIVE_SECONDS = 5.0
+WAITING_FOR = {
+    "the schema registry": "registry",
+    "the chroot in ZooKeeper": "zookeeper",
+    "the store": "storage",
+    "the table": "storage",
+    "the errors table": "storage",
+    "the process that asks Kafka": "kafka",
+}
+"""Names in the metric `sink_waiting`."""
 _Done = TypeVar("_Done")
 
 
@@ -67,18 +77,21 @@ class Worker:
         self._starting = starting
         self._membership: Incarnation | None = None
         self._keeper: Keeper | None = None
+        self._observer = Observer(settings)
         self._notifier = sdnotify.SystemdNotifier()
         self._watched = time.monotonic()
         self._grace_start = self._watched
 
     def run(self) -> None:
         settings = self._settings
+        observer = self._observer
         schema = self._until_stopped("the schema registry", lambda: table_schema(settings))
         if schema is None:
             return
         require_usable(settings, schema)
         LOG.debug("worker.reached", phase="schema")
         session = Session(settings, self._session_changed)
+        observer.metrics.waits_for("zookeeper", True)
         session.start()
         if not session.wait(self._stop):
             session.close()
@@ -89,13 +102,13 @@ class Worker:
         LOG.debug("worker.reached", phase="spark")
         watchdog = JvmWatchdog(spark)
         watchdog.start()
+        observer.metrics.watch(lambda: watchdog.answered, lambda: observer.storage.is_faulty)
         table = Table(spark, settings, schema, TableLocks(client, settings))
         engine = engine_of(spark, settings, schema)
         engine.check()
         errors = ErrorsTable(spark, settings, client)
         root = settings.root_znode
         self._keeper = Keeper(client, root, self._tree_changed)
-        observer = Observer(settings)
         first = partial(use_transaction_pool, spark)
         kafka = LogProcess(settings)
         with (
@@ -227,8 +240,11 @@ class Worker:
         told, pause = "", FIRST_PAUSE_SECONDS
         while not self._stop.is_set():
             try:
-                return action()
+                done = action()
+                self._waits(what, False)
+                return done
             except Unavailable as error:
+                self._waits(what, True)
                 reason = str(error)
                 if reason != told:
                     LOG.warning("worker.waits", waiting_for=what, reason=reason)
@@ -237,7 +253,11 @@ class Worker:
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
         return None
 
+    def _waits(self, what: str, now: bool) -> None:
+        self._observer.metrics.waits_for(WAITING_FOR[what], now)
+
     def _session_changed(self, state: str) -> None:
+        self._observer.metrics.waits_for("zookeeper", state != KazooState.CONNECTED)
         if self._keeper is not None:
             self._keeper.session_changed(state)
         if self._membership is not None:

@@ -21,7 +21,7 @@ from sink.clients.java_errors import JAVA_ERRORS, said
 from sink.config import Settings
 from sink.runtime.catalog_sync import CatalogSync
 from sink.telemetry.logs import ContextThread
-from sink.telemetry.metrics import Metrics
+from sink.telemetry.metrics import SinkMetrics
 
 LOG = structlog.get_logger("sink.worker")
 LOOK_SECONDS = 2.0
@@ -39,7 +39,7 @@ class TableServiceRunner:
         lock: TableServiceLock,
         run: Callable[[], tuple[Service, ...]],
         leads: Callable[[], bool],
-        metrics: Metrics,
+        metrics: SinkMetrics,
         catalog: CatalogSync | None = None,
     ) -> None:
         self._settings = settings
