@@ -203,6 +203,11 @@ class Table:
         with self._reading():
             return register(self._hudi, self._settings)
 
+    def file_count(self) -> int | None:
+        """Counts data files, off the commit path; None where that would cost a listing. Safe beside everything."""
+        with self._reading():
+            return self._data_files.count()
+
     def stop_heartbeats(self) -> None:
         """Stops the heartbeats of this process: another coordinator keeps its instants alive now."""
         with self._reading():

@@ -197,6 +197,11 @@ class SinkMetrics:
         self._of(self._families.audit_held).set(1 if held else 0)
         self._of(self._families.audit_time).set(at)
 
+    def not_serving(self) -> None:
+        """Another worker runs the table services, and tells what belongs to them."""
+        for family in (self._families.files, self._families.audit_time, self._families.audit_held):
+            self._drop(family)
+
     def wrote(self, size: int) -> None:
         """A participant's data files: their bytes."""
         self._of(self._families.written_bytes).inc(size)
