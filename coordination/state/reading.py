@@ -96,7 +96,7 @@ class Reader(ABC, Generic[T]):
 
 class TreeReader(Reader[KeeperView]):
     def node_read(self, path: str) -> NodeRead | None:
-        return None if path in (tree.SERVICES, tree.CATALOG) else tree.node_read(path)
+        return None if path in (tree.SERVICES, tree.CATALOG, tree.AUDIT) else tree.node_read(path)
 
     def _build(self, snapshot: Snapshot, decoded: Decoded) -> KeeperView:
         return _whole(snapshot, decoded)

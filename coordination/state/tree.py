@@ -15,6 +15,7 @@ Everything below `/sink/<sink name>`:
     transactions/<number>/status/<incarnation>          makes the write status count
     services/                               what the last run of table services did; kazoo Lock: contenders for them
     catalog                                 how far a catalogue follows the table
+    audit                                   the answer of the last `sink audit`
     halt                                    why the sink stopped itself
 """
 
@@ -56,8 +57,9 @@ TRANSACTIONS = "transactions"
 HALT = "halt"
 SERVICES = "services"
 CATALOG = "catalog"
+AUDIT = "audit"
 SKELETON = (WORKERS, ELECTION, PARTITIONS)
-RECORDS = (KEEPER, EPOCH, PARTITIONS, TRANSACTIONS, HALT, SERVICES, CATALOG)
+RECORDS = (KEEPER, EPOCH, PARTITIONS, TRANSACTIONS, HALT, SERVICES, CATALOG, AUDIT)
 """All but what sessions own. The table rebuilds what is needed of it."""
 REMEDY = "stop all workers, drop what ZooKeeper records with `sink reset --forget --yes`, and start them again"
 

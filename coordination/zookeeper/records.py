@@ -1,4 +1,5 @@
-"""Reads and writes records that mean nothing to the protocol: how far a catalogue is, the last run of table services.
+"""Reads and writes records that mean nothing to the protocol: how far a catalogue is, the last run of table services,
+the last audit.
 
 Guarantee: a record that is not there, or that cannot be decoded, is None. Nothing is fenced. Raises Unavailable when
 ZooKeeper does not answer.
@@ -50,6 +51,9 @@ class Records:
         except NoNodeError:
             self._ask(self._client.ensure_path_async(self._path(name)))
             self._ask(self._client.set_async(self._path(name), data))
+
+    def exists(self, name: str) -> bool:
+        return self._ask(self._client.exists_async(self._path(name))) is not None
 
     def children(self, name: str) -> frozenset[str]:
         return frozenset(self._ask(self._client.get_children_async(self._path(name))))

@@ -93,6 +93,11 @@ class Table:
         self._look_at_columns()
         return view
 
+    @property
+    def active_instants(self) -> int:
+        """Completed instants on the active timeline, as last read."""
+        return len(self._timeline.completed)
+
     def begin(self, number: int, epoch: int) -> str:
         """Begins an instant. Its first file carries the sink's name and the transaction's number."""
         owner = {SINK_KEY: self._settings.name, NUMBER_KEY: str(number), EPOCH_KEY: str(epoch)}
@@ -197,6 +202,11 @@ class Table:
         """
         with self._reading():
             return register(self._hudi, self._settings)
+
+    def file_count(self) -> int | None:
+        """Counts data files, off the commit path; None where that would cost a listing. Safe beside everything."""
+        with self._reading():
+            return self._data_files.count()
 
     def stop_heartbeats(self) -> None:
         """Stops the heartbeats of this process: another coordinator keeps its instants alive now."""

@@ -17,6 +17,7 @@ from sink.storage.access import S3_SCHEMES, Access, scheme_of
 from sink.storage.files import cached_storage
 
 _LISTED = 16
+_COUNTED = 64
 _PAGE = 1000
 """Entries that an object store gives at once."""
 _FILE_NAME = re.compile(r"[^/,{}\[\]\s'=]+\.parquet")
@@ -43,6 +44,26 @@ class DataFiles:
             self._small = self._small.union(partitions) if small else self._small.difference(partitions)
         return names
 
+    def count(self) -> int | None:
+        """Committed data files, older versions included; None without a metadata table. Partition by partition: a list
+        of all files might not fit into the heap.
+        """
+        hudi: Any = self._hudi
+        if not hudi.has_metadata_table:
+            return None
+        metadata = self._metadata()
+        try:
+            partitions = list(metadata.getAllPartitionPaths())
+            counted = 0
+            for first in range(0, len(partitions), _COUNTED):
+                paths = hudi.jvm.java.util.ArrayList()
+                for partition in partitions[first : first + _COUNTED]:
+                    paths.add(str(hudi.path(str(partition)).toString()))
+                counted += sum(files.size() for files in metadata.getAllFilesInPartitions(paths).values())
+            return counted
+        finally:
+            metadata.close()
+
     def _listed(self, partitions: Sequence[str]) -> list[str]:
         if self._access is None:
             return [name for partition in partitions for name in _FILE_NAME.findall(self._entries(partition))]
@@ -61,10 +82,14 @@ class DataFiles:
         paths = hudi.jvm.java.util.ArrayList()
         for partition in partitions:
             paths.add(str(hudi.path(partition).toString()))
-        metadata = hudi.java.metadata.NativeTableMetadataFactory.getInstance().create(
-            hudi.engine_context, hudi.storage(), hudi.config.getMetadataConfig(), hudi.base_path, False
-        )
+        metadata = self._metadata()
         try:
             return _FILE_NAME.findall(str(metadata.getAllFilesInPartitions(paths).toString()))
         finally:
             metadata.close()
+
+    def _metadata(self) -> Any:
+        hudi: Any = self._hudi
+        return hudi.java.metadata.NativeTableMetadataFactory.getInstance().create(
+            hudi.engine_context, hudi.storage(), hudi.config.getMetadataConfig(), hudi.base_path, False
+        )

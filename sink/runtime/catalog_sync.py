@@ -21,7 +21,7 @@ from coordination.zookeeper.catalog_progress import CatalogState
 from sink.clients.java_errors import said
 from sink.config import Settings
 from sink.telemetry.logs import ContextThread
-from sink.telemetry.metrics import Metrics
+from sink.telemetry.metrics import SinkMetrics
 
 LOG = structlog.get_logger("sink.worker")
 LOOK_SECONDS = 2.0
@@ -61,7 +61,7 @@ class CatalogSync:
         record: Record,
         register: Callable[[], str],
         committed: Callable[[], int],
-        metrics: Metrics,
+        metrics: SinkMetrics,
     ) -> None:
         self._record = record
         self._register = register

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from coordination.errors import (
     BadRecord,
@@ -28,20 +28,19 @@ from coordination.state.model import (
     Failure,
     FailureKind,
     InstantState,
-    PartitionState,
+    LogView,
     TableView,
-    TopicPartition,
     WriteStatus,
 )
 from coordination.state.tree import EPOCH, Check, header_path
 from coordination.zookeeper.keeper import Keeper
 from sink.bad_records.table import ErrorsTable, SetAsideGone
 from sink.clients.java_errors import JAVA_ERRORS, said
-from sink.clients.kafka import LogReader
+from sink.clients.kafka import LogReader, UnknownTopic
 from sink.hudi import Table, TableOutcome
 from sink.layout.column_ranges import within_bounds
 from sink.telemetry.failpoints import Failpoints
-from sink.telemetry.metrics import Metrics
+from sink.telemetry.metrics import SinkMetrics
 from sink.write.column_resolution import ColumnResolver
 from sink.write.engine import Engine
 from sink.write.memory import from_memory
@@ -58,7 +57,7 @@ class CoordinatorEffectHandler:
         log: LogReader,
         columns: ColumnResolver,
         lock_path: str,
-        metrics: Metrics,
+        metrics: SinkMetrics,
     ) -> None:
         self._keeper = keeper
         self._table = table
@@ -67,7 +66,6 @@ class CoordinatorEffectHandler:
         self._columns = columns
         self._lock_path = lock_path
         self._metrics = metrics
-        self._states: Mapping[TopicPartition, PartitionState] = {}
         self._failpoints = Failpoints.from_environment()
 
     def perform(self, request: Request) -> Outcome:
@@ -95,18 +93,37 @@ class CoordinatorEffectHandler:
         match operation:
             case messages.ReadKeeper():
                 view = self._keeper.read()
-                self._states = view.states
+                self._metrics.keeper(view)
                 return view
             case messages.ReadTable(instants):
-                return self._table.view(instants)
+                table_view = self._table.view(instants)
+                self._metrics.table(self._table.active_instants)
+                return table_view
             case messages.ReadLog(topics):
-                # The columns after the log's ends: a record was written after its schema was registered.
-                seen = self._columns.resolve(self._log.view(topics))
-                self._metrics.lag(self._states, seen)
-                return seen
+                return self._read_log(topics)
             case messages.FindExistingFiles(stats=stats, tasks=tasks):
                 return FileCheck(self._table.existing_file_ids(stats), self._table.unplanned(stats, tasks))
         raise AssertionError(f"not a coordinator's request: {operation}")
+
+    def _read_log(self, topics: Sequence[str]) -> LogView:
+        """Reads the columns after the log's ends: a record was written after its schema was registered."""
+        try:
+            view = self._log.view(topics)
+        except SinkError as error:
+            is_topic = isinstance(error, UnknownTopic)
+            self._metrics.waits_for("topic", is_topic)
+            self._metrics.waits_for("kafka", not is_topic)
+            raise
+        self._metrics.waits_for("topic", False)
+        self._metrics.waits_for("kafka", False)
+        self._metrics.log(view)
+        try:
+            view = self._columns.resolve(view)
+        except SinkError:
+            self._metrics.waits_for("registry", True)
+            raise
+        self._metrics.waits_for("registry", False)
+        return view
 
     def _change_table(self, operation: messages.Begin | messages.RollBack) -> Outcome:
         try:
@@ -202,7 +219,7 @@ class Disproved(SinkError):
 class ParticipantEffectHandler:
     """A participant's requests: writing slices with an engine, and reporting over ZooKeeper."""
 
-    def __init__(self, keeper: Keeper, engine: Engine, incarnation: str, metrics: Metrics) -> None:
+    def __init__(self, keeper: Keeper, engine: Engine, incarnation: str, metrics: SinkMetrics) -> None:
         self._keeper = keeper
         self._engine = engine
         self._incarnation = incarnation

@@ -30,6 +30,7 @@ from coordination.planning.write_tasks import USUAL_SIZES, TaskSizes
 from coordination.state import versions
 from coordination.state.messages import Drain, KeeperChanged, ParticipantViewSeen, StoreSeen
 from coordination.state.model import Member, WorkerState
+from coordination.zookeeper.audit_record import AuditRecord
 from coordination.zookeeper.catalog_progress import CatalogRecord
 from coordination.zookeeper.election import Candidacy
 from coordination.zookeeper.keeper import Keeper
@@ -45,6 +46,7 @@ from sink.runtime.effect_handlers import CoordinatorEffectHandler, ParticipantEf
 from sink.runtime.notes import Observer
 from sink.runtime.pools import CoalescedRun, SerialExecutor, Ticker
 from sink.runtime.storage_watch import WatchedEffectHandler
+from sink.runtime.table_reports import TableReports
 from sink.runtime.table_service_runner import TableServiceRunner
 from sink.write.column_resolution import ColumnResolver
 from sink.write.engine import Engine
@@ -105,6 +107,11 @@ class Membership:
             lambda: self.leads,
             resources.observer.metrics,
             _catalog_sync(resources, service_lock),
+            TableReports(
+                AuditRecord(resources.client, resources.root),
+                lambda: resources.table.file_count(),
+                resources.observer.metrics,
+            ),
         )
 
     @property

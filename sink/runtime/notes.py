@@ -11,7 +11,7 @@ import structlog
 from coordination.state.messages import Note
 from sink.config import Settings
 from sink.runtime.storage_watch import StorageWatch
-from sink.telemetry.metrics import Metrics
+from sink.telemetry.metrics import SinkMetrics
 
 LOG = structlog.get_logger("sink.worker")
 INFO_EVENTS = frozenset({"coordinator.elected", "sink.halted", "log.gap_skipped", "batch.divided", "keeper.advanced"})
@@ -23,7 +23,7 @@ REPEATED = frozenset({"request.not_done", "status.not_reported"})
 class Observer:
     """`note` is what the actors call."""
 
-    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, settings: Settings, metrics: SinkMetrics) -> None:
         self.metrics = metrics
         self.storage = StorageWatch(settings)
 

@@ -30,7 +30,7 @@ from sink.runtime.pools import Ticker, new_pool
 from sink.runtime.sink import REQUEST_SECONDS, SharedParts, Sink, SinkState
 from sink.runtime.waiting import until_stopped
 from sink.telemetry.logs import ContextThread
-from sink.telemetry.metrics import Metrics
+from sink.telemetry.metrics import ProcessMetrics
 
 LOG = structlog.get_logger("sink.worker")
 DRAIN_SECONDS = 60.0
@@ -51,8 +51,10 @@ class WorkerProcess:
         self._stop = stop
         self._starting = starting
         self._shared: Future[SharedParts] = Future()
-        self._metrics = Metrics(process.name)
-        self._sinks = {settings.name: Sink(settings, self._shared, self._metrics) for settings in sinks}
+        self._metrics = ProcessMetrics(process.worker_id)
+        self._sinks = {
+            settings.name: Sink(settings, self._shared, self._metrics.sink(settings.name)) for settings in sinks
+        }
         self._kafka = KafkaProcesses()
         self._notifier = sdnotify.SystemdNotifier()
         self._is_ready = False
@@ -98,7 +100,7 @@ class WorkerProcess:
         try:
             with new_pool() as pool:
                 is_warm = Event()
-                self._shared.set_result(SharedParts(session, spark, pool, ticker, self._kafka.of, is_warm))
+                self._shared.set_result(SharedParts(session, spark, watchdog, pool, ticker, self._kafka.of, is_warm))
                 self._warm(pool.submit(warm_up, spark), spark)
                 is_warm.set()
                 self._supervise(session, watchdog, spark)

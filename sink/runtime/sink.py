@@ -21,6 +21,7 @@ from typing import TypeVar
 
 import structlog
 from kazoo.client import KazooClient
+from kazoo.protocol.states import KazooState
 from pyspark.sql import SparkSession
 
 from coordination.errors import ConfigError, Corrupt, SinkError, Unavailable
@@ -34,6 +35,7 @@ from sink.hudi import Table
 from sink.hudi.lock import TableLocks
 from sink.hudi.preflight import require_usable
 from sink.operations.adoption import read_foreign_offsets, unadopted_offsets_warning
+from sink.runtime.jvm_watchdog import JvmWatchdog
 from sink.runtime.membership import Membership, Resources, new_member
 from sink.runtime.notes import Observer
 from sink.runtime.pools import SerialExecutor, Ticker
@@ -42,7 +44,7 @@ from sink.schema import TableSchema
 from sink.storage.faults import fault_in
 from sink.storage.files import require_answer
 from sink.telemetry.logs import ContextThread, bound
-from sink.telemetry.metrics import Metrics
+from sink.telemetry.metrics import SinkMetrics
 from sink.telemetry.version import sink_version
 from sink.write.engines import engine_of
 from sink.write.row_spec import table_schema
@@ -54,6 +56,14 @@ session, and nobody else may act."""
 REJOIN_SECONDS = 1.0
 LOOK_SECONDS = 0.2
 CLOSE_SECONDS = 5.0
+WAITING_FOR = {
+    "the schema registry": "registry",
+    "the store": "storage",
+    "the table": "storage",
+    "the errors table": "storage",
+    "the process that asks Kafka": "kafka",
+}
+"""Names in the metric `sink_waiting`."""
 _Done = TypeVar("_Done")
 
 
@@ -63,6 +73,7 @@ class SharedParts:
 
     session: Session
     spark: SparkSession
+    watchdog: JvmWatchdog
     pool: Executor
     ticker: Ticker
     kafka: Callable[[Settings], LogProcess]
@@ -86,7 +97,7 @@ class SinkState(Enum):
 class Sink:
     """One sink of a process, in a thread of its own. `shared` is ready when the process has its servers."""
 
-    def __init__(self, settings: Settings, shared: Future[SharedParts], metrics: Metrics) -> None:
+    def __init__(self, settings: Settings, shared: Future[SharedParts], metrics: SinkMetrics) -> None:
         self.settings = settings
         self.schema: TableSchema | None = None
         """The table's schema, once it is known to be usable."""
@@ -96,6 +107,8 @@ class Sink:
         self.refusal: SinkError | None = None
         self._shared = shared
         self._metrics = metrics
+        metrics.configured(settings.interval_ms / 1000, settings.writestatus_timeout_ms / 1000)
+        metrics.waits_for("zookeeper", True)
         self._stop = Event()
         self._ended = Event()
         self._keeper: Keeper | None = None
@@ -152,6 +165,7 @@ class Sink:
         return self._ended.wait(seconds)
 
     def session_changed(self, state: str) -> None:
+        self._metrics.waits_for("zookeeper", state != KazooState.CONNECTED)
         with bound(sink=self.settings.name):
             if self._keeper is not None:
                 self._keeper.session_changed(state)
@@ -196,12 +210,14 @@ class Sink:
 
     def _open(self, shared: SharedParts, schema: TableSchema) -> Resources:
         settings, spark, client = self.settings, shared.spark, shared.client
+        self._metrics.waits_for("zookeeper", not client.connected)
         table = Table(spark, settings, schema, TableLocks(client, settings))
         engine = engine_of(spark, settings, schema)
         engine.check()
         errors = ErrorsTable(spark, settings, client)
         keeper = self._keeper = Keeper(client, settings.root_znode, self._tree_changed)
         observer = self._observer = Observer(settings, self._metrics)
+        self._metrics.watch(lambda: shared.watchdog.answered, lambda: observer.storage.is_faulty)
         in_pool = partial(use_pool, spark, settings.name)
         kafka = shared.kafka(settings)
         self._until_stopped("the store", lambda: self._in_store(self._ask_store))
@@ -265,8 +281,13 @@ class Sink:
         self.state, self.reason = state, reason
 
     def _until_stopped(self, server: str, action: Callable[[], _Done]) -> _Done | None:
-        done = until_stopped(self._stop, server, action, lambda reason: self._become(SinkState.WAITING, reason))
+        def wait(reason: str) -> None:
+            self._become(SinkState.WAITING, reason)
+            self._metrics.waits_for(WAITING_FOR[server], True)
+
+        done = until_stopped(self._stop, server, action, wait)
         self._become(SinkState.OPENING)
+        self._metrics.waits_for(WAITING_FOR[server], False)
         return done
 
     def _ask_store(self) -> None:

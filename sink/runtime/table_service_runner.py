@@ -20,8 +20,9 @@ from coordination.zookeeper.table_service_lock import Service, TableServiceLock,
 from sink.clients.java_errors import JAVA_ERRORS, said
 from sink.config import Settings
 from sink.runtime.catalog_sync import CatalogSync
+from sink.runtime.table_reports import TableReports
 from sink.telemetry.logs import ContextThread
-from sink.telemetry.metrics import Metrics
+from sink.telemetry.metrics import SinkMetrics
 
 LOG = structlog.get_logger("sink.worker")
 LOOK_SECONDS = 2.0
@@ -30,7 +31,7 @@ RETRY_SECONDS = 0.5
 
 class TableServiceRunner:
     """One incarnation's. `run` performs the services, `leads` says whether this worker coordinates; `catalog`, in a
-    thread of its own, works while this worker holds the lock.
+    thread of its own, works while this worker holds the lock, and so do `reports`.
     """
 
     def __init__(
@@ -39,8 +40,9 @@ class TableServiceRunner:
         lock: TableServiceLock,
         run: Callable[[], tuple[Service, ...]],
         leads: Callable[[], bool],
-        metrics: Metrics,
+        metrics: SinkMetrics,
         catalog: CatalogSync | None = None,
+        reports: TableReports | None = None,
     ) -> None:
         self._settings = settings
         self._lock = lock
@@ -48,6 +50,7 @@ class TableServiceRunner:
         self._leads = leads
         self._metrics = metrics
         self._catalog = catalog
+        self._reports = reports
         self._ended = threading.Event()
         self._thread = ContextThread(target=self._stand, name="services", daemon=True)
 
@@ -91,10 +94,13 @@ class TableServiceRunner:
                 if committed < done or committed - done >= self._settings.services_interval:
                     self._run(committed)
                     done = committed
+                if self._reports is not None:
+                    self._reports.look()
                 self._ended.wait(LOOK_SECONDS)
         finally:
             if self._catalog is not None:
                 self._catalog.pause()
+            self._metrics.not_serving()
             self._give_back()
 
     def _give_back(self) -> None:

@@ -19,8 +19,8 @@ _Done = TypeVar("_Done")
 def until_stopped(
     stop: Event, server: str, action: Callable[[], _Done], tell: Callable[[str], None] = lambda _: None
 ) -> _Done | None:
-    """Returns what `action` returns, once it raises no `Unavailable` any more; None if `stop` is set before. `tell` hears
-    each new reason.
+    """Returns what `action` returns, once it raises no `Unavailable` any more; None if `stop` is set before. `tell`
+    hears each new reason.
     """
     told, pause = "", FIRST_PAUSE_SECONDS
     while not stop.is_set():

@@ -1,4 +1,4 @@
-"""Prometheus metrics of one sink on one worker, served on loopback; port 0 serves none.
+"""Prometheus metrics of a worker process, and of each sink in it, served on loopback; port 0 serves none.
 
 Guarantee: counting never waits, reads nothing and writes nothing, so it can neither fail nor delay a commit.
 Counters tell what this worker decided or wrote, from when it started: sum them over the fleet. A phase is
@@ -8,109 +8,132 @@ when the port cannot be used.
 
 from __future__ import annotations
 
+import platform
 import time
 from collections.abc import Callable, Mapping
-from threading import Thread
-from wsgiref.simple_server import WSGIServer
+from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry
 
-from coordination.errors import ConfigError
 from coordination.state.messages import Note
-from coordination.state.model import LogView, PartitionState, Phase, TopicPartition
+from coordination.state.model import LogView, Phase
+from coordination.state.tree import KeeperView, Summary
 from coordination.zookeeper.table_service_lock import Service
+from sink.telemetry.exposition import Exposition, MetricsServer
+from sink.telemetry.metric_families import Families
+from sink.telemetry.partition_metrics import PartitionOffsets, partition_lines
+from sink.telemetry.version import parts, sink_version
 
 LOOPBACK = "127.0.0.1"
-PHASE_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+WAITS = ("kafka", "registry", "storage", "topic", "zookeeper")
 
 
-class Metrics:
-    """`note` takes what the machines say; the other methods take what only the shell knows."""
+class ProcessMetrics:
+    """One registry a process. `sink` gives the metrics of one sink; both can be called from any thread."""
 
-    def __init__(self, sink: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self.registry = registry = CollectorRegistry()
-        self._clock = clock
-        self._sink = sink
-        self._entered: dict[int, tuple[Phase, float]] = {}
-        self._server: tuple[WSGIServer, Thread] | None = None
-        by_sink = ("sink",)
-        self._epoch = Gauge("sink_epoch", "Epoch of this worker's newest term", by_sink, registry=registry).labels(sink)
-        self._coordinator = Gauge(
-            "sink_coordinator", "1 while this worker coordinates the sink", by_sink, registry=registry
-        ).labels(sink)
-        self._halted = Gauge(
-            "sink_halted", "1 while the sink is halted; see `sink status`", by_sink, registry=registry
-        ).labels(sink)
-        self._records = Counter(
-            "sink_records", "Records committed by this coordinator", by_sink, registry=registry
-        ).labels(sink)
-        self._errors = Counter(
-            "sink_errors", "Bad records that this coordinator's commits left aside", by_sink, registry=registry
-        ).labels(sink)
-        self._bytes = Counter(
-            "sink_bytes", "Bytes of data files written by this participant", by_sink, registry=registry
-        ).labels(sink)
-        self._phases = Counter(
-            "sink_transactions", "Transactions by phase entered", ("sink", "phase"), registry=registry
-        )
-        self._outcomes = Counter(
-            "sink_transactions_ended", "Transactions by outcome", ("sink", "outcome"), registry=registry
-        )
-        self._seconds = Histogram(
-            "sink_phase_seconds",
-            "Time in a phase",
-            ("sink", "phase"),
-            buckets=PHASE_SECONDS,
-            registry=registry,
-        )
-        self._services = Counter(
-            "sink_services", "Table services run by this worker", ("sink", "service", "outcome"), registry=registry
-        )
-        self._service_seconds = Gauge(
-            "sink_services_seconds", "How long a table service took last", ("sink", "service"), registry=registry
-        )
-        self._registrations = Counter(
-            "sink_catalog_syncs", "Registrations in the catalogue", ("sink", "outcome"), registry=registry
-        )
-        self._catalog_failures = Gauge(
-            "sink_catalog_failures", "Registrations that failed in a row", by_sink, registry=registry
-        )
-        self._catalog_seconds = Gauge(
-            "sink_catalog_seconds", "How long the last registration took", by_sink, registry=registry
-        )
-        self._lag = Gauge(
-            "sink_lag", "Readable offsets not AFTER yet", ("sink", "topic", "partition"), registry=registry
-        )
+    def __init__(
+        self, worker: str = "", clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time
+    ) -> None:
+        """`clock` gives monotonic seconds, `wall` Unix time."""
+        self.worker = worker
+        self.clock = clock
+        self.wall = wall
+        self._registry = CollectorRegistry()
+        self.families = Families(self._registry)
+        self._exposition = Exposition(self._registry)
+        self._sinks: dict[str, SinkMetrics] = {}
+        self._server: MetricsServer | None = None
+
+    def sink(self, name: str) -> SinkMetrics:
+        """Makes the metrics of a sink, or gives those that there are."""
+        if name not in self._sinks:
+            self._sinks[name] = SinkMetrics(self, name)
+        return self._sinks[name]
+
+    def remove(self, name: str) -> None:
+        """This process hosts the sink no longer: its series end."""
+        metrics = self._sinks.pop(name, None)
+        if metrics is not None:
+            metrics.clear()
+            self._exposition.forget()
+
+    def text(self) -> bytes:
+        """Gives the answer to `/metrics`."""
+        sinks = list(self._sinks.values())
+        for sink in sinks:
+            sink.refresh()
+        lines = [*self._exposition.lines(), *partition_lines([sink.offsets for sink in sinks])]
+        return "".join(lines).encode()
 
     def serve(self, port: int) -> int | None:
         """Serve on loopback until `close`. Returns the port; None when `port` is 0."""
         if port == 0:
             return None
-        try:
-            self._server = start_http_server(port, LOOPBACK, self.registry)
-        except OSError as error:
-            raise ConfigError(
-                f"metrics.port {port} cannot be used on {LOOPBACK} ({error.strerror}); "
-                "choose another one for each worker of a host, or 0 for none"
-            ) from error
+        self._server = MetricsServer(LOOPBACK, port, self.text)
         return port
 
     def close(self) -> None:
-        if self._server is not None:
-            server, thread = self._server
-            server.shutdown()
-            server.server_close()
-            thread.join()
-            self._server = None
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+
+
+class SinkMetrics:
+    """`note` takes what the machines say; the other methods take what only the shell knows."""
+
+    def __init__(self, process: ProcessMetrics, sink: str) -> None:
+        self._process = process
+        self._families = process.families
+        self._clock = process.clock
+        self._sink = sink
+        self._children: dict[tuple[Any, tuple[str, ...]], Any] = {}
+        self._phases: dict[int, tuple[Phase, float]] = {}
+        self._opened: dict[int, tuple[float, int]] = {}
+        self._retention: Mapping[str, float] = {}
+        self._jvm_answered: Callable[[], float] | None = None
+        self._storage_is_faulty: Callable[[], bool] | None = None
+        self._waits_for_storage = False
+        self.offsets = PartitionOffsets(sink, process.clock)
+        self._begin()
+
+    def _begin(self) -> None:
+        """The series that every worker has from the start."""
+        families, versions = self._families, parts()
+        self._of(
+            families.build_info,
+            self._process.worker,
+            sink_version(),
+            platform.python_version(),
+            versions.get("hudi", ""),
+            versions.get("pyspark", ""),
+        ).set(1)
+        for family in (families.epoch, families.coordinator, families.halted, families.paused):
+            self._of(family).set(0)
+        for counter in (families.records, families.bad_records, families.written_bytes):
+            self._of(counter)
+        for wait in WAITS:
+            self._of(families.waiting, wait).set(0)
+
+    def clear(self) -> None:
+        """Takes all series of the sink away."""
+        for family, labels in list(self._children):
+            family.remove(self._sink, *labels)
+        self._children.clear()
+        self.offsets.clear()
+
+    def configured(self, interval: float, write_deadline: float) -> None:
+        """In seconds, from the settings."""
+        self._of(self._families.commit_allowance).set(max(3 * interval, write_deadline))
 
     def note(self, note: Note) -> None:
         """Count what a machine notes; events of no interest here are passed over."""
         fields = dict(note.fields)
         match note.event:
             case "coordinator.elected":
-                self._epoch.set(fields["epoch"])
+                self._of(self._families.epoch).set(fields["epoch"])
                 self.coordinating(True)
             case "transaction.opened":
+                self._opened[fields["transaction"]] = self._clock(), fields["attempt"]
                 self._enter(fields["transaction"], Phase.PLANNED)
             case "transaction.entered":
                 self._enter(fields["transaction"], Phase(fields["phase"]))
@@ -121,53 +144,158 @@ class Metrics:
 
     def coordinating(self, now: bool) -> None:
         """Whether this worker is the coordinator. Transactions of an earlier term are no longer its own."""
-        self._coordinator.set(1 if now else 0)
-        self._entered.clear()
+        self._of(self._families.coordinator).set(1 if now else 0)
+        self._phases.clear()
+        self._opened.clear()
         if not now:
-            # Nobody here looks at the log any more: no figure is better than an old one.
-            self._lag.clear()
+            self.offsets.clear()
+            self._waits("kafka", False)
+            self._waits("topic", False)
+            self._waits("registry", False)
+            families = self._families
+            for family in (families.workers, families.last_commit, families.instants):
+                self._drop(family)
 
     def halted(self, now: bool) -> None:
         """Sets whether the tree records a halt, on every worker."""
-        self._halted.set(1 if now else 0)
+        self._of(self._families.halted).set(1 if now else 0)
+
+    def paused(self, now: bool) -> None:
+        """Sets whether the tree records that an operator paused the sink."""
+        self._of(self._families.paused).set(1 if now else 0)
+
+    def keeper(self, view: KeeperView) -> None:
+        """From the coordinator's reading of the tree."""
+        self._of(self._families.workers).set(len(view.members))
+        last = _last_commit(view)
+        if last is not None:
+            self._of(self._families.last_commit).set(max(last.times.values(), default=0.0))
+        self.offsets.read_states(view.states, self._planned_at(last))
+
+    def log(self, view: LogView) -> None:
+        """From the coordinator's reading of the log: what is readable there."""
+        self.offsets.read_log(view.partitions)
+
+    def retention(self, seconds: Mapping[str, float]) -> None:
+        """How long Kafka keeps a record, by topic; without topics whose retention is unlimited or unknown."""
+        self._retention = seconds
+
+    def group_committed(self, outcome: str) -> None:
+        """Offsets were committed to the consumer group: `done` or `failed`."""
+        self._of(self._families.group_commits, outcome).inc()
+
+    def table(self, instants: int) -> None:
+        """Completed instants on the active timeline."""
+        self._of(self._families.instants).set(instants)
+
+    def table_files(self, files: int) -> None:
+        """Data files of the newest version of the table."""
+        self._of(self._families.files).set(files)
+
+    def audited(self, held: bool, at: float) -> None:
+        """The last audit: whether it held, and when it ended, in Unix time."""
+        self._of(self._families.audit_held).set(1 if held else 0)
+        self._of(self._families.audit_time).set(at)
+
+    def not_serving(self) -> None:
+        """Another worker runs the table services, and tells what belongs to them."""
+        for family in (self._families.files, self._families.audit_time, self._families.audit_held):
+            self._drop(family)
 
     def wrote(self, size: int) -> None:
         """A participant's data files: their bytes."""
-        self._bytes.inc(size)
+        self._of(self._families.written_bytes).inc(size)
 
     def served(self, service: Service) -> None:
         """A table service has ended: `done`, `idle` (nothing to do) or `failed`."""
         outcome = "failed" if service.reason else "done" if service.instant else "idle"
-        self._services.labels(self._sink, service.name, outcome).inc()
-        self._service_seconds.labels(self._sink, service.name).set(service.seconds)
+        self._of(self._families.services, service.name, outcome).inc()
+        self._of(self._families.service_seconds, service.name).observe(service.seconds)
+        self._of(self._families.last_service_seconds, service.name).set(service.seconds)
 
     def registered(self, failures: int, seconds: float) -> None:
         """A registration in the catalogue has ended; `failures` in a row, this one included."""
-        self._registrations.labels(self._sink, "failed" if failures else "done").inc()
-        self._catalog_failures.labels(self._sink).set(failures)
-        self._catalog_seconds.labels(self._sink).set(seconds)
+        self._of(self._families.registrations, "failed" if failures else "done").inc()
+        self._of(self._families.catalog_failures).set(failures)
+        self._of(self._families.catalog_seconds).observe(seconds)
+        self._of(self._families.last_catalog_seconds).set(seconds)
 
-    def lag(self, states: Mapping[TopicPartition, PartitionState], log: LogView) -> None:
-        """From a view of the log and the states recorded then: what is readable, but not AFTER yet."""
-        for source, seen in log.partitions.items():
-            state = states.get(source)
-            landed = seen.start if state is None else state.end
-            gauge = self._lag.labels(self._sink, source.topic, source.partition)
-            gauge.set(max(seen.end - landed, 0))
+    def waits_for(self, what: str, now: bool) -> None:
+        """Whether this worker waits for one of `WAITS`."""
+        if what == "storage":
+            self._waits_for_storage = now
+        self._waits(what, now)
+
+    def watch(self, jvm_answered: Callable[[], float], storage_is_faulty: Callable[[], bool]) -> None:
+        """`jvm_answered` tells when the JVM gave its last sign of life, in monotonic seconds. Both are asked at each
+        scrape."""
+        self._jvm_answered, self._storage_is_faulty = jvm_answered, storage_is_faulty
+
+    def refresh(self) -> None:
+        """Figures that change by themselves, before a scrape."""
+        families = self._families
+        self._of(families.worker_time).set(self._process.wall())
+        if self._jvm_answered is not None:
+            self._of(families.jvm_silent).set(max(self._clock() - self._jvm_answered(), 0.0))
+        if self._storage_is_faulty is not None:
+            self._waits("storage", self._waits_for_storage or self._storage_is_faulty())
+        if not self.offsets.is_known:
+            self._drop(families.freshness)
+            self._drop(families.retention_left)
+            return
+        freshness = self.offsets.freshness()
+        self._of(families.freshness).set(freshness)
+        waiting = self.offsets.waiting_topics() if self._retention else ()
+        left = [self._retention[topic] - freshness for topic in waiting if topic in self._retention]
+        if left:
+            self._of(families.retention_left).set(min(left))
+        else:
+            self._drop(families.retention_left)
+
+    def _of(self, family: Any, *labels: str) -> Any:
+        """The sink's child of that family."""
+        key = (family, labels)
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = family.labels(self._sink, *labels)
+        return child
+
+    def _drop(self, family: Any) -> None:
+        if self._children.pop((family, ()), None) is not None:
+            family.remove(self._sink)
+
+    def _waits(self, what: str, now: bool) -> None:
+        self._of(self._families.waiting, what).set(1 if now else 0)
+
+    def _planned_at(self, last: Summary | None) -> float | None:
+        """When that transaction was planned, by the monotonic clock."""
+        planned = None if last is None else last.times.get(Phase.PLANNED.value)
+        return None if planned is None else self._clock() - max(self._process.wall() - planned, 0.0)
 
     def _enter(self, number: int, phase: Phase) -> None:
         self._leave(number)
-        self._entered[number] = phase, self._clock()
-        self._phases.labels(self._sink, phase.value).inc()
+        self._phases[number] = phase, self._clock()
+        self._of(self._families.phases, phase.value).inc()
 
     def _leave(self, number: int) -> None:
-        if number in self._entered:
-            phase, since = self._entered.pop(number)
-            self._seconds.labels(self._sink, phase.value).observe(self._clock() - since)
+        if number in self._phases:
+            phase, since = self._phases.pop(number)
+            self._of(self._families.phase_seconds, phase.value).observe(self._clock() - since)
 
     def _end(self, number: int, outcome: str, records: int, errors: int) -> None:
         self._leave(number)
-        self._outcomes.labels(self._sink, outcome).inc()
+        self._of(self._families.outcomes, outcome).inc()
+        opened_at, attempt = self._opened.pop(number, (None, 0))
+        if opened_at is not None:
+            self._of(self._families.transaction_seconds, outcome).observe(self._clock() - opened_at)
         if outcome == Phase.COMMITTED.value:
-            self._records.inc(records)
-            self._errors.inc(errors)
+            self._of(self._families.records).inc(records)
+            self._of(self._families.bad_records).inc(errors)
+            if opened_at is not None:
+                self._of(self._families.attempts).observe(attempt)
+
+
+def _last_commit(view: KeeperView) -> Summary | None:
+    """The newest one that committed, among the last transactions."""
+    history = view.ledger.history
+    return next((summary for summary in reversed(history) if summary.outcome == Phase.COMMITTED.value), None)

@@ -16,7 +16,7 @@ from coordination.zookeeper.keeper import Keeper
 from sink.runtime.membership import Membership, Resources, new_member
 from sink.runtime.notes import Observer
 from sink.runtime.pools import SerialExecutor, Ticker, new_pool
-from sink.telemetry.metrics import Metrics
+from sink.telemetry.metrics import ProcessMetrics
 from tests.chaos.proxy import Mode, Proxy
 from tests.integration.table_kit import settings
 from tests.waiting import eventually
@@ -35,7 +35,7 @@ def resources(chroot: str, proxy: Proxy, tmp_path: Path):
     ticker = Ticker()
     ticker.start()
     with new_pool() as pool:
-        serial, observer = SerialExecutor(pool), Observer(given, Metrics("orders"))
+        serial, observer = SerialExecutor(pool), Observer(given, ProcessMetrics().sink("orders"))
         yield Resources(
             given,
             client,

@@ -21,7 +21,7 @@ from sink.hudi.options import service_options
 from sink.hudi.table_services import HudiTableServices
 from sink.hudi.timeline import SINK_KEY
 from sink.runtime.table_service_runner import TableServiceRunner
-from sink.telemetry.metrics import Metrics
+from sink.telemetry.metrics import ProcessMetrics
 from tests.fleet import produce
 from tests.integration.conftest import METADATA, PARTITIONS, MakeDriver, MakeFleet
 from tests.integration.table_kit import SINK, Driver, allow, checkpoint, settings
@@ -43,7 +43,7 @@ class Worker:
         self.leads, self.runs, self.error = leads, 0, False
         given = settings(place / name, chroot, worker__id=name, services__interval__commits="5")
         self.lock = TableServiceLock(self.client, "/s", name)
-        self.services = TableServiceRunner(given, self.lock, self.run, lambda: self.leads, Metrics(name))
+        self.services = TableServiceRunner(given, self.lock, self.run, lambda: self.leads, ProcessMetrics().sink(name))
         self.services.start()
 
     def run(self) -> tuple[Service, ...]:

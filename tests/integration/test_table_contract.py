@@ -34,7 +34,7 @@ from coordination.zookeeper.keeper import Keeper
 from sink.bad_records.table import ErrorsTable
 from sink.clients.kafka import Log
 from sink.runtime.effect_handlers import CoordinatorEffectHandler
-from sink.telemetry.metrics import Metrics
+from sink.telemetry.metrics import ProcessMetrics
 from sink.write.column_resolution import ColumnResolver
 from tests.integration.table_kit import SINK, Driver, checkpoint, connected, settings
 from tests.simulation.table import NoWatcher, SimTable, stat_of
@@ -71,7 +71,13 @@ class Real:
         self._keeper.write((Create(LOCK),))
         errors = ErrorsTable(driver.spark, driver.settings, client)
         self._performer = CoordinatorEffectHandler(
-            self._keeper, driver.table, errors, cast(Log, None), cast(ColumnResolver, None), LOCK, Metrics(SINK)
+            self._keeper,
+            driver.table,
+            errors,
+            cast(Log, None),
+            cast(ColumnResolver, None),
+            LOCK,
+            ProcessMetrics().sink(SINK),
         )
 
     def perform(self, operation: Operation) -> Outcome:

@@ -15,7 +15,7 @@ from coordination.state.model import Slice, WriteTask
 from sink.runtime.actor import Actor
 from sink.runtime.effect_handlers import ParticipantEffectHandler
 from sink.runtime.pools import SerialExecutor, Ticker
-from sink.telemetry.metrics import Metrics
+from sink.telemetry.metrics import ProcessMetrics
 from sink.write.engine import Written
 from tests.waiting import eventually
 
@@ -74,7 +74,7 @@ def test_a_write_ends_when_it_is_cancelled_by_its_request_or_altogether(
     pool: ThreadPoolExecutor, ends: bool, request_id: int | None
 ) -> None:
     engine = Blocking()
-    handler = ParticipantEffectHandler(cast(Any, None), engine, "w1:1", Metrics("orders"))
+    handler = ParticipantEffectHandler(cast(Any, None), engine, "w1:1", ProcessMetrics().sink("orders"))
     written = pool.submit(handler.perform, Request(7, WriteTasks(1, "i1", (WriteTask(SLICES),), "those")))
     assert engine.writing.wait(30)
     handler.cancel(request_id)

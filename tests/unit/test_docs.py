@@ -158,12 +158,11 @@ def test_the_runbook_explains_every_event_and_no_other() -> None:
 
 
 def test_every_metric_that_is_named_is_served_and_every_one_served_is_named() -> None:
-    from sink.telemetry.metrics import Metrics
+    from sink.telemetry.metrics import ProcessMetrics
 
-    table = (DOCS / "runbook.md").read_text().partition("## Metrics")[2].partition("\n## ")[0]
-    named = {name.partition("{")[0] for name in CODE.findall(table) if name.startswith("sink_")}
-    families = Metrics("x").registry.collect()
-    assert named == {f"{family.name}{'_total' if family.type == 'counter' else ''}" for family in families}
+    table = (DOCS / "monitoring.md").read_text().partition("## Metrics")[2].partition("\n## ")[0]
+    named = {name for name in CODE.findall(table) if name.startswith("sink_")}
+    assert named == set(re.findall(r"^# TYPE (\w+) ", ProcessMetrics().text().decode(), re.MULTILINE))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_id)

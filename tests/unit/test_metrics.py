@@ -1,19 +1,25 @@
-"""Prometheus gets the machines' notes, on loopback and nowhere else."""
+"""Prometheus gets the machines' notes and readings, by sink, on loopback and nowhere else."""
 
 from __future__ import annotations
 
+import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.request import urlopen
 
 import psutil
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from coordination.errors import ConfigError
 from coordination.state.messages import Note
 from coordination.state.model import LogView, OpenRange, PartitionLog, PartitionState, TopicPartition
-from sink.telemetry.metrics import Metrics
+from coordination.state.reading import TreeReader
+from coordination.state.tree import KeeperView, Ledger, Summary
+from coordination.zookeeper.table_service_lock import Service
+from sink.telemetry.metrics import ProcessMetrics, SinkMetrics
 
 
 class Clock:
@@ -29,10 +35,15 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def metrics(clock: Clock) -> Iterator[Metrics]:
-    metrics = Metrics("orders", clock)
-    yield metrics
-    metrics.close()
+def process(clock: Clock) -> Iterator[ProcessMetrics]:
+    process = ProcessMetrics("w1", clock, lambda: 1_000_000.0 + clock.now)
+    yield process
+    process.close()
+
+
+@pytest.fixture
+def metrics(process: ProcessMetrics) -> SinkMetrics:
+    return process.sink("orders")
 
 
 @pytest.fixture
@@ -42,101 +53,306 @@ def port() -> int:
         return int(probe.getsockname()[1])
 
 
-def tell(metrics: Metrics, event: str, **fields: Any) -> None:
+def tell(metrics: SinkMetrics, event: str, **fields: Any) -> None:
     metrics.note(Note(event, tuple(fields.items())))
 
 
-def value(metrics: Metrics, name: str, **labels: str) -> float | None:
-    return metrics.registry.get_sample_value(name, {"sink": "orders", **labels})
+def samples(process: ProcessMetrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """As Prometheus would read `/metrics`."""
+    families = text_string_to_metric_families(process.text().decode())
+    return {(s.name, frozenset(s.labels.items())): s.value for family in families for s in family.samples}
 
 
-def run(metrics: Metrics, clock: Clock, number: int, *phases: str) -> None:
+def value(process: ProcessMetrics, name: str, **labels: str) -> float | None:
+    return samples(process).get((name, frozenset({"sink": "orders", **labels}.items())))
+
+
+def run(metrics: SinkMetrics, clock: Clock, number: int, *phases: str) -> None:
     """Two seconds in PLANNED, three in each further phase."""
-    tell(metrics, "transaction.opened", transaction=number, batch=number, attempt=1, slices=2, offsets=9)
+    tell(metrics, "transaction.opened", transaction=number, batch=number, attempt=2, slices=2, offsets=9)
     clock.now += 2
     for phase in phases:
         tell(metrics, "transaction.entered", transaction=number, phase=phase, instant="1")
         clock.now += 3
 
 
-def test_a_committed_transaction_counts_its_phases_its_outcome_and_its_records(metrics: Metrics, clock: Clock) -> None:
+def empty_view() -> KeeperView:
+    return TreeReader().read({})
+
+
+def states(**ends: int) -> dict[TopicPartition, PartitionState]:
+    return {TopicPartition("orders", int(n[1:])): PartitionState("id", 0, end, 0) for n, end in ends.items()}
+
+
+def log(start: int = 0, **ends: int) -> LogView:
+    return LogView("c", {TopicPartition("orders", int(n[1:])): PartitionLog("id", start, e) for n, e in ends.items()})
+
+
+def committed(at: float, planned: float) -> Ledger:
+    times: Mapping[str, float] = {"PLANNED": planned, "COMMITTED": at}
+    return Ledger(7, 7, history=(Summary(7, 7, "COMMITTED", "1", 5, "", times),))
+
+
+def test_a_committed_transaction_counts_its_phases_its_outcome_its_records_and_its_attempts(
+    process: ProcessMetrics, metrics: SinkMetrics, clock: Clock
+) -> None:
     run(metrics, clock, 7, "STARTED", "PREPARED", "COMMITTED")
     tell(metrics, "transaction.ended", transaction=7, outcome="COMMITTED", records=40, errors=2)
     for phase in ("PLANNED", "STARTED", "PREPARED", "COMMITTED"):
-        assert value(metrics, "sink_transactions_total", phase=phase) == 1
-    assert value(metrics, "sink_transactions_ended_total", outcome="COMMITTED") == 1
-    assert value(metrics, "sink_records_total") == 40
-    assert value(metrics, "sink_errors_total") == 2
+        assert value(process, "sink_transactions_total", phase=phase) == 1
+    assert value(process, "sink_transactions_ended_total", outcome="COMMITTED") == 1
+    assert value(process, "sink_records_total") == 40
+    assert value(process, "sink_bad_records_total") == 2
+    assert value(process, "sink_transaction_duration_seconds_sum", outcome="COMMITTED") == 2 + 3 * 3
+    assert value(process, "sink_transaction_attempts_bucket", le="1.0") == 0
+    assert value(process, "sink_transaction_attempts_bucket", le="2.0") == 1
 
 
-def test_an_aborted_transaction_counts_no_records(metrics: Metrics, clock: Clock) -> None:
+def test_an_aborted_transaction_counts_no_records_and_no_attempt_of_a_commit(
+    process: ProcessMetrics, metrics: SinkMetrics, clock: Clock
+) -> None:
     run(metrics, clock, 7, "STARTED")
     tell(metrics, "transaction.aborted", transaction=7, attempt=1, reason="deadline")
     tell(metrics, "transaction.ended", transaction=7, outcome="ABORTED", records=40, errors=2)
-    assert value(metrics, "sink_transactions_total", phase="ABORTED") == 1
-    assert value(metrics, "sink_transactions_ended_total", outcome="ABORTED") == 1
-    assert value(metrics, "sink_records_total") == 0
-    assert value(metrics, "sink_errors_total") == 0
+    assert value(process, "sink_transactions_total", phase="ABORTED") == 1
+    assert value(process, "sink_transactions_ended_total", outcome="ABORTED") == 1
+    assert value(process, "sink_records_total") == 0
+    assert value(process, "sink_bad_records_total") == 0
+    assert value(process, "sink_transaction_attempts_count") is None
 
 
-def test_the_time_in_each_phase_is_kept_apart_for_transactions_in_flight(metrics: Metrics, clock: Clock) -> None:
+def test_the_time_in_each_phase_is_kept_apart_for_transactions_in_flight(
+    process: ProcessMetrics, metrics: SinkMetrics, clock: Clock
+) -> None:
     run(metrics, clock, 7, "STARTED")
     run(metrics, clock, 8, "STARTED", "PREPARED")
     tell(metrics, "transaction.entered", transaction=7, phase="PREPARED", instant="1")
-    assert value(metrics, "sink_phase_seconds_sum", phase="PLANNED") == 4
-    assert value(metrics, "sink_phase_seconds_count", phase="STARTED") == 2
-    assert value(metrics, "sink_phase_seconds_sum", phase="STARTED") == 3 + 8 + 3
+    name = "sink_transaction_phase_duration_seconds"
+    assert value(process, f"{name}_sum", phase="PLANNED") == 4
+    assert value(process, f"{name}_count", phase="STARTED") == 2
+    assert value(process, f"{name}_sum", phase="STARTED") == 3 + 8 + 3
 
 
-def test_an_election_sets_the_epoch_and_the_end_of_the_term_clears_only_the_role(metrics: Metrics) -> None:
+def test_an_election_sets_the_epoch_and_the_end_of_the_term_clears_only_the_role(
+    process: ProcessMetrics, metrics: SinkMetrics
+) -> None:
     tell(metrics, "coordinator.elected", epoch=12)
-    assert (value(metrics, "sink_epoch"), value(metrics, "sink_coordinator")) == (12, 1)
+    assert (value(process, "sink_epoch"), value(process, "sink_coordinator")) == (12, 1)
     metrics.coordinating(False)
-    assert (value(metrics, "sink_epoch"), value(metrics, "sink_coordinator")) == (12, 0)
+    assert (value(process, "sink_epoch"), value(process, "sink_coordinator")) == (12, 0)
 
 
-def test_a_phase_of_an_earlier_term_is_not_timed_by_the_next(metrics: Metrics, clock: Clock) -> None:
+def test_a_transaction_of_an_earlier_term_is_not_timed_by_the_next(
+    process: ProcessMetrics, metrics: SinkMetrics, clock: Clock
+) -> None:
     run(metrics, clock, 7, "STARTED")
     metrics.coordinating(False)
     clock.now += 1_000
     tell(metrics, "coordinator.elected", epoch=13)
     tell(metrics, "transaction.aborted", transaction=7, attempt=1, reason="epoch")
-    assert value(metrics, "sink_phase_seconds_count", phase="STARTED") is None
+    tell(metrics, "transaction.ended", transaction=7, outcome="ABORTED", records=0, errors=0)
+    assert value(process, "sink_transaction_phase_duration_seconds_count", phase="STARTED") is None
+    assert value(process, "sink_transaction_duration_seconds_count", outcome="ABORTED") is None
 
 
-def test_a_halt_and_the_bytes_written_show(metrics: Metrics) -> None:
-    assert value(metrics, "sink_halted") == 0
+def test_a_halt_a_pause_and_the_bytes_written_show(process: ProcessMetrics, metrics: SinkMetrics) -> None:
+    assert (value(process, "sink_halted"), value(process, "sink_paused")) == (0, 0)
     metrics.halted(True)
+    metrics.paused(True)
     metrics.wrote(5)
     metrics.wrote(6)
-    assert (value(metrics, "sink_halted"), value(metrics, "sink_bytes_total")) == (1, 11)
+    assert (value(process, "sink_halted"), value(process, "sink_paused")) == (1, 1)
+    assert value(process, "sink_written_bytes_total") == 11
     metrics.halted(False)
-    assert value(metrics, "sink_halted") == 0
+    metrics.paused(False)
+    assert (value(process, "sink_halted"), value(process, "sink_paused")) == (0, 0)
 
 
-def test_an_event_of_no_interest_changes_nothing(metrics: Metrics) -> None:
-    before = list(metrics.registry.collect())
+def test_an_event_of_no_interest_changes_nothing(process: ProcessMetrics, metrics: SinkMetrics) -> None:
+    before = process.text()
     tell(metrics, "answer.dropped", request=3)
-    assert list(metrics.registry.collect()) == before
+    assert process.text() == before
 
 
-def test_lag_counts_what_is_readable_but_not_after(metrics: Metrics) -> None:
-    first, second, third = (TopicPartition("orders", number) for number in range(3))
-    log = LogView("c", {source: PartitionLog("id", 5, 50) for source in (first, second, third)})
-    states = {
-        first: PartitionState("id", 0, 20, 0, open=(OpenRange(20, 40, 3, 10, 0),)),
-        second: PartitionState("id", 0, 50, 0),
-    }
-    metrics.lag(states, log)
-    assert [value(metrics, "sink_lag", topic="orders", partition=str(n)) for n in range(3)] == [30, 0, 45]
+def test_each_partition_shows_its_offsets_and_its_lag_while_this_worker_coordinates(
+    process: ProcessMetrics, metrics: SinkMetrics
+) -> None:
+    first, second = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    open_range = (OpenRange(20, 40, 3, 10, 0),)
+    known = {first: PartitionState("id", 0, 20, 0, open=open_range), second: PartitionState("id", 0, 50, 0)}
+    metrics.keeper(replace(empty_view(), states=known))
+    metrics.log(log(start=5, p0=50, p1=50, p2=50))
+
+    def all_of(name: str) -> list[float | None]:
+        return [value(process, name, topic="orders", partition=str(n)) for n in range(3)]
+
+    assert all_of("sink_partition_lag_offsets") == [30, 0, 45]
+    assert all_of("sink_partition_committed_offset") == [20, 50, 5]
+    assert all_of("sink_partition_log_start_offset") == [5, 5, 5]
+    assert all_of("sink_partition_log_end_offset") == [50, 50, 50]
     metrics.coordinating(False)
-    assert value(metrics, "sink_lag", topic="orders", partition="0") is None
+    assert all_of("sink_partition_lag_offsets") == [None] * 3
 
 
-def test_it_is_served_on_loopback_only_and_no_more_once_closed(metrics: Metrics, port: int) -> None:
+def test_freshness_is_the_time_since_the_oldest_record_that_has_not_landed_was_seen(
+    process: ProcessMetrics, metrics: SinkMetrics, clock: Clock
+) -> None:
+    metrics.keeper(replace(empty_view(), states=states(p0=10, p1=10)))
+    metrics.log(log(p0=10, p1=10))
+    clock.now += 5
+    assert value(process, "sink_freshness_seconds") == 0
+    metrics.log(log(p0=12, p1=10))
+    clock.now += 5
+    metrics.log(log(p0=12, p1=30))
+    clock.now += 1
+    assert value(process, "sink_freshness_seconds") == 6
+    metrics.keeper(replace(empty_view(), states=states(p0=12, p1=20)))
+    assert value(process, "sink_freshness_seconds") == 1
+    metrics.keeper(replace(empty_view(), states=states(p0=12, p1=30)))
+    assert value(process, "sink_freshness_seconds") == 0
+
+
+def test_freshness_remembers_the_oldest_through_a_thousand_looks_at_the_log(
+    process: ProcessMetrics, metrics: SinkMetrics, clock: Clock
+) -> None:
+    metrics.keeper(replace(empty_view(), states=states(p0=10)))
+    for second in range(1000):
+        metrics.log(log(p0=11 + second))
+        clock.now += 1
+    assert value(process, "sink_freshness_seconds") == 1000
+    assert len(metrics.offsets._snapshots) <= 16
+    metrics.keeper(replace(empty_view(), states=states(p0=510)))
+    freshness = value(process, "sink_freshness_seconds")
+    assert freshness is not None
+    assert 350 <= freshness <= 500, "thinned, and never older than it is"
+
+
+def test_what_waits_when_a_term_begins_has_waited_since_the_last_commit_was_planned(
+    process: ProcessMetrics, metrics: SinkMetrics, clock: Clock
+) -> None:
+    ledger = committed(at=1_000_000.0 + clock.now - 30, planned=1_000_000.0 + clock.now - 40)
+    metrics.keeper(replace(empty_view(), states=states(p0=10), ledger=ledger))
+    metrics.log(log(p0=15))
+    assert value(process, "sink_freshness_seconds") == 40
+    assert value(process, "sink_last_commit_timestamp_seconds") == 1_000_000.0 + clock.now - 30
+    metrics.coordinating(False)
+    assert value(process, "sink_freshness_seconds") is None
+    assert value(process, "sink_last_commit_timestamp_seconds") is None
+
+
+def test_retention_left_is_that_of_a_topic_that_waits(
+    process: ProcessMetrics, metrics: SinkMetrics, clock: Clock
+) -> None:
+    metrics.keeper(replace(empty_view(), states=states(p0=10)))
+    metrics.log(log(p0=11))
+    clock.now += 50
+    assert value(process, "sink_retention_left_seconds") is None
+    metrics.retention({"orders": 600.0, "other": 5.0})
+    assert value(process, "sink_retention_left_seconds") == 550
+    metrics.keeper(replace(empty_view(), states=states(p0=11)))
+    assert value(process, "sink_retention_left_seconds") is None
+
+
+def test_the_allowance_of_a_commit_is_three_intervals_or_the_write_deadline(
+    process: ProcessMetrics, metrics: SinkMetrics
+) -> None:
+    metrics.configured(interval=60, write_deadline=300)
+    assert value(process, "sink_commit_allowance_seconds") == 300
+    metrics.configured(interval=200, write_deadline=300)
+    assert value(process, "sink_commit_allowance_seconds") == 600
+
+
+def test_a_scrape_asks_the_jvms_watchdog_the_watch_of_the_store_and_the_clock(
+    process: ProcessMetrics, metrics: SinkMetrics, clock: Clock
+) -> None:
+    faulty = False
+    metrics.watch(lambda: 95.0, lambda: faulty)
+    clock.now = 102.0
+    assert value(process, "sink_jvm_silent_seconds") == 7
+    assert value(process, "sink_worker_time_seconds") == 1_000_102
+    assert value(process, "sink_waiting", **{"for": "storage"}) == 0
+    faulty = True
+    assert value(process, "sink_waiting", **{"for": "storage"}) == 1
+    faulty = False
+    metrics.waits_for("storage", True)
+    assert value(process, "sink_waiting", **{"for": "storage"}) == 1
+
+
+def test_services_registrations_files_instants_and_the_audit_show(
+    process: ProcessMetrics, metrics: SinkMetrics
+) -> None:
+    metrics.served(Service("cleaning", 2.0, "2026"))
+    metrics.served(Service("cleaning", 3.0, "", "no room"))
+    metrics.registered(3, 0.5)
+    metrics.table(17)
+    metrics.table_files(4_000)
+    metrics.audited(False, 77.0)
+    assert value(process, "sink_table_services_total", service="cleaning", outcome="done") == 1
+    assert value(process, "sink_table_services_total", service="cleaning", outcome="failed") == 1
+    assert value(process, "sink_table_service_duration_seconds_sum", service="cleaning") == 5
+    assert value(process, "sink_catalog_failures") == 3
+    assert value(process, "sink_table_instants") == 17
+    assert value(process, "sink_table_files") == 4_000
+    assert (value(process, "sink_audit_held"), value(process, "sink_audit_timestamp_seconds")) == (0, 77)
+
+
+def test_every_old_name_is_served_with_the_figures_of_the_new_one(
+    process: ProcessMetrics, metrics: SinkMetrics, clock: Clock
+) -> None:
+    run(metrics, clock, 7, "STARTED")
+    tell(metrics, "transaction.ended", transaction=7, outcome="COMMITTED", records=40, errors=2)
+    metrics.wrote(5)
+    metrics.served(Service("cleaning", 2.0, "2026"))
+    metrics.registered(0, 0.5)
+    metrics.keeper(replace(empty_view(), states=states(p0=10)))
+    metrics.log(log(p0=11))
+    assert value(process, "sink_errors_total") == 2
+    assert value(process, "sink_bytes_total") == 5
+    assert value(process, "sink_phase_seconds_sum", phase="PLANNED") == 2
+    assert value(process, "sink_services_total", service="cleaning", outcome="done") == 1
+    assert value(process, "sink_services_seconds", service="cleaning") == 2
+    assert value(process, "sink_catalog_seconds") == 0.5
+    assert value(process, "sink_lag", topic="orders", partition="0") == 1
+
+
+def test_sinks_of_a_process_are_told_apart_and_one_that_goes_takes_its_series_along(
+    process: ProcessMetrics, metrics: SinkMetrics
+) -> None:
+    other = process.sink("payments")
+    metrics.wrote(1)
+    other.wrote(2)
+    other.keeper(replace(empty_view(), states=states(p0=10)))
+    other.log(log(p0=11))
+    assert value(process, "sink_written_bytes_total") == 1
+    assert value(process, "sink_written_bytes_total", sink="payments") == 2
+    assert process.sink("payments") is other
+    process.remove("payments")
+    assert {dict(labels)["sink"] for _, labels in samples(process)} == {"orders"}
+    process.remove("payments")
+
+
+def test_every_sample_has_a_sink_and_every_name_its_unit(process: ProcessMetrics, metrics: SinkMetrics) -> None:
+    test_services_registrations_files_instants_and_the_audit_show(process, metrics)
+    assert [name for name, labels in samples(process) if "sink" not in dict(labels)] == []
+    families = {family.name: family for family in text_string_to_metric_families(process.text().decode())}
+    histograms = {name for name, family in families.items() if family.type == "histogram"}
+    assert {name for name in histograms if not name.endswith("_seconds")} == {"sink_transaction_attempts"}
+    assert all(re.fullmatch(r"sink(_[a-z]+)+", name) for name in families)
+
+
+def test_labels_of_any_kind_can_be_read_back(process: ProcessMetrics) -> None:
+    strange = 'a"b\\c\nd'
+    process.sink(strange).log(log(p0=3))
+    assert {dict(labels)["sink"] for _, labels in samples(process)} == {strange}
+
+
+def test_it_is_served_on_loopback_only_and_no_more_once_closed(
+    process: ProcessMetrics, metrics: SinkMetrics, port: int
+) -> None:
     tell(metrics, "coordinator.elected", epoch=12)
-    assert metrics.serve(port) == port
+    assert process.serve(port) == port
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain; version=")
         assert b'sink_epoch{sink="orders"} 12.0' in answer.read()
     listening = [
         place.laddr.ip
@@ -144,16 +360,16 @@ def test_it_is_served_on_loopback_only_and_no_more_once_closed(metrics: Metrics,
         if place.status == psutil.CONN_LISTEN and place.laddr.port == port
     ]
     assert listening == ["127.0.0.1"]
-    metrics.close()
+    process.close()
     with pytest.raises(OSError, match="refused"):
         urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5)
 
 
-def test_port_0_serves_nothing(metrics: Metrics) -> None:
-    assert metrics.serve(0) is None
+def test_port_0_serves_nothing(process: ProcessMetrics) -> None:
+    assert process.serve(0) is None
 
 
-def test_a_port_in_use_is_a_config_error_that_names_the_setting(metrics: Metrics, port: int) -> None:
-    metrics.serve(port)
+def test_a_port_in_use_is_a_config_error_that_names_the_setting(process: ProcessMetrics, port: int) -> None:
+    process.serve(port)
     with pytest.raises(ConfigError, match=f"metrics.port {port}"):
-        Metrics("orders").serve(port)
+        ProcessMetrics().serve(port)

@@ -1,0 +1,140 @@
+"""Every Prometheus metric but those of partitions: its name, its unit, its labels.
+
+Names follow Prometheus' conventions: the prefix `sink_`, the unit in the name, `_total` for a counter, `_seconds` for a
+duration, `_timestamp_seconds` for a moment. Each metric has a `sink` label: one process may host many sinks. A renamed
+metric is served under its old name too, for one version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
+from prometheus_client.registry import Collector
+
+PHASE_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+TRANSACTION_SECONDS = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
+SERVICE_SECONDS = (0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
+ATTEMPTS = (1, 2, 3, 4, 6, 10)
+
+
+class Families:
+    """The metrics of a process. The first label of each is the sink."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._worker()
+        self._coordinator()
+        self._transactions()
+        self._table()
+        for name, family in (
+            ("sink_errors", self.bad_records),
+            ("sink_bytes", self.written_bytes),
+            ("sink_phase_seconds", self.phase_seconds),
+            ("sink_services", self.services),
+        ):
+            registry.register(_OldName(name, family))
+
+    def _worker(self) -> None:
+        self.build_info = self._gauge(
+            "sink_build_info", "1, with the versions of this worker", "worker", "version", "python", "hudi", "pyspark"
+        )
+        self.worker_time = self._gauge(
+            "sink_worker_time_seconds", "Unix time by this worker's clock: Prometheus compares it with its own"
+        )
+        self.jvm_silent = self._gauge("sink_jvm_silent_seconds", "For how long this worker's JVM has given no answer")
+        self.waiting = self._gauge(
+            "sink_waiting", "1 while this worker waits for it: kafka, registry, storage, topic, zookeeper", "for"
+        )
+        self.halted = self._gauge("sink_halted", "1 while the sink is halted; see `sink status`")
+        self.paused = self._gauge("sink_paused", "1 while an operator has paused the sink")
+        self.written_bytes = self._counter("sink_written_bytes", "Bytes of data files written by this participant")
+
+    def _coordinator(self) -> None:
+        self.epoch = self._gauge("sink_epoch", "Epoch of this worker's newest term")
+        self.coordinator = self._gauge("sink_coordinator", "1 while this worker coordinates the sink")
+        self.workers = self._gauge("sink_workers", "Live workers of the fleet, as the coordinator sees them")
+        self.last_commit = self._gauge(
+            "sink_last_commit_timestamp_seconds", "Unix time of the newest commit that the coordinator knows of"
+        )
+        self.commit_allowance = self._gauge(
+            "sink_commit_allowance_seconds",
+            "How long a commit may take at most, while records wait: three intervals, or the write deadline",
+        )
+        self.freshness = self._gauge(
+            "sink_freshness_seconds", "For how long the oldest record that has not landed has been known to wait"
+        )
+        self.retention_left = self._gauge(
+            "sink_retention_left_seconds", "Time until Kafka's retention deletes the oldest record that has not landed"
+        )
+        self.group_commits = self._counter(
+            "sink_group_offset_commits", "Commits of offsets to the consumer group, for Kafka's tools", "outcome"
+        )
+
+    def _transactions(self) -> None:
+        self.records = self._counter("sink_records", "Records committed by this coordinator")
+        self.bad_records = self._counter("sink_bad_records", "Bad records that this coordinator's commits left aside")
+        self.phases = self._counter("sink_transactions", "Transactions by phase entered", "phase")
+        self.outcomes = self._counter("sink_transactions_ended", "Transactions by outcome", "outcome")
+        self.phase_seconds = self._histogram(
+            "sink_transaction_phase_duration_seconds", "Time in a phase", PHASE_SECONDS, "phase"
+        )
+        self.transaction_seconds = self._histogram(
+            "sink_transaction_duration_seconds",
+            "From planning a transaction to its end",
+            TRANSACTION_SECONDS,
+            "outcome",
+        )
+        self.attempts = self._histogram("sink_transaction_attempts", "Attempts that a committed batch took", ATTEMPTS)
+
+    def _table(self) -> None:
+        self.services = self._counter("sink_table_services", "Table services run by this worker", "service", "outcome")
+        self.service_seconds = self._histogram(
+            "sink_table_service_duration_seconds", "How long a table service took", SERVICE_SECONDS, "service"
+        )
+        self.last_service_seconds = self._gauge(
+            "sink_services_seconds", "How long a table service took last. Old: use the histogram", "service"
+        )
+        self.registrations = self._counter("sink_catalog_syncs", "Registrations in the catalogue", "outcome")
+        self.catalog_failures = self._gauge("sink_catalog_failures", "Registrations that failed in a row")
+        self.catalog_seconds = self._histogram(
+            "sink_catalog_sync_duration_seconds", "How long a registration took", SERVICE_SECONDS
+        )
+        self.last_catalog_seconds = self._gauge(
+            "sink_catalog_seconds", "How long the last registration took. Old: use the histogram"
+        )
+        self.instants = self._gauge(
+            "sink_table_instants", "Completed instants on the table's active timeline, as the coordinator saw them last"
+        )
+        self.files = self._gauge(
+            "sink_table_files", "Data files that readers of the table open, as the table services saw them last"
+        )
+        self.audit_time = self._gauge(
+            "sink_audit_timestamp_seconds", "Unix time of the last `sink audit`, on the worker with the table services"
+        )
+        self.audit_held = self._gauge("sink_audit_held", "1 if the last `sink audit` held, 0 if it did not")
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(name, text, ("sink", *labels), registry=self._registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, ("sink", *labels), registry=self._registry)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(name, text, ("sink", *labels), buckets=buckets, registry=self._registry)
+
+
+class _OldName(Collector):
+    """Serves a metric under its old name, too."""
+
+    def __init__(self, name: str, family: Counter | Histogram) -> None:
+        self._name = name
+        self._family = family
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in self._family.collect():
+            renamed = Metric(self._name, f"Old name of {metric.name}, for this version only", metric.type)
+            renamed.samples = [
+                sample._replace(name=self._name + sample.name.removeprefix(metric.name)) for sample in metric.samples
+            ]
+            yield renamed
