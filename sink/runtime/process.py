@@ -25,14 +25,17 @@ from coordination.zookeeper.keeper import Keeper
 from sink.bad_records.table import ErrorsTable
 from sink.clients.java_errors import said
 from sink.clients.kafka_process import LogProcess
+from sink.clients.shared_log import SharedLog
 from sink.clients.spark import WARM_UP, StartingSession, use_transaction_pool, warm_up
 from sink.clients.zookeeper import Session, require_chroot
 from sink.config import Settings
+from sink.http.server import WorkerHttp
 from sink.hudi import Table
 from sink.hudi.lock import TableLocks
 from sink.hudi.preflight import require_usable
 from sink.operations.adoption import read_foreign_offsets, unadopted_offsets_warning
 from sink.runtime.commit_warmup import CommitWarmup
+from sink.runtime.facts import ProcessFacts
 from sink.runtime.incarnation import Incarnation, Resources, new_member
 from sink.runtime.jvm_watchdog import EXIT_JVM_SILENT, JvmWatchdog, kill_process_tree
 from sink.runtime.notes import Observer
@@ -67,11 +70,20 @@ class Worker:
         self._starting = starting
         self._membership: Incarnation | None = None
         self._keeper: Keeper | None = None
+        self._facts = ProcessFacts(settings)
         self._notifier = sdnotify.SystemdNotifier()
         self._watched = time.monotonic()
         self._grace_start = self._watched
 
     def run(self) -> None:
+        http = WorkerHttp(self._settings, self._facts)
+        http.start()
+        try:
+            self._run()
+        finally:
+            http.close()
+
+    def _run(self) -> None:
         settings = self._settings
         schema = self._until_stopped("the schema registry", lambda: table_schema(settings))
         if schema is None:
@@ -89,21 +101,24 @@ class Worker:
         LOG.debug("worker.reached", phase="spark")
         watchdog = JvmWatchdog(spark)
         watchdog.start()
+        self._facts.watchdog = watchdog
         table = Table(spark, settings, schema, TableLocks(client, settings))
         engine = engine_of(spark, settings, schema)
         engine.check()
         errors = ErrorsTable(spark, settings, client)
         root = settings.root_znode
         self._keeper = Keeper(client, root, self._tree_changed)
-        observer = Observer(settings)
+        observer = self._facts.observer = Observer(settings)
         first = partial(use_transaction_pool, spark)
         kafka = LogProcess(settings)
+        shared_log = SharedLog(kafka)
+        self._facts.hosts(client, shared_log)
         with (
             ThreadPoolExecutor(1, "coordinating", first) as coordinating,
             ThreadPoolExecutor(1, "participating", first) as writing,
         ):
             resources = Resources(
-                settings, client, self._keeper, root, table, errors, engine, kafka, coordinating, writing, observer
+                settings, client, self._keeper, root, table, errors, engine, shared_log, coordinating, writing, observer
             )
             warming = writing.submit(warm_up, spark)
             self._until_stopped("the store", lambda: self._in_store(self._ask_store))
@@ -151,8 +166,10 @@ class Worker:
             membership.start()
         except (Corrupt, Unavailable) as error:
             LOG.warning("worker.waits", reason=str(error))
+            self._facts.waits_for = str(error)
             self._stop.wait(1.0)
             return
+        self._facts.membership, self._facts.waits_for = membership, ""
         self._notifier.notify("READY=1")
         self._watched = self._grace_start = time.monotonic()
         while not membership.ended and not self._stop.wait(0.5):
@@ -164,6 +181,7 @@ class Worker:
                 warmup.begin()
         if self._stop.is_set() and not membership.ended:
             self._notifier.notify("STOPPING=1")
+            self._facts.draining = True
             LOG.info("worker.draining")
             with self._alive():
                 if not membership.drain(DRAIN_SECONDS):
@@ -227,12 +245,15 @@ class Worker:
         told, pause = "", FIRST_PAUSE_SECONDS
         while not self._stop.is_set():
             try:
-                return action()
+                done = action()
+                self._facts.waits_for = ""
+                return done
             except Unavailable as error:
                 reason = str(error)
                 if reason != told:
                     LOG.warning("worker.waits", waiting_for=what, reason=reason)
                 told = reason
+                self._facts.waits_for = f"waits for {what}: {reason}"
                 self._stop.wait(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
         return None
