@@ -189,6 +189,8 @@ class Fleet:
             "spark.driver.memory": "1g",
             # Five seconds of most workers that few tests have a use for.
             "worker.rehearsal": False,
+            # Several workers of a host would want the same one.
+            "http.listen": "none",
             "log.level": "debug",
             "log.dir": str(self.directory),
         }

@@ -24,7 +24,7 @@ ENVELOPED = ("json", "json-confluent", "avro-confluent")
 
 def contradictions(settings: SettingsFields) -> Iterator[str]:
     of_rows = (_format, _partition_time, _errors, _upserts, _order_of_changes)
-    for about in (*of_rows, _zookeeper, _archiving, _storage, _encryption, _catalog):
+    for about in (*of_rows, _zookeeper, _http, _archiving, _storage, _encryption, _catalog):
         yield from about(settings)
 
 
@@ -62,6 +62,11 @@ def _zookeeper(settings: SettingsFields) -> Iterator[str]:
         yield "zookeeper.digest.username and zookeeper.digest.password go together; set both"
     if settings.zookeeper_acl == "creator" and not (named or certificate):
         yield "zookeeper.acl=creator needs a creator: set zookeeper.digest.username, or a certificate"
+
+
+def _http(settings: SettingsFields) -> Iterator[str]:
+    if (settings.http_certificate is None) != (settings.http_key is None):
+        yield "http.tls.cert.file and http.tls.key.file go together; set both"
 
 
 def _partition_time(settings: SettingsFields) -> Iterator[str]:

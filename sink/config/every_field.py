@@ -9,6 +9,7 @@ from pydantic import BeforeValidator
 from sink.config.fields import setting
 from sink.config.groups.catalog import CatalogSettings
 from sink.config.groups.endpoints import EndpointSettings
+from sink.config.groups.http import HttpSettings
 from sink.config.groups.records import RecordSettings
 from sink.config.groups.rows import RowSettings
 from sink.config.groups.storage import StorageSettings
@@ -28,6 +29,7 @@ PassThrough = Annotated[Properties, BeforeValidator(_pass_through)]
 
 # Fields are collected from right to left: that is their order in the reference, and in which they are checked.
 class SettingsFields(
+    HttpSettings,
     WorkerSettings,
     CatalogSettings,
     TransactionSettings,

@@ -103,7 +103,7 @@ class Settings(SettingsFields):
     @property
     def secrets(self) -> tuple[str, ...]:
         """Every secret value, for whoever has to keep them out of a text."""
-        own_secrets = (self.zookeeper_password, self.zookeeper_key_password, self.registry_login)
+        own_secrets = (self.zookeeper_password, self.zookeeper_key_password, self.registry_login, self.http_token)
         own = [secret.get_secret_value() for secret in own_secrets if secret]
         return (*own, *self.kafka.secrets(), *self.spark.secrets(), *self.hudi.secrets(), *self.storage_as_set.secrets)
 

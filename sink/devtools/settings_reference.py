@@ -31,6 +31,8 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
         "registry_ca",
         "registry_certificate",
         "registry_key",
+        "http_certificate",
+        "http_key",
     ),
     "servers": ("zookeeper", "bootstrap", "catalog_uris"),
 }

@@ -147,10 +147,12 @@ def collect(settings: Settings, keeper: Keeper, log: Log | None) -> Status:
     view = keeper.read()
     observed, error = _observe(log, [*settings.topics, *(source.topic for source in view.states)])
     status = build(settings, view, observed, error, time.time())
-    return replace(status, services=keeper.services(), catalog=_catalog(settings, keeper.catalog(), status.committed))
+    return replace(
+        status, services=keeper.services(), catalog=catalog_status(settings, keeper.catalog(), status.committed)
+    )
 
 
-def _catalog(settings: Settings, state: CatalogState | None, committed: int) -> CatalogStatus | None:
+def catalog_status(settings: Settings, state: CatalogState | None, committed: int) -> CatalogStatus | None:
     """None where the settings name no catalogue. What is recorded of another one counts for nothing."""
     if not settings.catalogued:
         return None

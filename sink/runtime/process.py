@@ -21,10 +21,13 @@ from pyspark.sql import SparkSession
 from coordination.errors import ConfigError
 from sink.clients.java_errors import said
 from sink.clients.kafka_process import LogProcess
+from sink.clients.shared_log import SharedLog
 from sink.clients.spark import WARM_UP, StartingSession, warm_up
 from sink.clients.zookeeper import Session, require_chroot
 from sink.config import Settings
+from sink.http.server import WorkerHttp
 from sink.runtime.commit_warmup import CommitWarmup
+from sink.runtime.facts import ProcessFacts
 from sink.runtime.jvm_watchdog import EXIT_JVM_SILENT, JvmWatchdog, kill_process_tree
 from sink.runtime.pools import Ticker, new_pool
 from sink.runtime.sink import REQUEST_SECONDS, SharedParts, Sink, SinkState
@@ -56,6 +59,7 @@ class WorkerProcess:
             settings.name: Sink(settings, self._shared, self._metrics.sink(settings.name)) for settings in sinks
         }
         self._kafka = KafkaProcesses()
+        self._facts = ProcessFacts(process, self._sinks, self._metrics)
         self._notifier = sdnotify.SystemdNotifier()
         self._is_ready = False
         self._refused: set[str] = set()
@@ -63,7 +67,9 @@ class WorkerProcess:
         self._grace_start = self._watched
 
     def run(self) -> None:
+        http = WorkerHttp(self._settings, self._facts)
         self._metrics.serve(self._settings.metrics_port)
+        http.start()
         session = Session(self._settings, self._session_changed)
         session.start()
         for sink in self._sinks.values():
@@ -77,6 +83,7 @@ class WorkerProcess:
             if not self._shared.done():
                 self._shared.cancel()
             self._kafka.close()
+            http.close()
             self._metrics.close()
             session.close()
         LOG.info("worker.stopped")
@@ -87,6 +94,7 @@ class WorkerProcess:
             self._require_a_sink()
             if self._stop.is_set():
                 return False
+        self._facts.hosts(session.client, self._kafka.of)
         until_stopped(self._stop, "the chroot in ZooKeeper", lambda: require_chroot(session.client))
         while not self._starting.wait(LOOK_SECONDS):
             self._require_a_sink()
@@ -96,6 +104,7 @@ class WorkerProcess:
     def _host(self, session: Session, spark: SparkSession) -> None:
         watchdog, ticker = JvmWatchdog(spark), Ticker()
         watchdog.start()
+        self._facts.watchdog = watchdog
         ticker.start()
         try:
             with new_pool() as pool:
@@ -156,6 +165,7 @@ class WorkerProcess:
     def _drain(self) -> None:
         """All sinks side by side."""
         LOG.info("worker.draining")
+        self._facts.draining = True
         deadline = time.monotonic() + DRAIN_SECONDS
         with ThreadPoolExecutor(max(1, len(self._sinks)), "draining") as draining:
             list(draining.map(lambda sink: sink.drain(DRAIN_SECONDS), self._sinks.values()))
@@ -230,12 +240,12 @@ class KafkaProcesses:
     """One process for each Kafka cluster and way to reach it, whatever the number of sinks."""
 
     def __init__(self) -> None:
-        self._by_settings: dict[tuple[tuple[str, str], ...], LogProcess] = {}
+        self._by_settings: dict[tuple[tuple[str, str], ...], SharedLog] = {}
 
-    def of(self, settings: Settings) -> LogProcess:
+    def of(self, settings: Settings) -> SharedLog:
         native: Mapping[str, str] = settings.kafka_native
-        return self._by_settings.setdefault(tuple(sorted(native.items())), LogProcess(settings))
+        return self._by_settings.setdefault(tuple(sorted(native.items())), SharedLog(LogProcess(settings)))
 
     def close(self) -> None:
-        for process in self._by_settings.values():
-            process.close()
+        for log in self._by_settings.values():
+            log.close()

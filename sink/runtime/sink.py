@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 from coordination.errors import ConfigError, Corrupt, SinkError, Unavailable
 from coordination.zookeeper.keeper import Keeper
 from sink.bad_records.table import ErrorsTable
-from sink.clients.kafka_process import LogProcess
+from sink.clients.shared_log import SharedLog
 from sink.clients.spark import use_pool
 from sink.clients.zookeeper import Session
 from sink.config import Settings
@@ -76,7 +76,7 @@ class SharedParts:
     watchdog: JvmWatchdog
     pool: Executor
     ticker: Ticker
-    kafka: Callable[[Settings], LogProcess]
+    kafka: Callable[[Settings], SharedLog]
     is_warm: Event
     """Set when Spark has done its first job: a fleet need not wait for a newcomer's."""
 
@@ -119,6 +119,13 @@ class Sink:
     @property
     def leads(self) -> bool:
         return (membership := self._membership) is not None and membership.leads
+
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """What it waits for, hangs at or was refused for, and what is wrong with its store."""
+        observer = self._observer
+        store = observer.storage.trouble if observer is not None else ""
+        return tuple(filter(None, (self.reason, store)))
 
     @property
     def has_ended(self) -> bool:

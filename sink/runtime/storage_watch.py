@@ -106,6 +106,7 @@ class StorageWatch:
         """The fault that the last question found."""
         self._since: float | None = None
         self._told = False
+        self._sentence = ""
         self.can_ask = scheme_of(self._place) in S3_SCHEMES | HDFS_SCHEMES
         """Whether `look` has anything to look at."""
 
@@ -113,6 +114,11 @@ class StorageWatch:
     def is_faulty(self) -> bool:
         """Whether something is wrong with the store now, told or not."""
         return self._since is not None
+
+    @property
+    def trouble(self) -> str:
+        """What has been wrong with the store for so long that it was told; empty if nothing is."""
+        return self._sentence if self._told and self._since is not None else ""
 
     @property
     def is_asking(self) -> bool:
@@ -170,6 +176,7 @@ class StorageWatch:
                 LOG.info("store.available", place=self._place, seconds=round(now - self._since, 1))
             self._since, self._told = None, False
             return
+        self._sentence = wrong.sentence
         if self._since is None:
             self._since = min(began, self._failed_at) if self._failing else began
         if not self._told and now - self._since >= TELL_SECONDS:

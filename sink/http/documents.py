@@ -1,0 +1,170 @@
+"""What the addresses answer, as JSON: health, status, history, and the overview that the page refreshes.
+
+Each document has a `format` number; fields are added to it, never renamed or taken away within one format. Pure but for
+what `sink.http.fleet` has read; raises nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from sink.http.fleet import Fleet, SinkNow
+from sink.http.health import last_commit
+from sink.http.remedies import finding
+from sink.http.trend import PartitionTrend
+from sink.operations.status import FORMAT, PartitionStatus, Status
+from sink.telemetry.version import sink_version
+
+STALE_SECONDS = 15.0
+"""A reading that is older says that ZooKeeper does not answer, or that this worker has no time to look."""
+POINTS = 60
+"""Points of a chart."""
+SHOWN_NOTES = 20
+
+
+def to_bytes(document: Any) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def health(fleet: Fleet, names: Iterable[str]) -> tuple[bool, bytes]:
+    """Whether all these sinks are healthy; without any, nothing is known to be."""
+    age = time.monotonic() - fleet.looked
+    sinks: dict[str, Any] = {}
+    reasons: list[dict[str, str]] = []
+    for name in names:
+        judgement = fleet.sinks[name].judgement
+        ill = list(judgement.reasons)
+        if age > STALE_SECONDS:
+            ill.append(finding("zookeeper", f"the last reading is {age:.0f} s old: ZooKeeper does not answer"))
+        sinks[name] = {
+            "healthy": not ill,
+            "reasons": [reason.to_json() for reason in ill],
+            "notes": [note.to_json() for note in judgement.notes[:SHOWN_NOTES]],
+        }
+        reasons += [{"sink": name, **reason.to_json()} for reason in ill]
+    if not sinks:
+        reasons.append(finding("not-read", "this worker has no session of ZooKeeper yet, or hosts no sink").to_json())
+    document = {"format": 1, "worker": fleet.worker, "at": fleet.at, "healthy": not reasons}
+    return not reasons, to_bytes({**document, "reasons": reasons, "sinks": sinks})
+
+
+def status(fleet: Fleet, names: Iterable[str]) -> bytes:
+    """As `sink status --json` for each sink, and what only a look from time to time tells."""
+    head = to_bytes({"format": FORMAT, "worker": fleet.worker, "version": sink_version(), "at": fleet.at})
+    return head[:-1] + b',"sinks":[' + b",".join(to_bytes(_status(fleet.sinks[name])) for name in names) + b"]}"
+
+
+def history(fleet: Fleet, names: Iterable[str]) -> bytes:
+    """The last transactions of each sink, newest first."""
+    sinks = {name: [asdict(ended) for ended in _statuses(fleet, name)] for name in names}
+    return to_bytes({"format": 1, "at": fleet.at, "sinks": sinks})
+
+
+def overview(fleet: Fleet) -> bytes:
+    """A line for each sink, with its charts."""
+    document = {"format": 1, "worker": fleet.worker, "version": sink_version(), "at": fleet.at}
+    age = round(time.monotonic() - fleet.looked, 1)
+    sinks = [_line(name, sink, fleet.at) for name, sink in fleet.sinks.items()]
+    return to_bytes({**document, "age": age, "sinks": sinks})
+
+
+def _statuses(fleet: Fleet, name: str) -> Iterable[Any]:
+    found = fleet.sinks[name].evidence.status
+    return () if found is None else found.history
+
+
+def _status(sink: SinkNow) -> dict[str, Any]:
+    evidence = sink.evidence
+    told = _health(sink)
+    if evidence.status is None or evidence.view is None:
+        return {"sink": evidence.settings.name, "health": told}
+    # Partitions by hand: there may be thousands, and asdict takes ten times as long.
+    document = replace(evidence.status, partitions=()).to_json()
+    document["health"] = told
+    document["bad_records"] = _bad_records(evidence.settings.errors_tolerance, evidence.status)
+    document["waiting_seconds"] = round(sink.trend.waiting, 1)
+    document["catch_up_seconds"] = _rounded(sink.trend.catch_up)
+    document["last_commit"] = last_commit(evidence.view)
+    for shown, transaction in zip(document["transactions"], evidence.view.transactions, strict=True):
+        shown["entered"] = dict(transaction.header.times)
+    for shown, summary in zip(document["history"], reversed(evidence.view.ledger.history), strict=True):
+        shown["entered"] = dict(summary.times)
+    trends = {(source.topic, source.partition): trend for source, trend in sink.trend.partitions.items()}
+    document["partitions"] = [_partition(p, trends.get((p.topic, p.partition))) for p in evidence.status.partitions]
+    return document
+
+
+def _partition(partition: PartitionStatus, trend: PartitionTrend | None) -> dict[str, Any]:
+    document: dict[str, Any] = {name: getattr(partition, name) for name in PartitionStatus.__slots__}
+    if trend is not None:
+        document["waiting_seconds"] = round(trend.waiting, 1)
+        document["landed_per_second"] = _rounded(trend.landed_per_second)
+        document["arrived_per_second"] = _rounded(trend.arrived_per_second)
+        document["catch_up_seconds"] = _rounded(trend.catch_up)
+        document["grows"] = trend.grows
+    return document
+
+
+def _bad_records(tolerance: str, found: Status) -> dict[str, Any]:
+    return {"tolerance": tolerance, "recent": sum(ended.errors for ended in found.history)}
+
+
+def _health(sink: SinkNow) -> dict[str, Any]:
+    reasons, notes = sink.judgement.reasons, sink.judgement.notes[:SHOWN_NOTES]
+    return {
+        "healthy": not reasons,
+        "reasons": [reason.to_json() for reason in reasons],
+        "notes": [note.to_json() for note in notes],
+    }
+
+
+def _line(name: str, sink: SinkNow, wall: float) -> dict[str, Any]:
+    evidence, status = sink.evidence, sink.evidence.status
+    commit = None if evidence.view is None else last_commit(evidence.view)
+    samples = list(sink.trend.samples)[-POINTS:]
+    line: dict[str, Any] = {
+        "sink": name,
+        **_health(sink),
+        "state": _state(sink),
+        "waiting_seconds": round(sink.trend.waiting, 1),
+        "catch_up_seconds": _rounded(sink.trend.catch_up),
+        "commit_age": None if commit is None else round(max(0.0, wall - commit), 1),
+        "chart": {
+            "at": [round(sample.at) for sample in samples],
+            "lag": [sample.lag for sample in samples],
+            "waiting": [_rounded(sample.waiting) for sample in samples],
+        },
+    }
+    if status is not None:
+        line |= {
+            "coordinator": status.coordinator,
+            "workers": [_member(member) for member in status.members],
+            "lag": status.lag,
+            "partitions": len(status.partitions),
+            "committed": status.committed,
+            "open": [transaction.phase for transaction in status.transactions],
+            "table": evidence.settings.base_path,
+        }
+    return line
+
+
+def _member(member: Any) -> Mapping[str, Any]:
+    return {name: getattr(member, name) for name in ("worker", "host", "pid", "version", "state", "role")}
+
+
+def _state(sink: SinkNow) -> str:
+    """One word: what an operator has to see first."""
+    kinds = [reason.kind for reason in sink.judgement.reasons]
+    if kinds:
+        return "halted" if "halted" in kinds else kinds[0]
+    if sink.evidence.paused:
+        return "paused"
+    return "behind" if any(note.kind == "falls-behind" for note in sink.judgement.notes) else "ok"
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 1)

@@ -1,0 +1,233 @@
+"""Reads the fleet for whoever asks by HTTP: each sink's tree from ZooKeeper, and the ends of its log from Kafka.
+
+Two threads look every few seconds, and only while somebody has asked in the last minutes. Nobody who asks waits for
+them, but for the first reading, a moment. Guarantee: what is asked of ZooKeeper and Kafka does not grow with the number
+of requests, and a look never takes more than a tenth of a core. Readings are cached by ZooKeeper's watches: a quiet
+tree is not read again. Raises nothing: what cannot be read is a finding.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import structlog
+from kazoo.client import KazooClient
+
+from coordination.errors import Corrupt, Unavailable
+from coordination.state.model import WorkerState
+from coordination.state.tree import KeeperView
+from coordination.zookeeper.catalog_progress import CatalogState
+from coordination.zookeeper.keeper import Keeper
+from coordination.zookeeper.table_service_lock import TableServiceRun
+from sink.http.facts import HostedSink, WorkerFacts
+from sink.http.health import INTERVALS, Evidence, Judgement, judge, last_commit
+from sink.http.logs import LogLooks
+from sink.http.remedies import Finding, finding
+from sink.http.trend import Trend
+from sink.operations.status import build, catalog_status
+from sink.telemetry.logs import ContextThread
+
+LOG = structlog.get_logger("sink.worker")
+LOOK_SECONDS = 3.0
+SHARE = 0.1
+"""Of one core, that looking may take at most."""
+WHOLE_SECONDS = 60.0
+"""Seconds after which a tree is read again though no watch has fired."""
+RECORDS_SECONDS = 15.0
+"""Seconds after which the records that nobody watches (table services, catalogue) are read again."""
+IDLE_SECONDS = 600.0
+FIRST_SECONDS = 5.0
+GONE_SECONDS = 900.0
+"""How long it is told that a worker has left without draining."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkNow:
+    """One sink as it was read last."""
+
+    evidence: Evidence
+    judgement: Judgement
+    trend: Trend
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """`at` is the wall clock of the reading, `looked` the monotonic one."""
+
+    worker: str
+    at: float
+    looked: float
+    sinks: Mapping[str, SinkNow] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Watched:
+    """What is kept of a sink from look to look."""
+
+    hosted: HostedSink
+    keeper: Keeper
+    trend: Trend
+    changed: threading.Event = field(default_factory=threading.Event)
+    view: KeeperView | None = None
+    read_at: float = 0.0
+    services: TableServiceRun | None = None
+    catalog: CatalogState | None = None
+    records_at: float = -RECORDS_SECONDS
+    unread: Finding | None = None
+    members: dict[str, WorkerState] = field(default_factory=dict)
+    left: dict[str, float] = field(default_factory=dict)
+
+
+class FleetWatch:
+    def __init__(self, facts: WorkerFacts) -> None:
+        self._facts = facts
+        self._watched: dict[str, _Watched] = {}
+        self._logs = LogLooks()
+        self._asked_at = -IDLE_SECONDS
+        self._waking = threading.Condition()
+        self._ended = False
+        self._started = False
+        self._fleet = Fleet(facts.worker, time.time(), -IDLE_SECONDS)
+
+    def ask(self) -> Fleet:
+        """The last reading. May wait for a first one, a moment."""
+        now = time.monotonic()
+        with self._waking:
+            self._asked_at = now
+            if not self._started and not self._ended:
+                self._started = True
+                for run, name in ((self._look_at_trees, "http-trees"), (self._look_at_logs, "http-logs")):
+                    ContextThread(target=run, name=name, daemon=True).start()
+            self._waking.notify_all()
+            self._waking.wait_for(lambda: now - self._fleet.looked < IDLE_SECONDS or self._ended, FIRST_SECONDS)
+        return self._fleet
+
+    def close(self) -> None:
+        with self._waking:
+            self._ended = True
+            self._waking.notify_all()
+
+    def _pause(self, seconds: float) -> bool:
+        """Waits until the next look is due and somebody wants it; False when it is over."""
+        with self._waking:
+            self._waking.wait_for(lambda: self._ended, seconds)
+            self._waking.wait_for(lambda: self._ended or time.monotonic() - self._asked_at < IDLE_SECONDS)
+            return not self._ended
+
+    def _look_at_trees(self) -> None:
+        pause = 0.0
+        while self._pause(pause):
+            began = time.thread_time()
+            try:
+                self._look()
+            except Exception:  # a defect: the page stands still, the worker does not
+                LOG.exception("http.look_failed")
+            pause = max(LOOK_SECONDS, (time.thread_time() - began) / SHARE)
+
+    def _look_at_logs(self) -> None:
+        pause = 0.0
+        while self._pause(pause):
+            began = time.thread_time()
+            try:
+                # A copy: sinks come and go on the other thread.
+                views = {name: (w.hosted, w.view) for name, w in self._watched.copy().items()}
+                self._logs.look(views)
+            except Exception:
+                LOG.exception("http.look_failed")
+            pause = max(LOOK_SECONDS, (time.thread_time() - began) / SHARE) if self._watched else 0.2
+
+    def _look(self) -> None:
+        self._follow_sinks()
+        is_first = not self._fleet.sinks
+        for watched in self._watched.values():
+            self._read(watched)
+        if is_first and self._watched:
+            self._logs.wait_for(self._watched, FIRST_SECONDS / 2)
+        wall = time.time()
+        sinks = {name: self._now(name, watched, wall) for name, watched in sorted(self._watched.items())}
+        with self._waking:
+            self._fleet = Fleet(self._facts.worker, wall, time.monotonic(), sinks)
+            self._waking.notify_all()
+
+    def _follow_sinks(self) -> None:
+        hosted = {sink.settings.name: sink for sink in self._facts.sinks}
+        for name in self._watched.keys() - hosted.keys():
+            self._drop(name)
+        for name, sink in hosted.items():
+            known = self._watched.get(name)
+            if known is not None and known.hosted.client is sink.client and known.hosted.settings is sink.settings:
+                continue
+            if known is not None:
+                self._drop(name)
+            changed = threading.Event()
+            keeper = Keeper(sink.client, sink.settings.root_znode, changed.set)
+            sink.client.add_listener(keeper.session_changed)
+            trend = Trend(INTERVALS * sink.settings.interval_ms / 1000)
+            self._watched[name] = _Watched(sink, keeper, trend, changed)
+
+    def _drop(self, name: str) -> None:
+        gone = self._watched.pop(name)
+        gone.hosted.client.remove_listener(gone.keeper.session_changed)
+
+    def _read(self, watched: _Watched) -> None:
+        client: KazooClient = watched.hosted.client
+        if not client.connected:
+            watched.unread = finding(
+                "zookeeper", f"this worker has no connection to {watched.hosted.settings.zookeeper}"
+            )
+            return
+        now = time.monotonic()
+        if watched.unread is None and not watched.changed.is_set() and now - watched.read_at < WHOLE_SECONDS:
+            return
+        watched.changed.clear()
+        try:
+            watched.view = watched.keeper.read()
+            if now - watched.records_at >= RECORDS_SECONDS:
+                watched.services, watched.catalog = watched.keeper.services(), watched.keeper.catalog()
+                watched.records_at = now
+        except Unavailable as error:
+            watched.unread = finding("zookeeper", str(error))
+        except Corrupt as error:
+            watched.unread = finding("znode", str(error))
+        else:
+            watched.unread, watched.read_at = None, now
+            _follow_members(watched, watched.view, time.time())
+
+    def _now(self, name: str, watched: _Watched, wall: float) -> SinkNow:
+        settings, view = watched.hosted.settings, watched.view
+        evidence = Evidence(settings, wall, unread=watched.unread, troubles=tuple(self._facts.troubles(name)))
+        if view is not None:
+            log, error = self._logs.of(name)
+            watched.trend.look(view.states, log, last_commit(view), wall)
+            status = build(settings, view, log, error, wall)
+            catalog = catalog_status(settings, watched.catalog, status.committed)
+            evidence = replace(
+                evidence,
+                view=view,
+                status=replace(status, services=watched.services, catalog=catalog),
+                left=tuple(sorted(w for w, at in watched.left.items() if wall - at < GONE_SECONDS)),
+                paused=paused(view),
+                trend=watched.trend,
+            )
+        return SinkNow(evidence, judge(evidence), watched.trend)
+
+
+def _follow_members(watched: _Watched, view: KeeperView, wall: float) -> None:
+    """Remembers who has left without having said that he drains."""
+    members = {member.worker: member.state for member in view.members}
+    for worker, state in watched.members.items():
+        if worker not in members and state is not WorkerState.DRAINING:
+            watched.left[worker] = wall
+    for worker in members:
+        watched.left.pop(worker, None)
+    watched.left = {worker: at for worker, at in watched.left.items() if wall - at < GONE_SECONDS}
+    watched.members = members
+
+
+def paused(view: KeeperView) -> str:
+    """Why nothing new is planned though nothing is wrong; empty while it goes on."""
+    pause = getattr(view, "pause", None)
+    return "" if pause is None else f"paused: {getattr(pause, 'reason', '') or 'by an operator'}"

@@ -1,0 +1,154 @@
+"""The addresses: which answer each of them gives, and the headers that every answer has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import structlog
+from tornado.http1connection import HTTP1Connection
+from tornado.iostream import IOStream, StreamClosedError
+from tornado.web import HTTPError, RequestHandler
+
+from sink.http import page
+from sink.http.answers import Answer, Answers, UnknownSink, refusal
+from sink.http.limits import Limits
+
+LOG = structlog.get_logger("sink.worker")
+TAKE_SECONDS = 20.0
+"""How long a client may take to read an answer."""
+_HEADERS: Mapping[str, str] = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class Handler(RequestHandler):
+    """One answer. A method that an address does not have is refused with 405."""
+
+    SUPPORTED_METHODS: ClassVar[tuple[str, ...]] = ("GET", "HEAD", "POST")  # type: ignore[misc]
+
+    def initialize(self, answers: Answers, limits: Limits, **rest: str) -> None:
+        self.answers, self.limits, self.rest = answers, limits, rest
+
+    def prepare(self) -> None:
+        self.limits.breathe()
+        if (stream := self._stream()) is not None:
+            self.limits.busy.add(stream)
+
+    def on_finish(self) -> None:
+        if (stream := self._stream()) is not None:
+            self.limits.busy.discard(stream)
+
+    def set_default_headers(self) -> None:
+        self.clear_header("Server")
+        for name, value in _HEADERS.items():
+            self.set_header(name, value)
+
+    def argument(self, name: str) -> str:
+        return self.get_query_argument(name, "", strip=True)
+
+    async def answer(self, answer: Answer) -> None:
+        """A client that does not take it in time loses its connection."""
+        body = answer.body
+        self.set_status(answer.status)
+        self.set_header("Content-Type", answer.content_type)
+        self.set_header("Vary", "Accept-Encoding")
+        if answer.status == 401:
+            self.set_header("WWW-Authenticate", "Bearer")
+        if answer.zipped is not None and "gzip" in self.request.headers.get("Accept-Encoding", ""):
+            self.set_header("Content-Encoding", "gzip")
+            body = answer.zipped
+        stream = self._stream()
+        if stream is not None:
+            self.limits.busy.discard(stream)
+        try:
+            await asyncio.wait_for(self.finish(body), TAKE_SECONDS)
+        except (StreamClosedError, asyncio.TimeoutError):
+            if stream is not None:
+                stream.close()
+
+    def compute_etag(self) -> None:
+        """Without one: every answer is of its moment."""
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        error = kwargs.get("exc_info", (None, None, None))[1]
+        if isinstance(error, UnknownSink):
+            status_code, sentence = 404, str(error)
+        else:
+            sentence = self._reason
+        self.set_status(status_code)
+        self.set_header("Content-Type", "application/json")
+        self.finish(refusal(status_code, sentence).body)
+
+    def log_exception(self, _type: Any, value: Any, _traceback: Any) -> None:
+        """What strangers cause is no news; a defect is."""
+        if not isinstance(value, HTTPError | UnknownSink | StreamClosedError | asyncio.CancelledError):
+            LOG.error("http.answer_failed", path=self.request.path[:100], reason=repr(value)[:300])
+
+    def _stream(self) -> IOStream | None:
+        connection = self.request.connection
+        return connection.stream if isinstance(connection, HTTP1Connection) else None
+
+
+class Missing(Handler):
+    def prepare(self) -> None:
+        super().prepare()
+        raise HTTPError(404, reason="Not Found")
+
+
+class Looks(Handler):
+    """`rest["kind"]` says at what."""
+
+    async def get(self) -> None:
+        sink, answers = self.argument("sink"), self.answers
+        match self.rest["kind"]:
+            case "liveness":
+                answer = answers.liveness()
+            case "readiness":
+                answer = answers.readiness()
+            case "coordinator":
+                answer = answers.coordinator(sink)
+            case "health":
+                answer = await answers.health(sink)
+            case "status":
+                answer = await answers.status(sink)
+            case "history":
+                answer = await answers.history(sink)
+            case "overview":
+                answer = await answers.overview()
+            case _:
+                answer = await answers.metrics()
+        await self.answer(answer)
+
+    head = get
+
+
+class Changes(Handler):
+    async def post(self) -> None:
+        authorization = self.request.headers.get("Authorization", "")
+        verb = self.rest["verb"]
+        await self.answer(
+            await self.answers.perform(verb, self.argument("sink"), self.argument("worker"), authorization)
+        )
+
+
+class Page(Handler):
+    async def get(self) -> None:
+        self.set_header("Content-Security-Policy", page.POLICY)
+        await self.answer(page.ANSWER)
+
+    head = get
+
+
+LOOKS = ("liveness", "readiness", "coordinator", "health", "status", "history", "overview", "metrics")
+VERBS = ("pause", "resume", "flush", "drain", "switchover")
+ROUTES: tuple[tuple[str, type[Handler], dict[str, str]], ...] = (
+    (r"/", Page, {}),
+    *((f"/{kind}", Looks, {"kind": kind}) for kind in LOOKS),
+    *((f"/{verb}", Changes, {"verb": verb}) for verb in VERBS),
+)

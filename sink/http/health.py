@@ -1,0 +1,143 @@
+"""Judges one sink by a reading of its tree and of Kafka's log: what is wrong, and what only has to be told.
+
+A sink is healthy while it has a coordinator, no halt, and either nothing waits or the last commit is newer than three
+intervals and the write deadline, whichever is longer. Records that came a moment ago into a quiet topic have their
+interval, too. A pause is told, and is no fault. Pure; raises nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from coordination.state.model import Phase
+from coordination.state.tree import KeeperView
+from sink.config import Settings
+from sink.http.remedies import Finding, Remedy, finding, halt_remedy
+from sink.http.trend import Trend
+from sink.operations.status import Status
+
+INTERVALS = 3
+ABORTS = 2
+"""One abort alone is no news."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    reasons: tuple[Finding, ...] = ()
+    """Why the sink is not healthy."""
+    notes: tuple[Finding, ...] = ()
+
+    @property
+    def healthy(self) -> bool:
+        return not self.reasons
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known of a sink. Without `view` it could not be read, for `unread`."""
+
+    settings: Settings
+    wall: float
+    view: KeeperView | None = None
+    status: Status | None = None
+    unread: Finding | None = None
+    left: tuple[str, ...] = ()
+    """Workers that have left the fleet a while ago without having drained."""
+    troubles: tuple[str, ...] = ()
+    paused: str = ""
+    trend: Trend = field(default_factory=lambda: Trend(0.0))
+
+
+def deadline(settings: Settings) -> float:
+    """Seconds after which a commit is overdue."""
+    return max(INTERVALS * settings.interval_ms, settings.writestatus_timeout_ms) / 1000
+
+
+def last_commit(view: KeeperView) -> float | None:
+    """When the newest transaction of the history was committed, in seconds since 1970. The history is short: where
+    aborts fill it, the commit is older than all of them."""
+    committed = [s.times for s in view.ledger.history if s.outcome == Phase.COMMITTED.value]
+    if committed:
+        return max(max(times.values(), default=0.0) for times in committed)
+    started = [min(s.times.values(), default=0.0) for s in view.ledger.history]
+    return min(started) if started and view.ledger.committed else None
+
+
+def judge(evidence: Evidence) -> Judgement:
+    if evidence.view is None or evidence.status is None:
+        unread = evidence.unread or finding("not-read", "nothing was read of this sink yet")
+        return Judgement((unread,), tuple(_waits(evidence)))
+    return Judgement(
+        tuple(_reasons(evidence, evidence.view, evidence.status)),
+        tuple(_notes(evidence, evidence.view, evidence.status)),
+    )
+
+
+def _reasons(evidence: Evidence, view: KeeperView, status: Status) -> Iterator[Finding]:
+    if evidence.unread is not None:
+        yield evidence.unread
+    if not status.exists:
+        yield finding("no-tree", "ZooKeeper has nothing of this sink: no worker has ever joined, or it was emptied")
+        return
+    if view.halt is not None:
+        remedy: Remedy = halt_remedy(view.halt.reason, view.halt.offset is not None)
+        yield Finding("halted", view.halt.reason, remedy.do, remedy.section)
+    if view.coordinator is None:
+        yield finding("no-coordinator", f"no worker coordinates; {len(view.members)} are in the fleet")
+    if view.halt is None and not evidence.paused:
+        yield from _overdue(evidence, view, status)
+
+
+def _overdue(evidence: Evidence, view: KeeperView, status: Status) -> Iterator[Finding]:
+    limit, committed = deadline(evidence.settings), last_commit(view)
+    since = "never" if committed is None else f"{_seconds(evidence.wall - committed)} ago"
+    overdue = committed is None or evidence.wall - committed > limit
+    if status.lag is None:
+        if overdue and status.kafka_error is not None and committed is not None:
+            yield finding("kafka", f"Kafka does not tell what waits ({status.kafka_error}); last commit {since}")
+        return
+    waiting = evidence.trend.waiting
+    if overdue and status.lag > 0 and waiting > limit:
+        text = f"{status.lag:,} offsets wait, the oldest for {_seconds(waiting)}; last commit {since}"
+        yield finding("not-committing", f"{text}, allowed are {_seconds(limit)}")
+
+
+def _notes(evidence: Evidence, view: KeeperView, status: Status) -> Iterator[Finding]:
+    if evidence.paused:
+        yield finding("paused", evidence.paused)
+    if status.kafka_error is not None:
+        yield finding("kafka", status.kafka_error)
+    if not status.same_config:
+        yield finding("configuration", "the fleet runs another configuration than this worker's file")
+    yield from _waits(evidence)
+    yield from (finding("worker-gone", f"{worker} has left the fleet without draining") for worker in evidence.left)
+    yield from (
+        finding("aborts", f"transaction {t.header.number} is attempt {t.header.attempt} of its batch")
+        for t in view.transactions
+        if t.header.attempt > ABORTS
+    )
+    aborted = next((ended for ended in status.history[:1] if ended.outcome == Phase.ABORTED.value), None)
+    if aborted is not None:
+        yield finding("aborts", f"transaction {aborted.number} was aborted: {aborted.reason}")
+    bad = sum(ended.errors for ended in status.history)
+    if bad:
+        yield finding("bad-records", f"{bad:,} bad records in the last {len(status.history)} transactions")
+    if status.services is not None:
+        for service in status.services.failed:
+            yield finding("service-failed", f"{service.name}, on {status.services.worker}: {service.reason}")
+    if status.catalog is not None and status.catalog.failures:
+        yield finding("catalog", f"{status.catalog.failures} times in a row: {status.catalog.reason}")
+    growing = sum(1 for trend in evidence.trend.partitions.values() if trend.grows)
+    if growing and evidence.trend.waiting > deadline(evidence.settings):
+        yield finding("falls-behind", f"{growing} partitions get records faster than they land")
+
+
+def _waits(evidence: Evidence) -> Iterator[Finding]:
+    return (finding("waits", trouble) for trouble in evidence.troubles)
+
+
+def _seconds(seconds: float) -> str:
+    if seconds < 120:
+        return f"{max(0.0, seconds):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

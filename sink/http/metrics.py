@@ -1,0 +1,29 @@
+"""The process's metrics as one text, made at most once a second however many ask."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from sink.http.facts import WorkerFacts
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+AGE_SECONDS = 1.0
+
+
+class MetricsText:
+    """`text` may be called by any thread."""
+
+    def __init__(self, facts: WorkerFacts) -> None:
+        self._facts = facts
+        self._making = threading.Lock()
+        self._text, self._made_at = b"", -AGE_SECONDS
+
+    def text(self) -> bytes:
+        with self._making:
+            if time.monotonic() - self._made_at >= AGE_SECONDS:
+                self._text = self._facts.metrics()
+                self._made_at = time.monotonic()
+            return self._text

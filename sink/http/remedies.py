@@ -1,0 +1,206 @@
+"""What is wrong with a sink, as a finding: its kind, a sentence, and what to do, as `docs/runbook.md` has it.
+
+Pure; raises nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+RUNBOOK = "docs/runbook.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """`section` is the anchor in the runbook."""
+
+    what: str
+    do: str
+    section: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    kind: str
+    text: str
+    do: str = ""
+    section: str = ""
+    """Of the runbook."""
+
+    def to_json(self) -> dict[str, str]:
+        page = f"{RUNBOOK}#{self.section}" if self.section else ""
+        return {"kind": self.kind, "text": self.text, "do": self.do, "page": page}
+
+
+_HALTS: tuple[tuple[str, Remedy], ...] = (
+    (
+        r"[\d,]+ of [\d,]+ records are bad",
+        Remedy(
+            "too many bad records: a wrong schema, or a bad producer",
+            "Correct the schema, or raise errors.max.per.transaction or errors.max.ratio on all workers. Stop all"
+            " workers, run `sink reset --yes`, start them: the same offsets are read again.",
+            "halts",
+        ),
+    ),
+    (
+        r"(?!\S+-\d+ offset ).*\.hoodie/\.sink_errors",
+        Remedy(
+            "somebody deleted bad records before they were published",
+            "Stop all workers, roll the instant back with Hudi's tools, run `sink reset --yes`, start the workers: the"
+            " transaction is re-formed.",
+            "halts",
+        ),
+    ),
+    (
+        r"\S+: offsets \[\d+, \d+\) were deleted from the log",
+        Remedy(
+            "Kafka's retention was shorter than the standstill: records are lost",
+            "Raise the topic's retention. Set on.data.loss=skip on all workers, stop them, run `sink reset --yes`,"
+            " start them: the gap is recorded. Set it back later.",
+            "halts",
+        ),
+    ),
+    (
+        r"\S+: the topic was deleted and created again",
+        Remedy(
+            "another topic has the name now",
+            "To go on with the new topic: stop all workers, run `sink reset --to earliest --topic NAME --yes`, start"
+            " them.",
+            "halts",
+        ),
+    ),
+    (
+        r"\S+: the broker has no such topic or partition",
+        Remedy(
+            "the topic was created again with fewer partitions, or is gone",
+            "Stop all workers, run `sink reset --to earliest --topic NAME --yes`, start them.",
+            "halts",
+        ),
+    ),
+    (
+        r"\S+: the log was truncated",
+        Remedy(
+            "the broker lost records",
+            "Find out which records the broker lost. Then stop all workers and run `sink reset --offset"
+            " TOPIC:PARTITION=OFFSET --yes`, or `--to latest`.",
+            "halts",
+        ),
+    ),
+    (
+        r"the table was filled from the Kafka cluster",
+        Remedy(
+            "the wrong brokers, or a move of the topic",
+            "Correct kafka.bootstrap.servers. A sink does not move to another cluster.",
+            "halts",
+        ),
+    ),
+    (
+        r"the table already holds file ids of transaction",
+        Remedy(
+            "offsets would be written under file ids that were used before",
+            "Run `sink audit` first: somebody may have edited the table or ZooKeeper. Then stop all workers and run"
+            " `sink reset --to checkpoint --yes`, which raises the generation.",
+            "halts",
+        ),
+    ),
+    (
+        r"another fleet commits under the sink name",
+        Remedy(
+            "another fleet commits under this sink's name",
+            "Stop one of the two fleets. Give it another sink.name and, better, another table.",
+            "halts",
+        ),
+    ),
+    (
+        r"transaction \d+ is PREPARED, but (?!its instant)",
+        Remedy(
+            "somebody deleted znodes of a decided transaction",
+            "Stop all workers, run `sink reset --forget --yes`, start them: the tree is rebuilt from the table.",
+            "halts",
+        ),
+    ),
+    (
+        r"ZooKeeper records |transaction \d+ is PREPARED, but its instant",
+        Remedy(
+            "the table was restored or deleted, or ZooKeeper records more than the table has",
+            "Stop all workers, run `sink reset --to checkpoint --yes`, start them: the sink goes on from the table as"
+            " it is. If the table is gone: `sink reset --forget --yes`.",
+            "halts",
+        ),
+    ),
+    (
+        r"a `sink reset` or `sink adopt` was interrupted",
+        Remedy("a reset did not come to its end", "Run the same `sink reset` or `sink adopt` again.", "halts"),
+    ),
+)
+"""By how the reason begins: what follows may quote a record."""
+_BAD_RECORD = Remedy(
+    "a bad record: it cannot be decoded, or has no place in the table",
+    "Set errors.tolerance=all on all workers: bad records go into the errors table. Then stop them, run `sink reset"
+    " --yes`, start them. To leave out this one record for good, the runbook has the steps.",
+    "a-bad-record",
+)
+_UNKNOWN_HALT = Remedy(
+    "the sink has stopped itself",
+    "Mend what the reason says: records whose schema does not fit the table, for example. Then stop all workers, run"
+    " `sink reset --yes`, which clears the halt, and start them.",
+    "halts",
+)
+
+
+def halt_remedy(reason: str, at_offset: bool = False) -> Remedy:
+    """`at_offset`: the halt names one."""
+    for pattern, remedy in _HALTS:
+        if re.match(pattern, reason):
+            return remedy
+    return _BAD_RECORD if at_offset else _UNKNOWN_HALT
+
+
+DO = {
+    "no-tree": (
+        "Start a worker. If the tree was there before: an empty ensemble is rebuilt from the table.",
+        "incidents",
+    ),
+    "no-coordinator": (
+        "Workers elect one within the session time-out. If that lasts: start workers, and read their logs for"
+        " `election.interrupted`, `worker.waits` and `session.lost`.",
+        "the-log",
+    ),
+    "not-committing": (
+        "Read why the last transactions were aborted, and what workers wait for (`request.not_done`, `worker.waits`,"
+        " `store.unavailable` in their logs). Storage that is away or full: make room, the sink goes on by itself.",
+        "incidents",
+    ),
+    "zookeeper": ("Bring ZooKeeper back. Workers go on by themselves when it answers.", "incidents"),
+    "znode": (
+        "Somebody changed a znode by hand. Stop all workers, run `sink reset --forget --yes`, start them: nothing is"
+        " lost and nothing repeated.",
+        "incidents",
+    ),
+    "kafka": ("Bring Kafka back, or make the topic. The sink goes on by itself.", "incidents"),
+    "not-read": ("Ask again in some seconds.", ""),
+    "paused": ("Run `sink resume` when it is to go on.", ""),
+    "worker-gone": ("Start it again, unless it was meant to end. The others have taken over its work.", "the-log"),
+    "waits": ("Bring back what it waits for. The worker goes on by itself.", "the-log"),
+    "aborts": (
+        "Alone it needs nobody: the same offsets are tried again. Repeated: mend what the reason says.",
+        "the-log",
+    ),
+    "service-failed": (
+        "It is tried again after services.interval.commits more transactions. If it always fails, the table gets slow.",
+        "the-log",
+    ),
+    "catalog": ("Commits go on. Mend the catalogue; the sink registers the table again by itself.", "the-log"),
+    "bad-records": ("List them: `sink errors --group-by reason`. Replay them: `sink errors replay`.", "a-bad-record"),
+    "configuration": ("Give every worker the same file.", ""),
+    "falls-behind": (
+        "Start more workers, or give them more cores. Compare the time that retention leaves with the backlog.",
+        "sizing",
+    ),
+}
+"""By the kind of a finding: what to do, and the section of the runbook."""
+
+
+def finding(kind: str, text: str) -> Finding:
+    return Finding(kind, text, *DO[kind])

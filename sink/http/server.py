@@ -1,0 +1,161 @@
+"""Serves a worker's addresses and its page by HTTP, in one thread.
+
+Guarantee: nothing that is sent to it stops the worker. A client has 10 s for headers and for a body, 16 KiB for each,
+and 20 s to take an answer; there are at most 64 connections, of which a new one ends the oldest that is at rest; the
+thread takes at most half a core. A defect in an answer ends that answer. Raises ConfigError for an address that cannot
+be used, and for a certificate that cannot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from socket import socket
+from typing import Any, cast
+
+import structlog
+from tornado.http1connection import HTTP1ServerConnection
+from tornado.httpserver import HTTPServer
+from tornado.iostream import IOStream
+from tornado.netutil import bind_sockets
+from tornado.web import Application
+
+from coordination.errors import ConfigError
+from sink.config import Settings
+from sink.http.answers import Answers
+from sink.http.facts import WorkerFacts
+from sink.http.fleet import FleetWatch
+from sink.http.handlers import ROUTES, Missing
+from sink.http.limits import Limits
+from sink.telemetry.logs import ContextThread
+
+LOG = structlog.get_logger("sink.worker")
+MOST_BYTES = 16 * 1024
+CLIENT_SECONDS = 10.0
+MOST_CONNECTIONS = 64
+JOIN_SECONDS = 2.0
+
+
+class WorkerHttp:
+    """`start` binds and serves until `close`."""
+
+    def __init__(self, settings: Settings, facts: WorkerFacts) -> None:
+        self._settings = settings
+        self._fleet = FleetWatch(facts)
+        self._answers = Answers(settings, facts, self._fleet)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended: asyncio.Event | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        """Where the page is; empty where nothing is served."""
+        if self._settings.http_address is None:
+            return ""
+        scheme = "http" if self._settings.http_certificate is None else "https"
+        return f"{scheme}://{self._settings.http_listen}/"
+
+    def start(self) -> None:
+        address = self._settings.http_address
+        if address is None:
+            return
+        secured = _context(self._settings)
+        host, port = address
+        try:
+            sockets = bind_sockets(port, host)
+        except OSError as error:
+            sentence = f"http.listen {self._settings.http_listen} cannot be used ({error.strerror or error})"
+            if "http_listen" in self._settings.model_fields_set:
+                raise ConfigError(f"{sentence}; choose another one for each worker of a host, or `none`") from error
+            LOG.warning("http.not_served", reason=f"{sentence}; set http.listen to another one, or to `none`")
+            return
+        self._thread = ContextThread(target=self._run, args=(sockets, secured), name="http", daemon=True)
+        self._thread.start()
+        LOG.info("http.served", url=self.url)
+
+    def close(self) -> None:
+        self._fleet.close()
+        loop, ended, thread = self._loop, self._ended, self._thread
+        if loop is not None and ended is not None and thread is not None:
+            try:
+                loop.call_soon_threadsafe(ended.set)
+            except RuntimeError:
+                return  # it has ended by itself
+            thread.join(JOIN_SECONDS)
+
+    def _run(self, sockets: list[socket], secured: ssl.SSLContext | None) -> None:
+        try:
+            asyncio.run(self._serve(sockets, secured))
+        except Exception:  # a defect: the worker goes on without its addresses
+            LOG.exception("http.failed")
+
+    async def _serve(self, sockets: list[socket], secured: ssl.SSLContext | None) -> None:
+        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
+        # Of what strangers send, not a line goes into the log.
+        for name in ("tornado.access", "tornado.general", "tornado.application"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        with ThreadPoolExecutor(4, "http-answers") as pool, ThreadPoolExecutor(1, "http-verbs") as verbs:
+            self._answers.run_in(pool, verbs)
+            limits = Limits()
+            self._loop.set_exception_handler(lambda _loop, _context: limits.breathe())
+            given = {"answers": self._answers, "limits": limits}
+            application = Application(
+                [(path, handler, {**given, **more}) for path, handler, more in ROUTES],
+                default_handler_class=Missing,
+                default_handler_args=given,
+                log_function=lambda _handler: None,
+            )
+            server = BoundedServer(
+                application,
+                ssl_options=secured,
+                idle_connection_timeout=CLIENT_SECONDS,
+                body_timeout=CLIENT_SECONDS,
+                max_header_size=MOST_BYTES,
+                max_body_size=MOST_BYTES,
+                max_buffer_size=4 * MOST_BYTES,
+            )
+            server.limits = limits
+            server.add_sockets(sockets)
+            await self._ended.wait()
+            server.stop()
+            await asyncio.wait_for(server.close_all_connections(), JOIN_SECONDS)
+
+
+class BoundedServer(HTTPServer):
+    """Ends the oldest connection at rest for a new one, where there are too many."""
+
+    limits: Limits
+
+    def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
+        self.limits.breathe()
+        if len(self._connections) >= MOST_CONNECTIONS:
+            oldest = next((known for known in self.limits.open if known not in self.limits.busy), stream)
+            oldest.close()
+            if oldest is stream:
+                return
+        self.limits.open[stream] = None
+        super().handle_stream(stream, address)
+
+    def on_close(self, server_conn: object) -> None:
+        stream = cast(HTTP1ServerConnection, server_conn).stream
+        self.limits.open.pop(stream, None)
+        self.limits.busy.discard(stream)
+        super().on_close(server_conn)
+
+
+def _context(settings: Settings) -> ssl.SSLContext | None:
+    certificate, key = settings.http_certificate, settings.http_key
+    if certificate is None or key is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(certificate, key, "")
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigError(
+            f"http.tls.*: {certificate} and {key} are no certificate with its key in PEM, without a password ({error})"
+        ) from error
+    return context

@@ -1,0 +1,85 @@
+"""Tells the HTTP server of this process: whether it is alive, takes part and leads, and which sinks it hosts.
+
+Guarantee: every question is answered at once, from what this process knows. Raises nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from kazoo.client import KazooClient
+
+from sink.config import Settings
+from sink.http.facts import HostedSink, RecentLog, Verb
+from sink.runtime.jvm_watchdog import JvmWatchdog
+from sink.runtime.sink import Sink, SinkState
+from sink.telemetry.metrics import ProcessMetrics
+
+ACTOR_SECONDS = 20.0
+"""A machine is stepped once a second or more often; the process ends itself after a minute of silence."""
+
+
+class ProcessFacts:
+    """Implements `sink.http.facts.WorkerFacts`. `sinks` is the process's own mapping, which changes as sinks come and
+    go.
+    """
+
+    def __init__(self, process: Settings, sinks: Mapping[str, Sink], metrics: ProcessMetrics) -> None:
+        self._settings = process
+        self._sinks = sinks
+        self._metrics = metrics
+        self._client: KazooClient | None = None
+        self._log: Callable[[Settings], RecentLog] | None = None
+        self.watchdog: JvmWatchdog | None = None
+        self.draining = False
+
+    @property
+    def worker(self) -> str:
+        return self._settings.worker_id
+
+    @property
+    def sinks(self) -> Sequence[HostedSink]:
+        client, log = self._client, self._log
+        if client is None or log is None:
+            return ()
+        return tuple(HostedSink(sink.settings, client, log(sink.settings)) for sink in tuple(self._sinks.values()))
+
+    @property
+    def verbs(self) -> Mapping[str, Verb]:
+        return {}
+
+    def hosts(self, client: KazooClient, log: Callable[[Settings], RecentLog]) -> None:
+        """From now on the sinks can be looked at. `log` gives the one of a sink's Kafka cluster."""
+        self._client, self._log = client, log
+
+    def metrics(self) -> bytes:
+        return self._metrics.text()
+
+    def liveness(self) -> Sequence[str]:
+        now, reasons = time.monotonic(), []
+        jvm_seconds = self._settings.session_timeout_ms / 2000
+        if self.watchdog is not None and now - self.watchdog.answered > jvm_seconds:
+            reasons.append(f"the JVM has not answered for {now - self.watchdog.answered:.0f} s")
+        for name, sink in tuple(self._sinks.items()):
+            silent = now - sink.last_heartbeat()
+            if silent > ACTOR_SECONDS:
+                reasons.append(f"a machine of sink {name} has been silent for {silent:.0f} s")
+        return reasons
+
+    def readiness(self) -> Sequence[str]:
+        if self.draining:
+            return ("it drains",)
+        sinks = tuple(self._sinks.values())
+        if any(sink.state is SinkState.JOINED for sink in sinks):
+            return ()
+        reasons = [f"{sink.settings.name}: {sink.reason}" for sink in sinks if sink.reason]
+        return reasons or ["it has not joined the fleet yet"]
+
+    def leads(self, sink: str) -> bool:
+        hosted = self._sinks.get(sink)
+        return hosted is not None and hosted.leads
+
+    def troubles(self, sink: str) -> Sequence[str]:
+        hosted = self._sinks.get(sink)
+        return () if hosted is None else hosted.troubles
