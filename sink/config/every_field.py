@@ -1,4 +1,4 @@
-"""Every setting of a sink as a field of one model: its groups, and what is passed through to Kafka, Spark and Hudi."""
+"""Every setting as a field of one model: its groups, and what is passed through to Kafka, Spark and Hudi."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from pydantic import BeforeValidator
 from sink.config.fields import setting
 from sink.config.groups.catalog import CatalogSettings
 from sink.config.groups.endpoints import EndpointSettings
+from sink.config.groups.files import FileSettings
 from sink.config.groups.http import HttpSettings
 from sink.config.groups.records import RecordSettings
 from sink.config.groups.rows import RowSettings
 from sink.config.groups.storage import StorageSettings
 from sink.config.groups.transactions import TransactionSettings
 from sink.config.groups.worker import WorkerSettings
+from sink.config.groups.zookeeper import ZooKeeperSettings
 from sink.storage.access import scheme_of
 from sink.storage.connectors import CONNECTORS
 from sink.telemetry.redaction import Properties
@@ -28,15 +30,21 @@ PassThrough = Annotated[Properties, BeforeValidator(_pass_through)]
 
 
 # Fields are collected from right to left: that is their order in the reference, and in which they are checked.
+class ProcessSettings(HttpSettings, WorkerSettings, StorageSettings, ZooKeeperSettings):
+    """Settings that a worker's process has once, whatever sinks it hosts. In a fleet's configuration only the shared
+    part may set them."""
+
+    spark: PassThrough = setting("spark.*", "Any other setting of Spark.", default_factory=Properties)
+
+
 class SettingsFields(
-    HttpSettings,
-    WorkerSettings,
+    FileSettings,
     CatalogSettings,
     TransactionSettings,
     RowSettings,
     RecordSettings,
-    StorageSettings,
     EndpointSettings,
+    ProcessSettings,
 ):
     """Every setting, not yet held against one another."""
 
@@ -45,7 +53,6 @@ class SettingsFields(
         "Any other setting of the Kafka consumer, under Kafka's own name.",
         default_factory=Properties,
     )
-    spark: PassThrough = setting("spark.*", "Any other setting of Spark.", default_factory=Properties)
     hudi: PassThrough = setting("hoodie.*", "Any other setting of Hudi.", default_factory=Properties, fleet=True)
 
     @property

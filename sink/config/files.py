@@ -20,6 +20,8 @@ import yaml
 ENVIRONMENT_PREFIX = "SINK_"
 LARGEST_FILE = 4 * 1024 * 1024
 DEEPEST = 20
+SINKS = "sinks"
+"""Beneath it stand the sinks of a fleet, each with its own settings."""
 MOST_ENTRIES = 20_000
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -39,13 +41,15 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One setting as written. `is_secret`: it came from a secret reference, so its value is never shown."""
+    """One setting as written. `is_secret`: it came from a secret reference, so its value is never shown. `sink`: the
+    one that it stands beneath, in `sinks`."""
 
     key: str
     value: str | tuple[str, ...]
     origin: str
     is_secret: bool = False
     variable: bool = False
+    sink: str | None = None
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -86,20 +90,35 @@ def parse(data: bytes, path: Path) -> Iterator[ReadResult]:
         yield Problem(str(path), f"is not UTF-8 text (byte {error.start}); save it as UTF-8")
         return
     results = _properties(content, path) if path.suffix.lower() == ".properties" else _yaml(content, path)
-    seen: dict[str, str] = {}
-    for entry in results:
+    seen: dict[tuple[str | None, str], str] = {}
+    for entry in map(_beneath_its_sink, results):
         if isinstance(entry, Entry):
             if not entry.key.isprintable() or any(_SURROGATE.search(value) for value in entry.values):
                 yield Problem(entry.origin, "holds characters that cannot be printed")
                 continue
-            if entry.key in seen:
-                yield Problem(entry.origin, f"{entry.key} was already set at {seen[entry.key]}; keep one of them")
+            name = entry.sink, entry.key
+            if name in seen:
+                yield Problem(entry.origin, f"{entry.key} was already set at {seen[name]}; keep one of them")
                 continue
-            seen[entry.key] = entry.origin
+            seen[name] = entry.origin
             if len(seen) > MOST_ENTRIES:
                 yield Problem(str(path), f"has more than {MOST_ENTRIES} settings; is it a configuration at all?")
                 return
         yield entry
+
+
+def _beneath_its_sink(result: ReadResult) -> ReadResult:
+    """`sinks.NAME.key`, as a properties file has it, as the entry `key` of that sink."""
+    if not isinstance(result, Entry) or result.sink is not None or not result.key.startswith(f"{SINKS}."):
+        return result
+    name, _, key = result.key.removeprefix(f"{SINKS}.").partition(".")
+    if not name or not key:
+        return Problem(result.origin, f"{result.key} is no setting of a sink; write it like {SINKS}.NAME.flush.size")
+    return replace(result, key=key, sink=name, origin=of_sink(result.origin, name))
+
+
+def of_sink(origin: str, name: str) -> str:
+    return f"{origin} (sink {name})"
 
 
 def _properties(content: str, path: Path) -> Iterator[ReadResult]:
@@ -122,7 +141,7 @@ def _yaml(content: str, path: Path) -> Iterator[ReadResult]:
             yield Problem(str(path), "is not a mapping of settings; write lines of the form `name: value`")
             return
         # Aliases can make a small file expand without end.
-        entries = list(islice(_flatten(root, "", path, 0), MOST_ENTRIES + 1))
+        entries = list(islice(_flatten_fleet(root, path), MOST_ENTRIES + 1))
     except RecursionError:
         yield Problem(str(path), "is nested too deeply; settings need no more than a few levels")
         return
@@ -144,6 +163,32 @@ _NULL = "tag:yaml.org,2002:null"
 _PLAIN = ("str", "int", "float", "bool", "timestamp", "value")
 
 
+def _flatten_fleet(root: yaml.MappingNode, path: Path) -> Iterator[ReadResult]:
+    """Like `_flatten`, but names of sinks are taken as they are written, dots among them."""
+    for pair in root.value:
+        key_node, value = pair
+        is_sinks = isinstance(key_node, yaml.ScalarNode) and key_node.value.strip() == SINKS
+        if not is_sinks or not isinstance(value, yaml.MappingNode) or not value.value:
+            yield from _flatten(yaml.MappingNode(root.tag, [pair], root.start_mark), "", path, 0)
+            continue
+        for name_node, own in value.value:
+            origin = _line(path, name_node.start_mark.line + 1)
+            if not isinstance(name_node, yaml.ScalarNode) or not name_node.value.strip():
+                yield Problem(origin, f"{SINKS} has a key that is not a name")
+            elif not isinstance(own, yaml.MappingNode) or not own.value:
+                yield Problem(
+                    origin, f"{SINKS}: {name_node.value} holds no settings; say what is its own, or remove it"
+                )
+            else:
+                name = name_node.value.strip()
+                for result in _flatten(own, "", path, 1):
+                    own_origin = of_sink(result.origin, name)
+                    if isinstance(result, Entry):
+                        yield replace(result, origin=own_origin, sink=name)
+                    else:
+                        yield replace(result, origin=own_origin)
+
+
 def _flatten(node: yaml.MappingNode, prefix: str, path: Path, depth: int) -> Iterator[ReadResult]:
     if depth > DEEPEST:
         yield Problem(_line(path, node.start_mark.line + 1), "is nested too deeply (or an alias holds itself)")
@@ -154,7 +199,9 @@ def _flatten(node: yaml.MappingNode, prefix: str, path: Path, depth: int) -> Ite
             yield Problem(origin, "has a key that is not a name")
             continue
         key = f"{prefix}{key_node.value.strip()}"
-        if isinstance(value, yaml.MappingNode) and not value.value:
+        if (placeholder := _placeholder(value)) is not None:
+            yield Entry(key, placeholder, origin)
+        elif isinstance(value, yaml.MappingNode) and not value.value:
             yield Problem(origin, f"{key} holds no settings; remove it")
         elif isinstance(value, yaml.MappingNode):
             yield from _flatten(value, f"{key}.", path, depth + 1)
@@ -169,6 +216,16 @@ def _flatten(node: yaml.MappingNode, prefix: str, path: Path, depth: int) -> Ite
             yield Entry(key, value.value, origin)
         else:
             yield Problem(origin, f"{key} has the tag {value.tag[:60]!r}; write the plain value")
+
+
+def _placeholder(node: yaml.Node) -> str | None:
+    """`{topic}` without quotes, which YAML takes for a mapping of one key that has no value."""
+    if not isinstance(node, yaml.MappingNode) or not node.flow_style or len(node.value) != 1:
+        return None
+    name, value = node.value[0]
+    if not isinstance(name, yaml.ScalarNode) or value.tag != _NULL or value.value:
+        return None
+    return f"{{{name.value}}}"
 
 
 def _is_plain(node: yaml.Node) -> bool:

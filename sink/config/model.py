@@ -19,7 +19,7 @@ from pydantic import field_serializer, model_validator
 
 from sink.config import kafka as config_kafka
 from sink.config.contradictions import contradictions
-from sink.config.every_field import SettingsFields
+from sink.config.every_field import ProcessSettings, SettingsFields
 from sink.storage.access import S3_SCHEMES, Access, access_of, scheme_of
 from sink.storage.hdfs import HDFS_SCHEMES, hdfs_access
 from sink.storage.identity import OF_THIS_PROCESS
@@ -116,11 +116,18 @@ class Settings(SettingsFields):
             if isinstance(field.json_schema_extra, dict) and field.json_schema_extra["fleet"]
         }
         agreed["topics"] = sorted(self.topics)
+        if self.topic_regex is None:
+            del agreed["topic_regex"]
         if self.value_schema_file is not None:
             agreed["writer"] = hashlib.sha256(self.value_schema_file.read_bytes()).hexdigest()
         agreed["schema"] = re.sub(r"\s+", " ", self.schema_text)
         agreed["hudi"] = {k: v for k, v in sorted(self.hudi.items()) if not self.hudi.is_secret(k)}
         return hashlib.sha256(json.dumps(agreed, sort_keys=True, default=str).encode()).hexdigest()
+
+    @property
+    def process(self) -> ProcessSettings:
+        """The settings that a worker's process has once, whatever sinks it hosts."""
+        return ProcessSettings.model_construct(**{name: getattr(self, name) for name in ProcessSettings.model_fields})
 
 
 def _shown(value: Any) -> Any:
@@ -139,3 +146,11 @@ def aliases() -> dict[str, str]:
             assert isinstance(also, list)
             names |= {str(other): field.alias for other in also}
     return names
+
+
+def is_of_process(key: str) -> bool:
+    """Whether the setting is one of the whole process, by any of its names."""
+    return key.startswith("spark.") or aliases().get(key) in _OF_PROCESS
+
+
+_OF_PROCESS = frozenset(field.alias for field in ProcessSettings.model_fields.values())

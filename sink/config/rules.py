@@ -174,7 +174,6 @@ FOREIGN: Mapping[str, str] = {
     "value.converter": "belongs to Kafka Connect; use value.format, like avro-confluent",
     "value.converter.schema.registry.url": "belongs to Kafka Connect; use schema.registry.url",
     "value.converter.schemas.enable": "belongs to Kafka Connect; a JSON value is the record itself; remove it",
-    "topics.regex": "is not supported; list the topics in kafka.topic.names",
     "topics.dir": "belongs to the Confluent HDFS sink; use target.base.path",
     "hdfs.url": "belongs to the Confluent HDFS sink; use target.base.path, like hdfs://namenode:8020/tables/orders",
     "store.url": "belongs to the Confluent storage sinks; use target.base.path",

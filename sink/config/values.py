@@ -20,6 +20,8 @@ _MEASURE = re.compile(r"(\d+(?:_\d+)*(?:\.\d+)?)\s*([A-Za-z]*)\Z", re.ASCII)
 _SHARE = re.compile(r"\d{1,3}(\.\d{1,12})?\Z", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
+_NAME_PATTERN = re.compile(r"[A-Za-z0-9._*?\[\]!-]{1,200}\Z")
+_JAVA_GROUP = re.compile(r"\(\?<(?=[A-Za-z_])")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*\Z")
 CATALOG_NAME = re.compile(r"[A-Za-z0-9_]{1,128}\Z")
 _JAVA_CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_][\w$]*)+\Z", re.ASCII)
@@ -27,6 +29,7 @@ _HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+)\Z")
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
 LARGEST = 2**62
+LONGEST_REGEX = 1000
 ZOOKEEPER_PORT = 2181
 
 
@@ -104,6 +107,26 @@ def topic_names(value: Any) -> tuple[str, ...]:
     for topic in names:
         if not _TOPIC.match(topic) or topic in {".", ".."}:
             raise ValueError(f"names {topic!r}, which cannot be a Kafka topic; list topics separated by commas")
+    return names
+
+
+def topic_regex(value: Any) -> str:
+    """Java's form of a named group, `(?<name>...)`, is taken too: it is what Kafka Connect's users have."""
+    text = _JAVA_GROUP.sub("(?P<", require_str(value))
+    if len(text) > LONGEST_REGEX:
+        raise ValueError(f"is longer than {LONGEST_REGEX} characters; write a shorter expression")
+    try:
+        re.compile(text)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError(f"is no regular expression ({error}); correct it") from None
+    return text
+
+
+def sink_names(value: Any) -> tuple[str, ...]:
+    names = items(value)
+    for pattern in names:
+        if not _NAME_PATTERN.match(pattern):
+            raise ValueError(f"has {pattern[:80]!r}, which no sink can be called; list names, or patterns with * and ?")
     return names
 
 
@@ -275,6 +298,8 @@ Name = Annotated[str, BeforeValidator(name)]
 TopicName = Annotated[str, BeforeValidator(topic_name)]
 Share = Annotated[float, BeforeValidator(share)]
 TopicNames = Annotated[tuple[str, ...], BeforeValidator(topic_names)]
+TopicRegex = Annotated[str, BeforeValidator(topic_regex)]
+SinkNames = Annotated[tuple[str, ...], BeforeValidator(sink_names)]
 Columns = Annotated[tuple[str, ...], BeforeValidator(columns)]
 Urls = Annotated[tuple[str, ...], BeforeValidator(urls)]
 Column = Annotated[str, BeforeValidator(column)]

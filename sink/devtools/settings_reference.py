@@ -13,6 +13,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from sink.config.every_field import ProcessSettings
 from sink.config.files import variable_name
 from sink.config.model import Settings
 from sink.config.rules import CHOICES, FLAGS, FOREIGN, RULES
@@ -20,7 +21,7 @@ from sink.config.rules import CHOICES, FLAGS, FOREIGN, RULES
 _KINDS: Mapping[str, tuple[str, ...]] = {
     "duration": ("session_timeout_ms", "interval_ms", "writestatus_timeout_ms", "catalog_interval_ms"),
     "size": ("file_max_bytes", "flush_bytes"),
-    "list": ("topics", "record_key_fields", "partition_fields", "ordering_fields", "registry_urls"),
+    "list": ("topics", "hosted", "record_key_fields", "partition_fields", "ordering_fields", "registry_urls"),
     "path": (
         "schema_file",
         "value_schema_file",
@@ -45,10 +46,10 @@ _INTRODUCTION = """\
 
 Written by `python -m sink.devtools.settings_reference` from the settings themselves; do not edit by hand.
 
-A configuration is a YAML file (`.yaml`, `.yml`; keys nested or with dots, in any mixture) or a Java
-properties file (`.properties`). Every worker of a sink gets the same file; what differs by host comes from
-the environment. `sink validate --config FILE` checks it, and the servers it names, and says all that is wrong
-at once.
+A configuration is a YAML file (`.yaml`, `.yml`; keys nested or with dots, in any mixture), a Java properties
+file (`.properties`), or a directory of them. Every worker of a sink gets the same; what differs by host comes
+from the environment. `sink validate --config FILE` checks it, and the servers it names, and says all that is
+wrong at once.
 
 ```yaml
 zookeeper.connect: zk-1:2181,zk-2:2181,zk-3:2181
@@ -65,6 +66,30 @@ target.table.name: orders
 schema.ddl: id BIGINT, customer STRING, amount DECIMAL(10,2), at TIMESTAMP
 partition.field.name: customer
 ```
+
+## Several sinks
+
+One worker's process hosts any number of sinks, of one table each. Beneath `sinks` stand their names, and what
+each sets itself; the rest of the file is shared. [How to](how-to/many-tables.md).
+
+```yaml
+zookeeper.connect: zk-1:2181,zk-2:2181,zk-3:2181
+kafka.bootstrap.servers: broker-1:9092,broker-2:9092
+target.base.path: s3a://lake/{topic}
+sinks:
+  orders:
+    kafka.topic.names: orders
+    schema.ddl: id BIGINT, amount DECIMAL(10,2)
+  customers:
+    kafka.topic.names: customers
+    schema.ddl: id BIGINT, name STRING
+    flush.size: 100000
+```
+
+In a properties file these are `sinks.orders.flush.size` and so on. In a directory, `fleet.yaml` (or
+`fleet.properties`) is what all share, and every other such file is a sink, called like the file. A sink's name
+is its `sink.name` and its `target.table.name`, unless it sets those. `{topic}` stands for the topic of a sink
+that has one. Variables of the environment stand for all sinks that do not set the same themselves.
 
 ## How values are written
 
@@ -115,12 +140,23 @@ def reference() -> str:
 
 
 def _settings() -> Iterator[str]:
-    yield "## Settings"
+    yield "## Settings of a worker's process"
+    yield ""
+    yield "A process has them once, whatever sinks it hosts: in a configuration of several sinks they stand in the"
+    yield "shared part. Names are of letters, digits, `.`, `-` and `_`."
+    yield ""
+    yield from _fields(ProcessSettings.model_fields)
+    yield "## Settings of a sink"
     yield ""
     yield "Settings marked *fleet* have to be the same for all workers of a sink; a worker whose settings"
-    yield "differ is refused until all others have stopped. Names are of letters, digits, `.`, `-` and `_`."
+    yield "differ is refused until all others have stopped."
     yield ""
-    for name, field in Settings.model_fields.items():
+    own = {name: field for name, field in Settings.model_fields.items() if name not in ProcessSettings.model_fields}
+    yield from _fields(own)
+
+
+def _fields(fields: Mapping[str, FieldInfo]) -> Iterator[str]:
+    for name, field in fields.items():
         extra: Any = field.json_schema_extra
         yield f"### `{field.alias}`"
         yield ""
@@ -167,6 +203,8 @@ def _default(field: FieldInfo) -> str:
         return "none; required"
     if field.default is None or field.default == ():
         return "none"
+    if isinstance(field.default, tuple):
+        return f"`{','.join(field.default)}`"
     return f"`{str(field.default).lower() if isinstance(field.default, bool) else field.default}`"
 
 

@@ -1,67 +1,42 @@
-"""From where to where: ZooKeeper, Kafka's topics and the table; and what sink and worker are called."""
+"""From where to where: Kafka's topics and the table; and what the sink is called."""
 
 from __future__ import annotations
 
-import socket
+from collections.abc import Collection
 from typing import Annotated, Literal
 
-from sink.config.fields import Choice, Group, Secret, TextFile, setting
-from sink.config.values import BasePath, DurationMs, Ensemble, Name, Servers, Text, TopicNames, ZnodePath
+from sink.config.fields import Choice, Group, setting
+from sink.config.values import BasePath, Name, Servers, TopicNames, TopicRegex
+
+TOPICS = ("kafka.topic.names", "kafka.topic.regex")
+"""One of them says which topics land in the table."""
+
+
+def topics_problem(given: Collection[str]) -> str | None:
+    """`given`: those that are set."""
+    if not given:
+        return f"{TOPICS[0]} is missing; set it, or {TOPICS[1]}"
+    return f"{TOPICS[0]} and {TOPICS[1]} both say which topics land; keep one" if len(given) > 1 else None
 
 
 class EndpointSettings(Group):
-    zookeeper: Ensemble = setting(
-        "zookeeper.connect",
-        "ZooKeeper ensemble: `host:port,...`, optionally with a `/chroot` at the end. Without a port: 2181.",
-    )
-    zookeeper_root: ZnodePath = setting(
-        "zookeeper.root",
-        "Znode below which the sinks of this fleet keep their state; `/` for the root of the tree.",
-        default="/sink",
-    )
-    session_timeout_ms: DurationMs = setting(
-        "zookeeper.session.timeout.ms",
-        "How long a worker may be silent before the fleet takes it for dead. ZooKeeper itself bounds it (2"
-        " to 20 of its ticks).",
-        default=10_000,
-        ge=1000,
-        le=600_000,
-    )
-    zookeeper_ca: TextFile = setting(
-        "zookeeper.ssl.ca.location",
-        "Certificates (PEM) that ZooKeeper's may be signed by; relative to the configuration file. With it,"
-        " connections are made by TLS only.",
-        default=None,
-    )
-    zookeeper_certificate: TextFile = setting(
-        "zookeeper.ssl.certificate.location",
-        "The worker's own certificate (PEM), where ZooKeeper asks for one.",
-        default=None,
-    )
-    zookeeper_key: TextFile = setting(
-        "zookeeper.ssl.key.location", "The private key of that certificate (PEM).", default=None
-    )
-    zookeeper_key_password: Secret | None = setting(
-        "zookeeper.ssl.key.password", "Password of the private key, if it has one.", default=None
-    )
-    zookeeper_username: Text | None = setting(
-        "zookeeper.digest.username", "Name under which sessions are authenticated (scheme `digest`).", default=None
-    )
-    zookeeper_password: Secret | None = setting(
-        "zookeeper.digest.password", "Password of `zookeeper.digest.username`.", default=None
-    )
-    zookeeper_acl: Annotated[Literal["open", "creator"], Choice] = setting(
-        "zookeeper.acl",
-        "Who may read and change znodes that workers make: anybody, or only who is authenticated as they are. The"
-        " table lock's too: other writers of the table then need the same name.",
-        default="open",
-    )
     bootstrap: Servers = setting(
         "kafka.bootstrap.servers",
         "Kafka brokers to ask first: `host:port,...`.",
         also=("bootstrap.servers", "hoodie.streamer.source.kafka.bootstrap.servers"),
     )
-    topics: TopicNames = setting("kafka.topic.names", "Topics that land in the table.", also=("topics",), fleet=True)
+    topics: TopicNames = setting(
+        "kafka.topic.names", "Topics that land in the table.", also=("topics",), default=(), fleet=True
+    )
+    topic_regex: TopicRegex | None = setting(
+        "kafka.topic.regex",
+        "Instead of `kafka.topic.names`: a regular expression (Python's), which the whole name of a topic has to match."
+        " All topics that match land in the table, new ones within a minute. With `{topic}`, or `{name}` for a named"
+        " group of the expression, in `target.base.path` and others, each topic gets a table of its own.",
+        also=("topics.regex",),
+        default=None,
+        fleet=True,
+    )
     kafka_reader: Annotated[Literal["librdkafka", "spark"], Choice] = setting(
         "kafka.reader",
         "How records are read: `librdkafka` reads them in Spark's Python workers, at the same cost for any number of"
@@ -89,9 +64,4 @@ class EndpointSettings(Group):
         "Name of the sink: its place in ZooKeeper and in the table's checkpoints. Default: the table's name.",
         also=("name",),
         default_factory=lambda data: data.get("table_name", "sink"),
-    )
-    worker_id: Name = setting(
-        "worker.id",
-        "Name of this worker, unique in the fleet. Default: the host's name.",
-        default_factory=socket.gethostname,
     )

@@ -1,65 +1,29 @@
-"""Settings of a worker: its files, the table services, Spark, logs and metrics."""
+"""Settings of a worker's process, whatever sinks it hosts: its name, Spark, logs and metrics."""
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import field_serializer, field_validator
 
 from sink.config.fields import Choice, Group, setting
-from sink.config.values import Count, Flag, SizeBytes, Text, require_str
+from sink.config.values import Count, Flag, Name, SinkNames, Text, require_str
 from sink.telemetry.redaction import redact_text
 
 
 class WorkerSettings(Group):
-    engine: Annotated[Literal["arrow", "hudi"], Choice] = setting(
-        "write.engine",
-        "`arrow` writes Hudi base files from Arrow batches; `hudi` uses Hudi's own row writer, for"
-        " file systems that Arrow does not reach.",
-        default="arrow",
-        fleet=True,
+    worker_id: Name = setting(
+        "worker.id",
+        "Name of this worker, unique in the fleet. Default: the host's name.",
+        default_factory=socket.gethostname,
     )
-    provenance: Flag = setting(
-        "provenance.columns",
-        "Add `_kafka_topic`, `_kafka_partition`, `_kafka_offset` and `_kafka_timestamp`.",
-        default=True,
-        fleet=True,
-    )
-    file_max_bytes: SizeBytes = setting(
-        "file.max.bytes",
-        "A data file is closed and another begun at about this size.",
-        default=128 * 1024**2,
-        ge=64 * 1024,
-        le=16 * 1024**3,
-        fleet=True,
-    )
-    open_files_max: Count = setting(
-        "file.open.max",
-        "Most data files that one task keeps open: bounds memory when a slice spreads over many table partitions.",
-        default=64,
-        ge=1,
-        le=10_000,
-        fleet=True,
-    )
-    services_interval: Count = setting(
-        "services.interval.commits",
-        "After so many transactions the table services run again (cleaning, archiving, and those below), on one elected"
-        " worker, off the commit path.",
-        default=10,
-        ge=1,
-        le=1_000_000,
-    )
-    services_clustering: Flag = setting(
-        "services.clustering",
-        "Whether they also rewrite small files as larger ones, by Hudi's clustering and its `hoodie.clustering.*`"
-        " settings. While that lasts, updates by others to rows of these files fail.",
-        default=False,
-    )
-    services_compaction: Flag = setting(
-        "services.compaction",
-        "Whether they also compact a merge-on-read table, by Hudi's `hoodie.compact.*` settings.",
-        default=True,
+    hosted: SinkNames = setting(
+        "worker.sinks",
+        "Sinks of the configuration that this worker takes part in: names, or patterns with `*` and `?`. Every worker"
+        " that names a sink hosts it.",
+        default=("*",),
     )
     spark_master: Text = setting("spark.master", "Where Spark runs the work.", default="local[*]")
     rehearsal: Flag = setting(

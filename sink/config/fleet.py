@@ -1,0 +1,186 @@
+"""The sinks that one worker's process hosts, from a file or a directory, and what they share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from coordination.errors import ConfigError
+from sink.config.build import message, settings_of
+from sink.config.claims import Claims
+from sink.config.every_field import ProcessSettings
+from sink.config.files import SINKS, Entry, Problem
+from sink.config.groups.endpoints import TOPICS
+from sink.config.groups.records import COLUMNS
+from sink.config.model import Settings, is_of_process
+from sink.config.patterns import TOPIC, TopicPattern, filled, names_of, pattern_of, placeholders
+from sink.config.sources import Source, Sources, read_sources
+from sink.config.values import topic_names, topic_regex
+
+_ALTERNATIVES = (TOPICS, COLUMNS)
+"""A sink has one setting of each of them: its own, if it sets one, whichever is shared."""
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """`sinks` in the order of the configuration, each complete; `patterns` become sinks by the topics there are."""
+
+    path: Path
+    process: ProcessSettings
+    sinks: tuple[Settings, ...]
+    patterns: tuple[TopicPattern, ...]
+
+    def hosts(self, name: str) -> bool:
+        """Whether this worker takes part in the sink of that name, by `worker.sinks`."""
+        return any(fnmatchcase(name, pattern) for pattern in self.process.hosted)
+
+    @property
+    def hosted(self) -> tuple[Settings, ...]:
+        return tuple(settings for settings in self.sinks if self.hosts(settings.name))
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Every secret value, for whoever has to keep them out of a text."""
+        everything = (*self.sinks, *(pattern.probe for pattern in self.patterns))
+        return tuple(dict.fromkeys(secret for settings in everything for secret in settings.secrets))
+
+
+def load(path: Path, environ: Mapping[str, str] = os.environ, columns: bool = True) -> Settings:
+    """The settings of the one sink of `path`, overridden by `SINK_*` variables; raises ConfigError with all that is
+    wrong.
+
+    Without `columns`, what describes them is left aside, whether it is there, and can be used, or not.
+    """
+    fleet = load_fleet(path, environ, columns)
+    if len(fleet.sinks) == 1 and not fleet.patterns:
+        return fleet.sinks[0]
+    names = ", ".join([settings.name for settings in fleet.sinks][:8])
+    patterns = " and patterns of topics" if fleet.patterns else ""
+    raise ConfigError(f"{path}: holds {len(fleet.sinks)} sinks{patterns} ({names}); name one")
+
+
+def load_fleet(path: Path, environ: Mapping[str, str] = os.environ, columns: bool = True) -> Fleet:
+    """All sinks of `path`, a file or a directory, and what they share, as `load`."""
+    path = Path(path)
+    problems: list[Problem] = []
+    sources = read_sources(path, environ, problems)
+    if problems and not sources.sources:
+        raise ConfigError(message(path, problems))
+    problems += _shared_problems(sources)
+    told: list[list[Problem]] = []
+    sinks: list[tuple[Source, Settings]] = []
+    patterns: list[TopicPattern] = []
+    for source in sources.sources:
+        wrong: list[Problem] = []
+        made = _made(source, sources, environ, wrong, columns)
+        told.append(wrong)
+        if isinstance(made, TopicPattern):
+            patterns.append(made)
+        elif made is not None:
+            sinks.append((source, made))
+    problems += _merged(path, sources.sources, told)
+    problems += _conflicts(sinks)
+    everything = [*(settings for _, settings in sinks), *(pattern.probe for pattern in patterns)]
+    if not problems and everything:
+        fleet = Fleet(path, everything[0].process, tuple(settings for _, settings in sinks), tuple(patterns))
+        problems += _unhosted(fleet)
+        if not problems:
+            return fleet
+    raise ConfigError(message(path, problems))
+
+
+def _made(
+    source: Source, sources: Sources, environ: Mapping[str, str], problems: list[Problem], columns: bool
+) -> Settings | TopicPattern | None:
+    """The sink, or the pattern of topics, that a source describes."""
+    chosen = _chosen(source, sources.shared)
+    for key, entry in source.own.items():
+        if source.name is not None and is_of_process(key):
+            problems.append(Problem(entry.origin, f"{entry.key} belongs to the whole process; {_MOVE}"))
+    regex = _regex(chosen)
+    if regex is not None and any(placeholders(entry, names_of(regex)) for entry in chosen.values()):
+        return pattern_of(
+            source.name or Path(source.place).stem, chosen, source.place, sources.directory, environ, problems
+        )
+    if source.name is not None:
+        chosen = _named(chosen, source)
+    return settings_of(chosen, source.place, sources.directory, environ, problems, columns)
+
+
+_MOVE = f"move it to what all sinks share, outside of {SINKS}"
+
+
+def _chosen(source: Source, shared: Mapping[str, Entry]) -> dict[str, Entry]:
+    """The entries that the sink sets itself, and the shared ones beside them."""
+    replaced = {name for names in _ALTERNATIVES if source.own.keys() & set(names) for name in names}
+    return {**{key: entry for key, entry in shared.items() if key not in replaced}, **source.own}
+
+
+def _named(chosen: Mapping[str, Entry], source: Source) -> dict[str, Entry]:
+    """The sink's name where nothing else is said, and its one topic in the place of `{topic}`."""
+    name = source.name or ""
+    usual = {key: Entry(key, name, source.place) for key in ("sink.name", "target.table.name")}
+    named = {**usual, **chosen}
+    try:
+        topics = topic_names(named["kafka.topic.names"].value)
+    except (KeyError, ValueError):
+        return named
+    return {key: filled(entry, {TOPIC: topics[0]}) for key, entry in named.items()} if len(topics) == 1 else named
+
+
+def _regex(chosen: Mapping[str, Entry]) -> str | None:
+    """The expression for topics; None where there is none, or none that can be used."""
+    try:
+        return topic_regex(chosen["kafka.topic.regex"].value)
+    except (KeyError, ValueError):
+        return None
+
+
+def _shared_problems(sources: Sources) -> Iterable[Problem]:
+    entry = sources.shared.get("sink.name")
+    if entry is not None and "{" not in entry.text:
+        yield Problem(entry.origin, f"{entry.key} names one sink, but stands for all; move it beneath {SINKS}")
+
+
+def _merged(path: Path, sources: Sequence[Source], told: Sequence[Sequence[Problem]]) -> Iterable[Problem]:
+    """Problems of all sources; what is wrong with something that they share is told once."""
+    where: dict[Problem, list[Source]] = {}
+    for source, problems in zip(sources, told, strict=True):
+        for problem in dict.fromkeys(problems):
+            general = replace(problem, origin=str(path)) if problem.origin == source.place else problem
+            where.setdefault(general, []).append(source)
+    for problem, those in where.items():
+        if len(those) == len(sources) and (len(those) > 1 or sources[0].name is None):
+            yield problem
+        elif problem.origin == str(path):
+            yield from (replace(problem, origin=source.place) for source in those)
+        elif any(problem.origin == entry.origin for entry in those[0].own.values()):
+            yield problem
+        else:
+            yield replace(problem, origin=f"{problem.origin} ({_list(those)})")
+
+
+def _list(sources: Sequence[Source]) -> str:
+    names = [f"sink {source.name}" for source in sources]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _conflicts(sinks: Iterable[tuple[Source, Settings]]) -> Iterable[Problem]:
+    """Problems of sinks that claim the same name or place."""
+    claims = Claims()
+    for source, settings in sinks:
+        yield from (Problem(source.place, sentence) for sentence in claims.conflicts(settings))
+        claims.add(settings)
+
+
+def _unhosted(fleet: Fleet) -> Iterable[Problem]:
+    """Names in `worker.sinks` that no sink has. What patterns become is not known yet."""
+    if fleet.patterns:
+        return
+    for pattern in fleet.process.hosted:
+        if not any(fnmatchcase(settings.name, pattern) for settings in fleet.sinks):
+            names = ", ".join([settings.name for settings in fleet.sinks][:8])
+            yield Problem(str(fleet.path), f"worker.sinks: no sink is called {pattern}; there are {names}")

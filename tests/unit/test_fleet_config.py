@@ -1,0 +1,254 @@
+"""Several sinks in one configuration: each is complete, and all that is wrong is told at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coordination.errors import ConfigError
+from sink.config import load, load_fleet
+from tests.unit.config_kit import MINIMAL
+
+SHARED = """
+zookeeper.connect: zk:2181
+kafka.bootstrap.servers: broker:9092
+schema.ddl: id BIGINT
+"""
+TWO = f"""{SHARED}
+flush.size: 7
+sinks:
+  orders:
+    kafka.topic.names: orders
+    target.base.path: /lake/orders
+  eu.customers:
+    kafka: {{topic.names: [a, b]}}
+    target.base.path: /lake/customers
+    target.table.name: customers
+    flush.size: 9
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    def written(content: str, name: str = "fleet.yaml") -> Path:
+        path = tmp_path / name
+        path.write_text(content)
+        return path
+
+    return written
+
+
+@pytest.fixture
+def refused(write):
+    def sentences(content: str, name: str = "fleet.yaml", environ: dict[str, str] | None = None) -> str:
+        with pytest.raises(ConfigError) as caught:
+            load_fleet(write(content, name), environ or {})
+        return str(caught.value)
+
+    return sentences
+
+
+def test_a_sink_has_what_all_share_and_what_it_sets_itself(write):
+    orders, customers = load_fleet(write(TWO), {}).sinks
+    assert (orders.name, orders.table_name, orders.topics, orders.flush_size) == ("orders", "orders", ("orders",), 7)
+    assert (customers.name, customers.table_name, customers.topics) == ("eu.customers", "customers", ("a", "b"))
+    assert customers.flush_size == 9
+    assert orders.bootstrap == customers.bootstrap == "broker:9092"
+
+
+def test_a_properties_file_means_the_same(write):
+    properties = """
+zookeeper.connect=zk:2181
+kafka.bootstrap.servers=broker:9092
+schema.ddl=id BIGINT
+flush.size=7
+sinks.orders.kafka.topic.names=orders
+sinks.orders.target.base.path=/lake/orders
+sinks.customers.sink.name=eu.customers
+sinks.customers.kafka.topic.names=a,b
+sinks.customers.target.base.path=/lake/customers
+sinks.customers.target.table.name=customers
+sinks.customers.flush.size=9
+"""
+    assert load_fleet(write(properties, "fleet.properties"), {}).sinks == load_fleet(write(TWO), {}).sinks
+
+
+def test_a_directory_means_the_same(write, tmp_path):
+    write(f"{SHARED}\nflush.size: 7\n")
+    write("kafka.topic.names: orders\ntarget.base.path: /lake/orders\n", "orders.yaml")
+    write("sink.name: eu.customers\ntarget.table.name: customers\ntopics: a,b\n", "second.properties")
+    with pytest.raises(ConfigError, match=r"second\.properties \(sink eu\.customers\): target\.base\.path is missing"):
+        load_fleet(tmp_path, {})
+    write("sink.name=eu.customers\ntarget.table.name=customers\ntopics=a,b\ntarget.base.path=/lake/customers\n"
+          "flush.size=9", "second.properties")  # fmt: skip
+    write("nobody reads it", "notes.txt")
+    there = load_fleet(tmp_path, {}).sinks
+    (tmp_path / "second.properties").unlink()
+    (tmp_path / "orders.yaml").unlink()
+    assert there == load_fleet(write(TWO), {}).sinks
+
+
+def test_a_file_of_one_sink_is_what_it_was(write):
+    path = write(MINIMAL, "sink.yaml")
+    assert load_fleet(path, {}).sinks == (load(path, {}),)
+    assert load_fleet(path, {"SINK_FLUSH_SIZE": "3"}).sinks[0].flush_size == 3
+
+
+def test_load_takes_a_fleet_of_one_sink_and_names_those_of_a_larger_one(write):
+    one = f"{SHARED}\nsinks: {{orders: {{topics: orders, target.base.path: /lake/orders}}}}"
+    assert load(write(one), {}).name == "orders"
+    with pytest.raises(ConfigError, match=r"holds 2 sinks \(orders, eu\.customers\); name one"):
+        load(write(TWO), {})
+
+
+def test_the_digest_is_that_of_the_sink_written_by_itself(write):
+    alone = f"{SHARED}\nflush.size: 7\ntopics: orders\ntarget.base.path: /lake/orders\ntarget.table.name: orders\n"
+    shared_spark = f"spark.master: local[3]\nworker.id: w9\nmetrics.port: 9100\nworker.sinks: orders\n{TWO}"
+    digest = load(write(alone, "orders.yaml"), {}).config_digest
+    assert load_fleet(write(TWO), {}).sinks[0].config_digest == digest
+    assert load_fleet(write(shared_spark), {}).sinks[0].config_digest == digest
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["worker.id: w", "zookeeper.connect: other:2181", "spark.driver.memory: 2g", "spark.master: local[1]",
+     "log.level: debug", "metrics.port: 1", "storage.s3.region: eu-west-1", "worker.sinks: a"],
+)  # fmt: skip
+def test_a_sink_that_sets_what_the_process_has_once_is_refused(refused, setting):
+    message = refused(f"{TWO}    {setting}\n")
+    key = setting.partition(":")[0]
+    assert "\n" not in message
+    assert (
+        f"line 16 (sink eu.customers): {key} belongs to the whole process; move it to what all sinks share" in message
+    )
+
+
+def test_the_process_has_its_settings_and_no_sinks(write):
+    process = load_fleet(write(f"{TWO}\nworker.id: w1\nspark.driver.memory: 2g\n"), {}).process
+    assert process.worker_id == "w1"
+    assert dict(process.spark) == {"spark.driver.memory": "2g"}
+    assert process.zookeeper == "zk:2181"
+    assert not hasattr(process, "base_path")
+
+
+def test_all_that_is_wrong_is_told_at_once_with_file_and_sink(refused):
+    message = refused(
+        f"""{SHARED}
+flush.size: many
+sinks:
+  a: {{topics: a, target.base.path: lake/a}}
+  b: {{topics: b, target.base.path: /lake/b, flsh.size: 3}}
+  c: {{topics: c}}
+  d:
+"""
+    )
+    lines = message.splitlines()[1:]
+    assert any("line 6: flush.size ('many')" in line for line in lines)
+    assert any("line 8 (sink a): target.base.path ('lake/a') is relative" in line for line in lines)
+    assert any("line 9 (sink b): 'flsh.size' is not a setting; did you mean flush.size?" in line for line in lines)
+    assert any("fleet.yaml (sink c): target.base.path is missing; set it" in line for line in lines)
+    assert any("line 11: sinks: d holds no settings" in line for line in lines)
+    assert len(lines) == 5
+
+
+def test_what_is_wrong_with_something_shared_is_told_once(refused):
+    sinks = "\n".join(f"  s{number}: {{topics: t, target.base.path: /lake/{number}}}" for number in range(9))
+    message = refused(f"kafka.bootstrap.servers: broker\nschema.ddl: id BIGINT\nsinks:\n{sinks}\n")
+    assert message.count("zookeeper.connect is missing") == 1
+    assert message.count("kafka.bootstrap.servers ('broker') is not a list of host:port") == 1
+    assert "(sink" not in message
+
+
+@pytest.mark.parametrize(
+    ("own", "sentence"),
+    [
+        ("sink.name: orders, target.base.path: /lake/b", "sink.name: another sink is called orders"),
+        ("target.base.path: /lake/orders", "target.base.path: /lake/orders is a place of sink orders too"),
+        ("target.base.path: file:///lake//orders", "target.base.path: /lake/orders is a place of sink orders too"),
+        ("target.base.path: /lake/orders/b", "is inside the other"),
+        ("target.base.path: /lake", "is inside the other"),
+        ("target.base.path: /lake/orders_errors", "/lake/orders_errors is a place of sink orders too"),
+    ],
+)
+def test_two_sinks_share_neither_name_nor_place(refused, own, sentence):
+    first = "orders: {topics: a, target.base.path: /lake/orders, errors.tolerance: all}"
+    message = refused(f"{SHARED}\nsinks:\n  {first}\n  b: {{topics: b, {own}}}\n")
+    assert "fleet.yaml (sink b): " in message
+    assert sentence in message
+
+
+def test_tables_beside_one_another_are_no_conflict(write):
+    assert len(load_fleet(write(f"""{SHARED}
+sinks:
+  a: {{topics: t, target.base.path: s3a://lake/a}}
+  ab: {{topics: t, target.base.path: s3a://lake/ab}}
+  other: {{topics: t, target.base.path: /lake/a}}
+"""), {}).sinks) == 3  # fmt: skip
+
+
+def test_the_topic_stands_in_shared_settings(write):
+    content = f"{SHARED}\ntarget.base.path: /lake/{{topic}}\nsinks: {{a: {{topics: orders}}, b: {{topics: x-y}}}}"
+    assert [settings.base_path for settings in load_fleet(write(content), {}).sinks] == ["/lake/orders", "/lake/x-y"]
+
+
+def test_what_a_sink_sets_of_alternatives_replaces_the_shared_one(write):
+    content = f"{TWO}    schema.file: own.ddl\n"
+    write("name STRING", "own.ddl")
+    orders, customers = load_fleet(write(content), {}).sinks
+    assert (orders.schema_text, customers.schema_text) == ("id BIGINT", "name STRING")
+
+
+def test_a_variable_stands_for_all_sinks_that_do_not_set_the_same(write):
+    orders, customers = load_fleet(write(TWO), {"SINK_FLUSH_SIZE": "3", "SINK_WORKER_ID": "w2"}).sinks
+    assert (orders.flush_size, customers.flush_size) == (3, 9)
+    assert orders.worker_id == customers.worker_id == "w2"
+
+
+def test_a_worker_hosts_the_sinks_that_it_names(write, refused):
+    fleet = load_fleet(write(TWO), {"SINK_WORKER_SINKS": "eu.*,nobody?"} | {"SINK_WORKER_SINKS": "eu.*"})
+    assert [settings.name for settings in fleet.hosted] == ["eu.customers"]
+    assert len(load_fleet(write(TWO), {}).hosted) == 2
+    message = refused(TWO, environ={"SINK_WORKER_SINKS": "eu.*,order"})
+    assert "worker.sinks: no sink is called order; there are orders, eu.customers" in message
+
+
+def test_a_directory_without_what_is_shared_is_refused(write, tmp_path):
+    write(MINIMAL, "orders.yaml")
+    with pytest.raises(ConfigError, match=r"has no fleet\.yaml; put what all sinks share into one such file"):
+        load_fleet(tmp_path, {})
+
+
+def test_sinks_stand_in_the_shared_file_of_a_directory_only(write, tmp_path):
+    write(TWO)
+    write("topics: x\ntarget.base.path: /lake/x\nsinks: {y: {topics: y}}\n", "x.yaml")
+    with pytest.raises(ConfigError, match=r"x\.yaml, line 3 \(sink y\): sinks stands in fleet\.yaml only; move it"):
+        load_fleet(tmp_path, {})
+    write("topics: x\ntarget.base.path: /lake/x\n", "x.yaml")
+    assert [settings.name for settings in load_fleet(tmp_path, {}).sinks] == ["orders", "eu.customers", "x"]
+
+
+def test_two_files_of_one_sink_are_refused(write, tmp_path):
+    write(SHARED)
+    write("topics: x\ntarget.base.path: /lake/x\n", "x.yaml")
+    write("topics=y\ntarget.base.path=/lake/y\n", "x.properties")
+    with pytest.raises(ConfigError, match=r"sink\.name: another sink is called x"):
+        load_fleet(tmp_path, {})
+
+
+def test_a_fleet_shows_no_secret(write):
+    fleet = load_fleet(write(f"{TWO}\nkafka.sasl.password: hunter2-Tr0ub4dor\n"), {})
+    assert "hunter2" not in repr(fleet)
+    assert "hunter2-Tr0ub4dor" in fleet.secrets
+
+
+def test_a_topic_is_named_or_matched_but_not_both(refused):
+    message = refused(f"{MINIMAL}\nkafka.topic.regex: ord.*\n", "sink.yaml")
+    assert "kafka.topic.names and kafka.topic.regex both say which topics land; keep one" in message
+
+
+@pytest.mark.parametrize("expression", ["'('", "'[a'", "'(?P<n>a)(?P<n>b)'", f"'{'a' * 1001}'"])
+def test_an_expression_that_cannot_be_used_is_refused(refused, expression):
+    message = refused(MINIMAL.replace("kafka.topic.names: orders", f"kafka.topic.regex: {expression}"), "sink.yaml")
+    assert "sink.yaml, line 4: kafka.topic.regex" in message
+    assert "\n" not in message
