@@ -67,6 +67,9 @@ class Families:
         self.retention_left = self._gauge(
             "sink_retention_left_seconds", "Time until Kafka's retention deletes the oldest record that has not landed"
         )
+        self.retention_seconds = self._gauge(
+            "sink_retention_seconds", "How long Kafka keeps a record of the sink's topics, the shortest of them"
+        )
         self.group_commits = self._counter(
             "sink_group_offset_commits", "Commits of offsets to the consumer group, for Kafka's tools", "outcome"
         )
@@ -94,6 +97,9 @@ class Families:
         )
         self.last_service_seconds = self._gauge(
             "sink_services_seconds", "How long a table service took last. Old: use the histogram", "service"
+        )
+        self.service_failed = self._gauge(
+            "sink_table_service_failed", "1 if the last run of the table service failed", "service"
         )
         self.registrations = self._counter("sink_catalog_syncs", "Registrations in the catalogue", "outcome")
         self.catalog_failures = self._gauge("sink_catalog_failures", "Registrations that failed in a row")

@@ -111,6 +111,9 @@ class SinkMetrics:
             self._of(family).set(0)
         for counter in (families.records, families.bad_records, families.written_bytes):
             self._of(counter)
+        for outcome in (Phase.COMMITTED, Phase.ABORTED):
+            # From 0, so that the first one is an increase.
+            self._of(families.outcomes, outcome.value)
         for wait in WAITS:
             self._of(families.waiting, wait).set(0)
 
@@ -155,6 +158,7 @@ class SinkMetrics:
             families = self._families
             for family in (families.workers, families.last_commit, families.instants):
                 self._drop(family)
+            self.retention({})
 
     def halted(self, now: bool) -> None:
         """Sets whether the tree records a halt, on every worker."""
@@ -179,6 +183,10 @@ class SinkMetrics:
     def retention(self, seconds: Mapping[str, float]) -> None:
         """How long Kafka keeps a record, by topic; without topics whose retention is unlimited or unknown."""
         self._retention = seconds
+        if seconds:
+            self._of(self._families.retention_seconds).set(min(seconds.values()))
+        else:
+            self._drop(self._families.retention_seconds)
 
     def group_committed(self, outcome: str) -> None:
         """Offsets were committed to the consumer group: `done` or `failed`."""
@@ -199,8 +207,12 @@ class SinkMetrics:
 
     def not_serving(self) -> None:
         """Another worker runs the table services, and tells what belongs to them."""
-        for family in (self._families.files, self._families.audit_time, self._families.audit_held):
+        families = self._families
+        for family in (families.files, families.audit_time, families.audit_held, families.catalog_failures):
             self._drop(family)
+        for family, labels in list(self._children):
+            if family is families.service_failed:
+                self._drop(family, *labels)
 
     def wrote(self, size: int) -> None:
         """A participant's data files: their bytes."""
@@ -211,6 +223,7 @@ class SinkMetrics:
         outcome = "failed" if service.reason else "done" if service.instant else "idle"
         self._of(self._families.services, service.name, outcome).inc()
         self._of(self._families.service_seconds, service.name).observe(service.seconds)
+        self._of(self._families.service_failed, service.name).set(1 if service.reason else 0)
         self._of(self._families.last_service_seconds, service.name).set(service.seconds)
 
     def registered(self, failures: int, seconds: float) -> None:
@@ -260,9 +273,9 @@ class SinkMetrics:
             child = self._children[key] = family.labels(self._sink, *labels)
         return child
 
-    def _drop(self, family: Any) -> None:
-        if self._children.pop((family, ()), None) is not None:
-            family.remove(self._sink)
+    def _drop(self, family: Any, *labels: str) -> None:
+        if self._children.pop((family, labels), None) is not None:
+            family.remove(self._sink, *labels)
 
     def _waits(self, what: str, now: bool) -> None:
         self._of(self._families.waiting, what).set(1 if now else 0)

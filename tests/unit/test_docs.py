@@ -26,7 +26,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 DOTTED = re.compile(r"([a-z][a-z0-9_-]*(?:\.[a-z0-9_-]+)+)(?:=\S+)?")
 NOTED = re.compile(r"""(?:\bnote|_note|LOG\.\w+)\(\s*"([a-z_]+\.[a-z_]+)["']""")
 PASSED_THROUGH = ("kafka.", "spark.", "hoodie.")
-FILES = re.compile(r".*\.(md|py|yaml|yml|properties|service|env|xml|log|parquet|toml|cfg)")
+FILES = re.compile(r".*\.(md|py|json|yaml|yml|properties|service|env|xml|log|parquet|toml|cfg)")
 
 
 def _id(page: Path) -> str:
