@@ -25,7 +25,7 @@ from sink.write.engine import Written, slices_in, written
 from sink.write.inputs import frame_input, inputs_of
 from sink.write.quarantine import quarantine, tolerated
 from sink.write.row_spec import row_spec
-from sink.write.slice_files import Limits
+from sink.write.slice_files import FileLimits
 from sink.write.slice_task import REPORT, WriteJob, report_of, run
 from sink.write.source import data_loss
 from sink.write.task_errors import TaskFailed, task_error
@@ -79,11 +79,12 @@ class ArrowEngine:
         self, instant: str, tasks: Sequence[WriteTask], columns: str, records: DataFrame | None, attempt: int
     ) -> tuple[TaskReport, ...]:
         """In the order of the tasks."""
-        given = self._inputs.of_tasks(tasks, attempt) if records is None else frame_input(records, len(tasks))
-        rows = given.frame.mapInArrow(partial(run, self._job(instant, tasks, columns, given)), REPORT).collect()
+        task_input = self._inputs.of_tasks(tasks, attempt) if records is None else frame_input(records, len(tasks))
+        job = self._job(instant, tasks, columns, task_input)
+        rows = task_input.frame.mapInArrow(partial(run, job), REPORT).collect()
         return complete((report_of(bytes(row["report"])) for row in rows), tasks)
 
-    def _job(self, instant: str, tasks: Sequence[WriteTask], columns: str, given: TaskInput) -> WriteJob:
+    def _job(self, instant: str, tasks: Sequence[WriteTask], columns: str, task_input: TaskInput) -> WriteJob:
         settings = self._settings
         partitioned = bool(partition_columns(settings))
         buffer = _SORT_BUFFER_BYTES if partitioned else min(_BUFFER_BYTES, max(1 << 20, settings.file_max_bytes))
@@ -93,12 +94,12 @@ class ArrowEngine:
             table=settings.table_name,
             instant=instant,
             tasks=tuple(tasks),
-            source=given.source,
-            side_by_side=given.side_by_side,
+            source=task_input.source,
+            side_by_side=task_input.side_by_side,
             spec=self._spec.with_columns(columns),
             meta_fields=populate_meta_fields(settings),
             codec=arrow_codec(settings),
-            limits=Limits(settings.file_max_bytes, settings.open_files_max, buffer),
+            limits=FileLimits(settings.file_max_bytes, settings.open_files_max, buffer),
             tolerated=tolerated(settings),
             access=settings.storage,
         )

@@ -78,15 +78,15 @@ def base_file_stat(file_id: str, path: str, name: str, records: int, size: int, 
 class BaseFile:
     """An open base file. `close` gives its stat; `discard` removes what was written and leaves the marker."""
 
-    def __init__(self, storage: Storage, pulse: InstantGuard, attempt: Attempt, path: str, roll: int) -> None:
+    def __init__(self, storage: Storage, instant_guard: InstantGuard, attempt: Attempt, path: str, roll: int) -> None:
         self.path = path
         self.records = 0
         self.id = file_id(attempt.table, attempt.sink, attempt.task, path, roll)
         self.name = f"{self.id}_{attempt.token}_{attempt.instant}.parquet"
         self._storage = storage
-        self._pulse = pulse
-        self._place = f"{path}/{self.name}" if path else self.name
-        self._marker = f".hoodie/.temp/{attempt.instant}/{self._place}.marker.CREATE"
+        self._instant_guard = instant_guard
+        self._file_path = f"{path}/{self.name}" if path else self.name
+        self._marker = f".hoodie/.temp/{attempt.instant}/{self._file_path}.marker.CREATE"
         self._stream: pa.NativeFile | None = None
         self._parquet: pq.ParquetWriter | None = None
         self._footers: list[pq.FileMetaData] = []
@@ -98,7 +98,7 @@ class BaseFile:
 
     def open(self, layout: Layout, codec: str) -> None:
         self._storage.create(self._marker).close()
-        self._stream = self._storage.create(self._place)
+        self._stream = self._storage.create(self._file_path)
         self._parquet = pq.ParquetWriter(
             self._stream,
             layout.schema,
@@ -125,9 +125,9 @@ class BaseFile:
         self._parquet.close()
         size = int(self._stream.tell())
         self._stream.close()
-        self._pulse.check()
+        self._instant_guard.check()
         if not self._storage.exists(self._marker):
-            raise Abandoned(f"{self._marker} is gone: the instant is over; {self._place} was not kept")
+            raise Abandoned(f"{self._marker} is gone: the instant is over; {self._file_path} was not kept")
         return base_file_stat(self.id, self.path, self.name, self.records, size, self._footers[0])
 
     def discard(self) -> None:
@@ -138,5 +138,5 @@ class BaseFile:
                     handle.close()
             except (OSError, pa.ArrowException):
                 continue
-        if self._stream is not None and self._storage.exists(self._place):
-            self._storage.delete(self._place)
+        if self._stream is not None and self._storage.exists(self._file_path):
+            self._storage.delete(self._file_path)

@@ -27,15 +27,15 @@ BURST_BYTES = 512 << 20
 """A batch of nothing but the largest records seen may be so large."""
 FIRST_ROWS = 64
 """Records looked at when nothing is known of a partition's sizes."""
-MOST_DIVIDED = 64
+MAX_DIVISOR = 64
 """Failures divide batches down to some hundred small records, or to BURST_BYTES / 64 of the largest; below that a
 batch's fixed cost is more than its rows, and what ran out of memory would run out of it all the same."""
-_REMEMBERED = 0.75
+_CARRIED_OVER = 0.75
 """Each write keeps this share of the difference to a larger figure that was known before."""
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SliceSizes:
     """Sizes of a slice: its records, the bytes of their values, the bytes of the largest value."""
 
     source: TopicPartition
@@ -58,9 +58,9 @@ class BatchSizes:
         unknown = self._unknown(slices)
         if unknown:
             self._sizes.note(self._measure(unknown))
-        return self._session(self._sizes.rows_per_batch(each.source for each in slices))
+        return self._session(self._sizes.rows_per_batch(piece.source for piece in slices))
 
-    def learn(self, written: Iterable[Held]) -> None:
+    def learn(self, written: Iterable[SliceSizes]) -> None:
         """Takes the sizes of all slices of a write at once."""
         self._sizes.learn(written)
 
@@ -69,24 +69,24 @@ class BatchSizes:
         if from_memory(error):
             self._sizes.shrink()
             with self._lock:
-                self._doubted |= {each.source for each in slices}
+                self._doubted |= {piece.source for piece in slices}
 
     def _unknown(self, slices: Sequence[Slice]) -> list[Slice]:
         """Slices to read before the batches can be bounded: first records, or all records of a doubted partition."""
-        sources = {each.source for each in slices}
+        sources = {piece.source for piece in slices}
         with self._lock:
             doubted = self._doubted & sources
             self._doubted -= doubted
-        heads = {each.source: _head(each) for each in reversed(slices) if not self._sizes.knows(each.source)}
-        whole = [each for each in slices if each.source in doubted]
-        return whole + [head for source, head in heads.items() if source not in doubted]
+        heads = {piece.source: _head(piece) for piece in reversed(slices) if not self._sizes.knows(piece.source)}
+        doubted_slices = [piece for piece in slices if piece.source in doubted]
+        return doubted_slices + [head for source, head in heads.items() if source not in doubted]
 
-    def _measure(self, slices: Sequence[Slice]) -> list[Held]:
+    def _measure(self, slices: Sequence[Slice]) -> list[SliceSizes]:
         """The sizes of their records, which no Python worker sees."""
         frame = read_slices(self._session(1), self._settings, slices)
         size = F.coalesce(F.length("value"), F.lit(0))
-        found = frame.groupBy("topic", "partition").agg(F.count("*"), F.sum(size), F.max(size)).collect()
-        return [Held(TopicPartition(topic, partition), *figures) for topic, partition, *figures in found]
+        measured = frame.groupBy("topic", "partition").agg(F.count("*"), F.sum(size), F.max(size)).collect()
+        return [SliceSizes(TopicPartition(topic, partition), *figures) for topic, partition, *figures in measured]
 
     def _session(self, rows: int) -> SparkSession:
         """A session of its own for each size of batch: the size is a session's setting, not a job's."""
@@ -99,14 +99,14 @@ class BatchSizes:
             return session
 
 
-def _head(each: Slice) -> Slice:
+def _head(piece: Slice) -> Slice:
     return Slice(
-        each.topic,
-        each.partition,
-        each.start,
-        min(each.end, each.start + FIRST_ROWS),
-        each.topic_id,
-        each.generation,
+        piece.topic,
+        piece.partition,
+        piece.start,
+        min(piece.end, piece.start + FIRST_ROWS),
+        piece.topic_id,
+        piece.generation,
     )
 
 
@@ -124,7 +124,7 @@ class _Figures:
     def after(self, before: _Figures) -> _Figures:
         """These figures, coming down slowly from larger ones: the next slice may be like the one before."""
         mean, largest = (
-            now + _REMEMBERED * max(0.0, then - now)
+            now + _CARRIED_OVER * max(0.0, then - now)
             for now, then in ((self.mean, before.mean), (self.largest, before.largest))
         )
         return _Figures(mean, largest)
@@ -141,31 +141,31 @@ class RecordSizes:
     def knows(self, source: TopicPartition) -> bool:
         return source in self._figures
 
-    def note(self, seen: Iterable[Held]) -> None:
+    def note(self, slice_sizes: Iterable[SliceSizes]) -> None:
         """The largest figures count where a partition has several slices."""
         fresh: dict[TopicPartition, _Figures] = {}
-        for each in seen:
-            if each.records:
-                figures = _Figures(each.size / each.records, each.largest)
-                fresh[each.source] = figures.or_larger(fresh.get(each.source, figures))
+        for sizes in slice_sizes:
+            if sizes.records:
+                figures = _Figures(sizes.size / sizes.records, sizes.largest)
+                fresh[sizes.source] = figures.or_larger(fresh.get(sizes.source, figures))
         with self._lock:
             for source, figures in fresh.items():
                 self._figures[source] = figures.after(self._figures.get(source, figures))
 
-    def learn(self, written: Iterable[Held]) -> None:
+    def learn(self, written: Iterable[SliceSizes]) -> None:
         """As `note`, and batches may grow again: there was memory enough."""
-        held = [each for each in written if each.records]
-        self.note(held)
-        if held:
+        filled = [sizes for sizes in written if sizes.records]
+        self.note(filled)
+        if filled:
             with self._lock:
                 self._divisor = max(1, self._divisor // 2)
 
     def shrink(self) -> None:
         with self._lock:
-            self._divisor = min(self._divisor * 4, MOST_DIVIDED)
+            self._divisor = min(self._divisor * 4, MAX_DIVISOR)
 
     def rows_per_batch(self, sources: Iterable[TopicPartition]) -> int:
         """A power of two, so that few different sizes occur. It suits every one of the partitions that is known."""
-        known = [figures.rows() for source in sources if (figures := self._figures.get(source))]
-        rows = min(known, default=BATCH_ROWS)
+        row_counts = [figures.rows() for source in sources if (figures := self._figures.get(source))]
+        rows = min(row_counts, default=BATCH_ROWS)
         return 1 << max(0, int(min(BATCH_ROWS, rows) / self._divisor).bit_length() - 1)

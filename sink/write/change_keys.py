@@ -32,14 +32,14 @@ def _record_key(fields: Sequence[str]) -> dict[str, Column]:
     """The text of several fields: ("1,b:2", "3") and ("1", "2,b:3") are one key."""
     if len(fields) == 1:
         return {fields[0]: F.col(fields[0])}
-    return {_KEY: F.concat_ws(",", *(F.concat(F.lit(f"{name}:"), _text(name, EMPTY)) for name in fields))}
+    return {_KEY: F.concat_ws(",", *(F.concat(F.lit(f"{name}:"), _key_text(name, EMPTY)) for name in fields))}
 
 
 def _partition(columns: Sequence[str]) -> dict[str, Column]:
     """Null and the empty text are one partition."""
-    return {f"{_PARTITION}_{name}": _text(name, NULL_PARTITION) for name in columns}
+    return {f"{_PARTITION}_{name}": _key_text(name, NULL_PARTITION) for name in columns}
 
 
-def _text(name: str, empty: str) -> Column:
-    text = F.col(name).cast("string")
-    return F.coalesce(F.nullif(text, F.lit("")), F.lit(empty))
+def _key_text(name: str, empty: str) -> Column:
+    as_string = F.col(name).cast("string")
+    return F.coalesce(F.nullif(as_string, F.lit("")), F.lit(empty))

@@ -22,14 +22,14 @@ from sink.layout.record_key_bytes import KeyBytes
 from sink.schema import IS_DELETED, TableSchema, arrow_schema
 from sink.write.record_columns import BadRows, RowSpec, added_columns
 
-PLACE = T.StructType(
+LOG_POSITION = T.StructType(
     [
         T.StructField("_sink_topic", T.StringType()),
         T.StructField("_sink_partition", T.IntegerType()),
         T.StructField("_sink_offset", T.LongType()),
     ]
 )
-_NO_PLACE = (
+_NO_ORDERING_VALUE = (
     "the value is null (a tombstone), which has no place in the order of ordering.field.name; delete with"
     " _hoodie_is_deleted and an ordering value, or let the log order the changes (remove ordering.field.name)"
 )
@@ -58,7 +58,7 @@ class ChangeSpec:
     @property
     def columns(self) -> T.StructType:
         """The table's columns, and behind them what is dropped before the table is written."""
-        return T.StructType([*self.rows.schema.spark.fields, *PLACE.fields])
+        return T.StructType([*self.rows.schema.spark.fields, *LOG_POSITION.fields])
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,64 +80,64 @@ class Changes:
         self._values = _PlainValues(spec) if spec.envelope == "none" else _Events(spec)
         self._keys = KeyBytes(spec.rows.keys.fields, self._schema, spec.key_format, spec.envelope == "debezium")
 
-    def of(self, batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
-        found = self._decoded(batch)
-        columns = {**found.columns, **added_columns(self._schema, batch, topic)}
-        columns[IS_DELETED] = pa.array(found.deleted)
-        bad = {**found.bad}
-        for at, reason in self._keys.fill(columns, batch.column("key"), found.keyless).items():
+    def decode_batch(self, batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
+        decoded = self._decoded(batch)
+        columns = {**decoded.columns, **added_columns(self._schema, batch, topic)}
+        columns[IS_DELETED] = pa.array(decoded.deleted)
+        bad = {**decoded.bad}
+        for at, reason in self._keys.fill(columns, batch.column("key"), decoded.keyless).items():
             bad.setdefault(at, reason)
-        for at, reason in self._nulls(columns, found).items():
+        for at, reason in self._nulls(columns, decoded).items():
             bad.setdefault(at, reason)
-        kept = ~found.skipped
+        kept = ~decoded.skipped
         rows = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
         rows = self._checked(rows, kept, bad)
         topics = pa.array([topic] * batch.num_rows, pa.string())
-        place = [topics, *(batch.column(name) for name in ("partition", "offset"))]
-        found_rows = self._typed(rows, place)
-        return found_rows if kept.all() else found_rows.filter(pa.array(kept))
+        log_position = [topics, *(batch.column(name) for name in ("partition", "offset"))]
+        typed = self._typed(rows, log_position)
+        return typed if kept.all() else typed.filter(pa.array(kept))
 
     def _decoded(self, batch: pa.RecordBatch) -> _Decoded:
         """Decodes the values that are not null. A null value deletes a row, or is left out."""
         values = batch.column("value")
         nulls = values.is_null().to_numpy(zero_copy_only=False)
         live = np.flatnonzero(~nulls)
-        found = self._values.decode(values.filter(pa.array(~nulls)) if nulls.any() else values)
+        decoded = self._values.decode(values.filter(pa.array(~nulls)) if nulls.any() else values)
         if not nulls.any():
-            return found
+            return decoded
         places = np.full(len(nulls), -1, np.int64)
         places[live] = np.arange(len(live))
 
-        def flags(given: Flags, others: bool) -> Flags:
-            whole = np.full(len(nulls), others, np.bool_)
-            whole[live] = given
-            return whole
+        def flags(values_flags: Flags, null_flag: bool) -> Flags:
+            row_flags = np.full(len(nulls), null_flag, np.bool_)
+            row_flags[live] = values_flags
+            return row_flags
 
-        bad = {int(live[at]): reason for at, reason in found.bad.items()}
+        bad = {int(live[at]): reason for at, reason in decoded.bad.items()}
         left_out = bool(self._spec.ordering) and self._spec.envelope == "debezium"
         if self._spec.ordering and not left_out:
-            bad |= dict.fromkeys(np.flatnonzero(nulls).tolist(), _NO_PLACE)
+            bad |= dict.fromkeys(np.flatnonzero(nulls).tolist(), _NO_ORDERING_VALUE)
         return _Decoded(
-            {name: spread(column, places) for name, column in found.columns.items()},
-            flags(found.deleted, not left_out),
-            flags(found.skipped, left_out),
-            flags(found.keyless, not left_out),
+            {name: spread(column, places) for name, column in decoded.columns.items()},
+            flags(decoded.deleted, not left_out),
+            flags(decoded.skipped, left_out),
+            flags(decoded.keyless, not left_out),
             bad,
         )
 
-    def _nulls(self, columns: dict[str, pa.Array], found: _Decoded) -> dict[int, str]:
+    def _nulls(self, columns: dict[str, pa.Array], decoded: _Decoded) -> dict[int, str]:
         """Rows that lack a value which their column, or their order, asks for."""
         bad: dict[int, str] = {}
-        live = ~found.deleted & ~found.skipped
-        deletes = found.deleted & ~found.skipped
-        required = [(name, "what orders the changes of a row", ~found.skipped) for name in self._spec.ordering]
+        live = ~decoded.deleted & ~decoded.skipped
+        deletes = decoded.deleted & ~decoded.skipped
+        required = [(name, "what orders the changes of a row", ~decoded.skipped) for name in self._spec.ordering]
         required += [(field.name, "NOT NULL", live) for field in self._schema.value_struct.fields if not field.nullable]
         required += [(name, _NO_PARTITION, deletes) for name in self._spec.located]
-        for name, what, rows in required:
+        for name, requirement, rows in required:
             column = columns[name]
             if column.null_count:
                 for at in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False) & rows).tolist():
-                    bad.setdefault(at, f"column {name!r} is null, and {what}")
+                    bad.setdefault(at, f"column {name!r} is null, and {requirement}")
         return bad
 
     def _checked(self, rows: pa.RecordBatch, kept: Flags, bad: dict[int, str]) -> pa.RecordBatch:
@@ -159,11 +159,11 @@ class Changes:
             raise BadRows("partition", {numbers[at]: reason for at, reason in error.reasons.items()}) from None
         return rows
 
-    def _typed(self, rows: pa.RecordBatch, place: list[pa.Array]) -> pa.RecordBatch:
+    def _typed(self, rows: pa.RecordBatch, log_position: list[pa.Array]) -> pa.RecordBatch:
         """As the JVM takes them: without dictionaries."""
         wanted = arrow_schema(self._spec.columns)
         columns = [rows.column(field.name).cast(field.type) for field in self._schema.arrow]
-        return pa.RecordBatch.from_arrays([*columns, *place], schema=wanted)
+        return pa.RecordBatch.from_arrays([*columns, *log_position], schema=wanted)
 
 
 class _PlainValues:
@@ -171,15 +171,15 @@ class _PlainValues:
 
     def __init__(self, spec: ChangeSpec) -> None:
         schema = spec.rows.schema
-        self._says = spec.rows.format.name not in RAW
-        marker = [T.StructField(IS_DELETED, T.BooleanType())] if self._says else []
+        self._has_marker = spec.rows.format.name not in RAW
+        marker = [T.StructField(IS_DELETED, T.BooleanType())] if self._has_marker else []
         self._decoder = spec.rows.format.decoder(
             TableSchema(T.StructType([*schema.unchecked.fields, *marker]), provenance=False)
         )
 
     def decode(self, values: pa.BinaryArray) -> _Decoded:
         decoded = self._decoder.decode(values)
-        bad = {each.index: each.reason for each in decoded.bad}
+        bad = {bad_value.index: bad_value.reason for bad_value in decoded.bad}
         places = np.full(len(values), -1, np.int64)
         good = [at for at in range(len(values)) if at not in bad] if bad else np.arange(len(values))
         places[good] = np.arange(len(good))
@@ -187,8 +187,8 @@ class _PlainValues:
         if bad:
             columns = {name: spread(column, places) for name, column in columns.items()}
         none = np.zeros(len(values), np.bool_)
-        said = columns.pop(IS_DELETED, None)
-        deleted = none if said is None else said.fill_null(False).to_numpy(zero_copy_only=False)
+        deletes = columns.pop(IS_DELETED, None)
+        deleted = none if deletes is None else deletes.fill_null(False).to_numpy(zero_copy_only=False)
         return _Decoded(columns, deleted, none, none, bad)
 
 
@@ -214,4 +214,4 @@ class _Events:
 
 
 def _by_row(bad: tuple[BadValue, ...]) -> dict[int, str]:
-    return {each.index: each.reason for each in bad}
+    return {bad_value.index: bad_value.reason for bad_value in bad}

@@ -34,13 +34,13 @@ class ColumnResolver:
         self._settings = settings
         self._table = table
         self._compatibility = Compatibility(settings.schema_compatibility)
-        self._seen: Mapping[TopicPartition, PartitionLog] = {}
+        self._seen_partitions: Mapping[TopicPartition, PartitionLog] = {}
         self._schema: TableSchema | None = None
 
-    def resolve(self, seen: LogView) -> LogView:
+    def resolve(self, log: LogView) -> LogView:
         """The view with the columns for what it has, or with why there are none."""
         try:
-            schema = self._schema_for(seen)
+            schema = self._schema_for(log)
             change = schema.change.names if schema.change else ()
             own = {*schema.added.names, *schema.generated, *change}
             table = T.StructType([field for field in self._table.columns.fields if field.name not in own])
@@ -50,12 +50,12 @@ class ColumnResolver:
                 # Record keys and partition paths are texts: a key that became a DOUBLE would be another.
                 require_usable(self._settings, replace(schema, value_struct=columns))
         except (ConfigError, TableError, UnknownSchema) as error:
-            return replace(seen, schema_conflict=f"{self._settings.base_path}: {error}\n{REMEDY}")
-        return replace(seen, columns=str(columns.json()))
+            return replace(log, schema_conflict=f"{self._settings.base_path}: {error}\n{REMEDY}")
+        return replace(log, columns=str(columns.json()))
 
-    def _schema_for(self, seen: LogView) -> TableSchema:
-        if self._schema is None or (self._settings.schema_subject and seen.partitions != self._seen):
+    def _schema_for(self, log: LogView) -> TableSchema:
+        if self._schema is None or (self._settings.schema_subject and log.partitions != self._seen_partitions):
             # What was there before is in the columns already; without anything new the registry need not answer.
             self._schema = table_schema(self._settings)
-            self._seen = seen.partitions
+            self._seen_partitions = log.partitions
         return self._schema

@@ -14,9 +14,9 @@ def _without_archives() -> None:
     """PySpark's worker has every importer look again at its place, at each task: for an archive that reads its whole
     directory, 84 % of what a small task took. Spark puts two there, of which nothing is imported that is not installed.
     """
-    sys.path[:] = [place for place in sys.path if not place.endswith((".zip", ".jar"))]
-    for place in [place for place in sys.path_importer_cache if ".zip" in place or ".jar" in place]:
-        del sys.path_importer_cache[place]
+    sys.path[:] = [entry for entry in sys.path if not entry.endswith((".zip", ".jar"))]
+    for entry in [entry for entry in sys.path_importer_cache if ".zip" in entry or ".jar" in entry]:
+        del sys.path_importer_cache[entry]
 
 
 if __name__ == "__main__":

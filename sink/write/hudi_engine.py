@@ -74,9 +74,11 @@ class HudiEngine(ABC):
         schema = self._with_columns(columns)
         decoding = self._decoding(schema)
         try:
-            given = self._inputs.of_tasks(tasks, attempt) if records is None else frame_input(records, len(tasks))
-            job = DecodeJob(tuple(tasks), given.source, given.side_by_side, decoding.make, tolerated(self._settings))
-            rows = given.frame.mapInArrow(partial(decode, job, reported), decoding.columns)
+            task_input = self._inputs.of_tasks(tasks, attempt) if records is None else frame_input(records, len(tasks))
+            job = DecodeJob(
+                tuple(tasks), task_input.source, task_input.side_by_side, decoding.make, tolerated(self._settings)
+            )
+            rows = task_input.frame.mapInArrow(partial(decode, job, reported), decoding.columns)
             stats = self._write(self._hudi(schema.avro(self._settings.table_name)), rows, instant, len(tasks))
         except (Py4JJavaError, PySparkException) as error:
             self._inputs.failed(slices_in(tasks), error)
@@ -111,13 +113,13 @@ def decoding_of_rows(spec: RowSpec) -> Decoding:
 def _decoder_of_rows(spec: RowSpec) -> Decode:
     rows, schema = RowDecoder(spec), spec.schema.arrow
 
-    def of(batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
+    def decode_rows(batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
         """As the JVM takes them: without dictionaries."""
-        found, _ = rows.decode(batch, topic)
-        columns = [column.cast(field.type) for column, field in zip(found.columns, schema, strict=True)]
+        decoded, _ = rows.decode(batch, topic)
+        columns = [column.cast(field.type) for column, field in zip(decoded.columns, schema, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    return of
+    return decode_rows
 
 
 def _hudi(spark: SparkSession, settings: Settings, avro: str) -> HudiClient:
@@ -154,11 +156,11 @@ class MergedReports(AccumulatorParam[Reports]):
 
 def decode(job: DecodeJob, reported: Accumulator[Reports], arrow: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`: rows out; fails with the first bad record's coordinates when too many are bad."""
-    of = job.make()
+    decode_batch = job.make()
     for number in task_numbers(len(job.tasks), job.side_by_side):
         counter = SliceCounter(number, job.tasks[number], job.tolerated)
         for batch in job.source.batches(job.tasks[number], arrow):
-            _, rows, bad = separate_bad(batch.records, batch.topic, of)
+            _, rows, bad = separate_bad(batch.records, batch.topic, decode_batch)
             try:
                 counter.count(batch, bad)
             except BadRecord as error:

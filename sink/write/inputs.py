@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from coordination.errors import ConfigError
 from coordination.state.model import Slice, WriteTask
 from sink.config import Settings
-from sink.write.batch_sizes import BATCH_BYTES, BatchSizes, Held
+from sink.write.batch_sizes import BATCH_BYTES, BatchSizes, SliceSizes
 from sink.write.kafka_consumer import ConsumerSettings, KeptConsumer
 from sink.write.kafka_reader import ReadLimits
 from sink.write.memory import MemoryBudget
@@ -131,7 +131,7 @@ class SparkInputs:
     def learn(self, reports: Sequence[TaskReport]) -> None:
         self.memory.succeeded()
         self._sizes.learn(
-            Held(result.slice.source, result.records + result.errors, report.size, report.largest)
+            SliceSizes(result.slice.source, result.records + result.errors, report.size, report.largest)
             for report in reports
             for result in report.results
         )

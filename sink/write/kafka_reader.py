@@ -82,9 +82,9 @@ class TaskReader:
     def __init__(
         self, consumer: KeptConsumer, slices: Sequence[Slice], limits: ReadLimits, headers: bool = False
     ) -> None:
-        self._kept = consumer
+        self._consumer = consumer
         # What was said of the connections while others read is no cause of what happens now.
-        self._kept.trouble = ""
+        self._consumer.trouble = ""
         self._client: Consumer = consumer.client
         self._limits = limits
         self._index = SliceIndex(slices)
@@ -140,8 +140,8 @@ class TaskReader:
             self._client.incremental_assign(added)
 
     def _expected(self, run: _Run) -> int:
-        left = 0 if run.is_complete else run.end - run.position
-        return run.bytes + int(left * self._record_bytes)
+        offsets_left = 0 if run.is_complete else run.end - run.position
+        return run.bytes + int(offsets_left * self._record_bytes)
 
     @property
     def _record_bytes(self) -> float:
@@ -151,10 +151,10 @@ class TaskReader:
     def _shrink(self) -> None:
         """Gives back the partitions at the window's end, with what was read of them, when it holds twice its bytes."""
         runs = list(self._window.values())
-        held = sum(run.bytes for run in runs[1:])
-        while held > 2 * self._limits.window_bytes and len(runs) > 1:
+        held_bytes = sum(run.bytes for run in runs[1:])
+        while held_bytes > 2 * self._limits.window_bytes and len(runs) > 1:
             run = runs.pop()
-            held -= run.bytes
+            held_bytes -= run.bytes
             if not run.is_complete:
                 self._client.incremental_unassign([TopicPartition(run.topic, run.partition)])
             run.is_complete = False
@@ -178,22 +178,22 @@ class TaskReader:
         except SystemError as error:
             # The client hides its MemoryError in this one, and Spark's traceback leaves out causes.
             raise (error.__cause__ or error) from None
-        told: list[Message] = []
+        error_messages: list[Message] = []
         if any(error is not None for error in map(Message.error, messages)):
-            told = [message for message in messages if message.error() is not None]
+            error_messages = [message for message in messages if message.error() is not None]
             messages = [message for message in messages if message.error() is None]
         if messages:
             self._heard_at = time.monotonic()
             self._distribute(messages)
         # After the records: the end of a partition comes behind its last ones.
-        for message in told:
+        for message in error_messages:
             self._hear(message)
         return bool(messages)
 
     def _wanted(self) -> int:
         """As many as are sure to come, so that nothing is waited for in vain, and not more than fit a batch."""
-        left = sum(run.end - run.position for run in self._window.values() if not run.is_complete)
-        return max(1, min(_MESSAGES, left, int(self._limits.batch_bytes / self._record_bytes)))
+        offsets_left = sum(run.end - run.position for run in self._window.values() if not run.is_complete)
+        return max(1, min(_MESSAGES, offsets_left, int(self._limits.batch_bytes / self._record_bytes)))
 
     def _hear(self, message: Message) -> None:
         """Takes in what is no record."""
@@ -212,7 +212,7 @@ class TaskReader:
         elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise Unavailable(f"Kafka: {message.topic()}: {error.str()}. Grant this user READ on the topic.")
         elif code not in _IGNORED:
-            self._kept.trouble = error.str()
+            self._consumer.trouble = error.str()
 
     def _at_end(self, run: _Run, end: int) -> None:
         if end >= run.end:
@@ -260,11 +260,11 @@ class TaskReader:
             self._client.incremental_unassign([TopicPartition(run.topic, run.partition) for run in done])
 
     def _require_progress(self, head: _Run) -> None:
-        if self._kept.is_exhausted:
-            raise MemoryError(f"Kafka: {self._kept.trouble}")
+        if self._consumer.is_exhausted:
+            raise MemoryError(f"Kafka: {self._consumer.trouble}")
         silent = time.monotonic() - self._heard_at
         if silent > SILENT_SECONDS:
-            cause = f": {self._kept.trouble}" if self._kept.trouble else ""
+            cause = f": {self._consumer.trouble}" if self._consumer.trouble else ""
             raise Unavailable(
                 f"Kafka: no record of {head.topic}-{head.partition} from offset {head.position} on came for"
                 f" {silent:.0f} s{cause}{self._last_end}. The slices will be read again."

@@ -12,15 +12,15 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from sink.write.changes import PLACE
+from sink.write.changes import LOG_POSITION
 
 _RANK = "_sink_rank"
 
 
 def last_changes(changes: DataFrame, keys: Mapping[str, Column], ordering: Sequence[str], parts: int) -> DataFrame:
     """The rows without their places, in `parts` partitions. Changes that are equal in the `keys` are of one row."""
-    newest = [F.col(name).desc() for name in (*ordering, *PLACE.names)]
+    newest = [F.col(name).desc() for name in (*ordering, *LOG_POSITION.names)]
     rank = F.row_number().over(Window.partitionBy(*keys).orderBy(*newest))
     keyed = changes.withColumns(dict(keys)).repartition(parts, *keys)
     rows = keyed.withColumn(_RANK, rank).where(F.col(_RANK) == 1)
-    return rows.select(*(name for name in changes.columns if name not in PLACE.names))
+    return rows.select(*(name for name in changes.columns if name not in LOG_POSITION.names))

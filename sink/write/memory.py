@@ -31,8 +31,8 @@ _MOST_HALVINGS = 6
 
 def from_memory(error: BaseException) -> bool:
     """Whether a job that failed so may have wanted for memory; not when it was cancelled, or the disk was full."""
-    text = everything(error)
-    return isinstance(error, MemoryError) or (bool(_MEMORY.search(text)) and not _CANCELLED.search(text))
+    error_text = everything(error)
+    return isinstance(error, MemoryError) or (bool(_MEMORY.search(error_text)) and not _CANCELLED.search(error_text))
 
 
 @dataclass(frozen=True, slots=True)

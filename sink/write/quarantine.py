@@ -27,7 +27,7 @@ from sink.write.source import data_loss
 from sink.write.task_errors import task_error
 from sink.write.task_report import TaskReport
 
-_FOUND = (
+_BAD_RECORD = (
     "topic string, partition int, offset long, topic_id string, generation int, kind string, reason string,"
     " instant string"
 )
@@ -57,7 +57,7 @@ def quarantine(
     inputs: Inputs, settings: Settings, instant: str, reports: Sequence[TaskReport]
 ) -> tuple[QuarantinedRecords, ...]:
     """Keeps the bad records that the tasks report; none for no bad record."""
-    bad = {piece: found for report in reports for piece, found in report.bad.items()}
+    bad = {piece: offsets for report in reports for piece, offsets in report.bad.items()}
     if not bad:
         return ()
     first = min(bad, key=lambda piece: (piece.topic, piece.partition, bad[piece][0].offset))
@@ -66,7 +66,7 @@ def quarantine(
     if count > tolerated(settings):
         raise BadRecord(first.topic, first.partition, worst.offset, too_many(worst.reason, tolerated(settings)))
     path = f"{QUARANTINE}/{instant}/{uuid.uuid4().hex}"
-    slices = [replace(piece, start=found[0].offset, end=found[-1].offset + 1) for piece, found in bad.items()]
+    slices = [replace(piece, start=offsets[0].offset, end=offsets[-1].offset + 1) for piece, offsets in bad.items()]
     try:
         records = inputs.of_records(slices)
         _write(records, f"{settings.base_path}/{path}", instant, bad)
@@ -78,13 +78,13 @@ def quarantine(
     return (QuarantinedRecords(path, count, first.topic, first.partition, worst.offset, worst.reason),)
 
 
-def _write(records: DataFrame, place: str, instant: str, bad: Mapping[Slice, Sequence[BadOffset]]) -> None:
+def _write(records: DataFrame, path: str, instant: str, bad: Mapping[Slice, Sequence[BadOffset]]) -> None:
     rows = [
-        (piece.topic, piece.partition, each.offset, piece.topic_id, piece.generation, each.kind, each.reason, instant)
-        for piece, found in bad.items()
-        for each in found
+        (piece.topic, piece.partition, row.offset, piece.topic_id, piece.generation, row.kind, row.reason, instant)
+        for piece, offsets in bad.items()
+        for row in offsets
     ]
-    found = records.sparkSession.createDataFrame(rows, _FOUND)
-    joined = records.join(F.broadcast(found), ["topic", "partition", "offset"])
+    offsets = records.sparkSession.createDataFrame(rows, _BAD_RECORD)
+    joined = records.join(F.broadcast(offsets), ["topic", "partition", "offset"])
     renamed = joined.select(*(F.col(name).alias(column) for name, column in COLUMNS.items()))
-    renamed.write.parquet(place)
+    renamed.write.parquet(path)

@@ -54,13 +54,13 @@ class SliceIndex:
 
         Raises SinkError for a row of no slice."""
         starts, ends, positions = self._ranges.get((topic, partition), np.zeros((3, 0), np.int64))
-        found = np.searchsorted(starts, offsets, "right") - 1
-        if len(offsets) and (found.min() < 0 or (offsets >= ends[found]).any()):
+        columns = np.searchsorted(starts, offsets, "right") - 1
+        if len(offsets) and (columns.min() < 0 or (offsets >= ends[columns]).any()):
             raise SinkError(f"{topic}-{partition}: offsets from {offsets.min()} on were read that belong to no slice")
-        bounds = [0, *(np.flatnonzero(np.diff(found)) + 1).tolist(), len(offsets)]
+        bounds = [0, *(np.flatnonzero(np.diff(columns)) + 1).tolist(), len(offsets)]
         for start, stop in pairwise(bounds):
             if start < stop:
-                yield Part(int(positions[found[start]]), first_row + start, first_row + stop)
+                yield Part(int(positions[columns[start]]), first_row + start, first_row + stop)
 
 
 class BatchBuilder:

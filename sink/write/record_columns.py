@@ -99,15 +99,15 @@ class RowDecoder:
 
     def separate_bad(self, batch: pa.RecordBatch, topic: str) -> SeparatedBatch:
         """The rows of a batch of one topic, with a dictionary for its name, and the table partitions they go to."""
-        good, found, bad = separate_bad(batch, topic, self.decode)
-        rows, groups = found or (None, _NOWHERE)
+        good, decoded, bad = separate_bad(batch, topic, self.decode)
+        rows, groups = decoded or (None, _NOWHERE)
         return SeparatedBatch(good, rows, groups, bad)
 
     def decode(self, batch: pa.RecordBatch, topic: str) -> tuple[pa.RecordBatch, Groups]:
         """Decodes good records. Raises BadRows for the first stage that some records fail."""
         decoded = self._decoder.decode(batch.column("value"))
         if decoded.bad:
-            raise BadRows("value", {each.index: each.reason for each in decoded.bad})
+            raise BadRows("value", {bad_value.index: bad_value.reason for bad_value in decoded.bad})
         added = added_columns(self._spec.schema, batch, topic)
         fields = [*decoded.rows.schema, *(pa.field(name, column.type) for name, column in added.items())]
         rows = pa.RecordBatch.from_arrays([*decoded.rows.columns, *added.values()], schema=pa.schema(fields))
@@ -134,19 +134,19 @@ def added_columns(schema: TableSchema, batch: pa.RecordBatch, topic: str) -> dic
     if schema.key:
         added[KEY] = _key(batch.column("key"), schema.key)
     if schema.headers:
-        added[HEADERS] = _taken(batch.column("headers").cast(arrow_type(schema.added[HEADERS].dataType)))
+        added[HEADERS] = _compacted(batch.column("headers").cast(arrow_type(schema.added[HEADERS].dataType)))
     return added
 
 
 def _key(keys: pa.BinaryArray, kind: T.DataType) -> pa.Array:
     if isinstance(kind, T.BinaryType):
-        return _taken(keys)
+        return _compacted(keys)
     cursors = Cursors(keys)
     rows = np.arange(len(keys))
     texts = cursors.text(rows, *cursors.spans(rows, cursors.left(rows)))
     if cursors.reasons:
-        said = "its key is not UTF-8, and key.format is string"
-        raise BadRows("key", dict.fromkeys(cursors.reasons, said))
+        reason = "its key is not UTF-8, and key.format is string"
+        raise BadRows("key", dict.fromkeys(cursors.reasons, reason))
     return pc.if_else(keys.is_valid(), texts, None) if keys.null_count else texts
 
 
@@ -154,5 +154,5 @@ def _copied(column: pa.Array) -> pa.Array:
     return pa.array(column.to_numpy(zero_copy_only=False).copy(), column.type)
 
 
-def _taken(column: pa.Array) -> pa.Array:
+def _compacted(column: pa.Array) -> pa.Array:
     return column.take(pa.array(np.arange(len(column))))

@@ -42,18 +42,18 @@ def record_digests(
     return _chained(_chained(_of_longs(offsets.view(np.uint64), seeds), keys), values)
 
 
-def _chained(seeds: Hashes, texts: Sequence[bytes | None]) -> Hashes:
-    nulls = texts.count(None)
-    if nulls == len(texts):
+def _chained(seeds: Hashes, values: Sequence[bytes | None]) -> Hashes:
+    nulls = values.count(None)
+    if nulls == len(values):
         return seeds
-    given = seeds.tolist()
+    seed_list = seeds.tolist()
     hashes: Iterable[int]
     if nulls:
-        pairs = zip(texts, given, strict=True)
-        hashes = (seed if text is None else xxh64_intdigest(text, seed) for text, seed in pairs)
+        pairs = zip(values, seed_list, strict=True)
+        hashes = (seed if value is None else xxh64_intdigest(value, seed) for value, seed in pairs)
     else:
-        hashes = map(xxh64_intdigest, cast("Sequence[bytes]", texts), given)
-    return np.fromiter(hashes, np.uint64, len(given))
+        hashes = map(xxh64_intdigest, cast("Sequence[bytes]", values), seed_list)
+    return np.fromiter(hashes, np.uint64, len(seed_list))
 
 
 def _of_longs(numbers: Hashes, seeds: Hashes) -> Hashes:

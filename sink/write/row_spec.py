@@ -38,17 +38,17 @@ def _log(sentence: str) -> None:
     LOG.warning("%s", sentence)
 
 
-def table_schema(settings: Settings, place: str = "schema", tell: Callable[[str], object] = _log) -> TableSchema:
+def table_schema(settings: Settings, origin: str = "schema", warn: Callable[[str], object] = _log) -> TableSchema:
     """`place` is what an error names as the text's origin. Those of schema.subject are as the registry has them now:
     raises what it raises. `tell` gets what of them is in no column, or in one of text."""
     if settings.schema_subject is None:
-        schema = parse_ddl(settings.schema_text, settings.provenance, place)
+        schema = parse_ddl(settings.schema_text, settings.provenance, origin)
     else:
         warnings: list[SchemaWarning] = []
         columns = newest_columns(settings, settings.schema_subject, warnings)
         schema = TableSchema(columns, settings.provenance, left_out=tuple(_left_out(settings, warnings)))
         for warning in warnings:
-            tell(f"schema.subject {settings.schema_subject}: {warning}")
+            warn(f"schema.subject {settings.schema_subject}: {warning}")
     time = partition_time(settings)
     generated = () if time is None else (time.name,)
     return replace(
@@ -66,10 +66,10 @@ def newest_columns(settings: Settings, subject: str, warnings: list[SchemaWarnin
     assert access is not None
     newest = Registered(registry(access).latest(subject))
     kind = settings.value_format.removesuffix(WIRE).upper()
-    origin, found = columns_of_registered(newest, kind, warnings)
+    origin, registered = columns_of_registered(newest, kind, warnings)
     if settings.value_envelope == "debezium":
-        found = row_of_event(found, f"schema.subject {subject}: {origin}")
-    columns = nameable(found, warnings)
+        registered = row_of_event(registered, f"schema.subject {subject}: {origin}")
+    columns = nameable(registered, warnings)
     if not columns.fields:
         raise ConfigError(f"schema.subject {subject}: {origin} has no field that can be a column")
     return nullable(columns)
@@ -78,9 +78,9 @@ def newest_columns(settings: Settings, subject: str, warnings: list[SchemaWarnin
 def _left_out(settings: Settings, warnings: Sequence[SchemaWarning]) -> Iterator[OmittedField]:
     """The columns of a Debezium event are those of the row after the change."""
     row = "after." if settings.value_envelope == "debezium" else ""
-    for each in warnings:
-        if isinstance(each, OmittedField) and each.path.startswith(row):
-            yield replace(each, path=each.path.removeprefix(row))
+    for warning in warnings:
+        if isinstance(warning, OmittedField) and warning.path.startswith(row):
+            yield replace(warning, path=warning.path.removeprefix(row))
 
 
 def row_spec(settings: Settings, schema: TableSchema) -> RowSpec:
@@ -129,13 +129,14 @@ def registry_access(settings: Settings) -> RegistryAccess | None:
     if not settings.registry_urls:
         return None
     login = settings.registry_login.get_secret_value() if settings.registry_login else ""
-    given = {
+    client_settings = {
         "basic.auth.user.info": login,
         "ssl.ca.location": settings.registry_ca,
         "ssl.certificate.location": settings.registry_certificate,
         "ssl.key.location": settings.registry_key,
     }
-    return RegistryAccess(settings.registry_urls, tuple((name, str(value)) for name, value in given.items() if value))
+    set_ones = tuple((name, str(value)) for name, value in client_settings.items() if value)
+    return RegistryAccess(settings.registry_urls, set_ones)
 
 
 def record_keys(settings: Settings) -> RecordKeys:

@@ -38,7 +38,7 @@ _UNITS_IN_BUFFER = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class FileLimits:
     file_max_bytes: int
     open_files_max: int
     buffer_bytes: int
@@ -47,14 +47,14 @@ class Limits:
 class SliceFiles:
     """Takes rows with their keys as a last column, when the table has meta fields."""
 
-    def __init__(self, storage: Storage, attempt: Attempt, limits: Limits, codec: str, meta_fields: bool) -> None:
+    def __init__(self, storage: Storage, attempt: Attempt, limits: FileLimits, codec: str, meta_fields: bool) -> None:
         self.stats: list[str] = []
         self._storage = storage
         self._attempt = attempt
         self._limits = limits
         self._codec = codec
         self._meta_fields = meta_fields
-        self._pulse = InstantGuard(storage, attempt.instant)
+        self._instant_guard = InstantGuard(storage, attempt.instant)
         self._paths: dict[str, int] = {}
         self._units = RowChunker(max(1, limits.buffer_bytes // _UNITS_IN_BUFFER))
         self._pending: list[Unit] = []
@@ -62,7 +62,7 @@ class SliceFiles:
         self._open: OrderedDict[str, BaseFile] = OrderedDict()
         self._rolls: dict[str, int] = {}
         self._layout: Layout | None = None
-        self._listed = float("-inf")
+        self._listed_at = float("-inf")
 
     def add(self, rows: pa.RecordBatch, groups: Groups) -> None:
         """`rows` has the table's columns, after the record key and the sequence number if there are meta
@@ -135,14 +135,14 @@ class SliceFiles:
 
     def _create(self, path: str) -> BaseFile:
         now = time.monotonic()
-        listing = now - self._listed >= _LISTING_EVERY
-        self._pulse.check(completed_too=listing)
-        self._listed = now if listing else self._listed
+        listing = now - self._listed_at >= _LISTING_EVERY
+        self._instant_guard.check(completed_too=listing)
+        self._listed_at = now if listing else self._listed_at
         roll = self._rolls.get(path, 0)
         self._rolls[path] = roll + 1
         if path and not roll:
             self._mark_partition(path)
-        file = BaseFile(self._storage, self._pulse, self._attempt, path, roll)
+        file = BaseFile(self._storage, self._instant_guard, self._attempt, path, roll)
         self._open[path] = file
         return file
 
@@ -150,11 +150,11 @@ class SliceFiles:
         """Hudi's partition metafile, as its own tasks write it. The coordinator makes sure of all before a commit; it
         would take as many milliseconds for each, one by one, as this takes tenths of one.
         """
-        place = f"{path}/{METAFILE}"
-        if not self._storage.exists(place):
-            text = f"#partition metadata\ncommitTime={self._attempt.instant}\npartitionDepth={path.count('/') + 1}\n"
-            with self._storage.create(place) as metafile:
-                metafile.write(text.encode())
+        path_of_metafile = f"{path}/{METAFILE}"
+        if not self._storage.exists(path_of_metafile):
+            content = f"#partition metadata\ncommitTime={self._attempt.instant}\npartitionDepth={path.count('/') + 1}\n"
+            with self._storage.create(path_of_metafile) as metafile:
+                metafile.write(content.encode())
 
     def _close(self, path: str) -> None:
         file = self._open[path]

@@ -24,7 +24,7 @@ from sink.storage.files import cached_storage
 from sink.write.base_file import Attempt
 from sink.write.read_batches import ReadBatch
 from sink.write.record_columns import RowDecoder, RowSpec
-from sink.write.slice_files import Limits, SliceFiles
+from sink.write.slice_files import FileLimits, SliceFiles
 from sink.write.task_errors import TaskFailed, failed_task
 from sink.write.task_input import BatchSource, task_numbers
 from sink.write.task_report import SliceCounter, TaskReport
@@ -47,7 +47,7 @@ class WriteJob:
     spec: RowSpec
     meta_fields: bool
     codec: str
-    limits: Limits
+    limits: FileLimits
     tolerated: int = 0
     """Most bad records of a task."""
     access: Access = NO_ACCESS

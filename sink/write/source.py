@@ -69,12 +69,12 @@ def kafka_options(settings: Settings) -> Mapping[str, str]:
 
 def data_loss(error: BaseException, slices: Sequence[Slice]) -> DataLoss | None:
     """The error as DataLoss if Spark's Kafka source raised it because records are gone, else None."""
-    text = str(error)
-    if not _LOST.search(text):
+    error_text = str(error)
+    if not _LOST.search(error_text):
         return None
-    named = {match["source"] for match in _PARTITION.finditer(text)}
-    concerned = [each for each in slices if str(each.source) in named] or list(slices)
-    first = min(concerned, key=lambda each: (each.source, each.start))
+    named = {match["source"] for match in _PARTITION.finditer(error_text)}
+    concerned = [piece for piece in slices if str(piece.source) in named] or list(slices)
+    first = min(concerned, key=lambda piece: (piece.source, piece.start))
     reason = f"the log no longer holds all of {', '.join(map(str, concerned[:4]))}; see on.data.loss"
     return DataLoss(first.topic, first.partition, first.start, reason)
 
@@ -82,8 +82,8 @@ def data_loss(error: BaseException, slices: Sequence[Slice]) -> DataLoss | None:
 def _layers(slices: Sequence[Slice]) -> list[list[Slice]]:
     """The source takes one range per partition: the n-th slices of all partitions make the n-th layer."""
     by_source: dict[TopicPartition, list[Slice]] = defaultdict(list)
-    for each in slices:
-        by_source[each.source].append(each)
+    for piece in slices:
+        by_source[piece.source].append(piece)
     depth = max(map(len, by_source.values()))
     return [[ranges[level] for ranges in by_source.values() if level < len(ranges)] for level in range(depth)]
 
@@ -92,10 +92,10 @@ def _read(spark: SparkSession, settings: Settings, layer: Sequence[Slice], heade
     partitions: dict[str, list[int]] = defaultdict(list)
     starts: dict[str, dict[str, int]] = defaultdict(dict)
     ends: dict[str, dict[str, int]] = defaultdict(dict)
-    for each in layer:
-        partitions[each.topic].append(each.partition)
-        starts[each.topic][str(each.partition)] = each.start
-        ends[each.topic][str(each.partition)] = each.end
+    for piece in layer:
+        partitions[piece.topic].append(piece.partition)
+        starts[piece.topic][str(piece.partition)] = piece.start
+        ends[piece.topic][str(piece.partition)] = piece.end
     reader = spark.read.format("kafka").option("assign", json.dumps(partitions)).option("failOnDataLoss", "true")
     reader = reader.option("includeHeaders", str(headers).lower())
     reader = reader.option("startingOffsets", json.dumps(starts)).option("endingOffsets", json.dumps(ends))

@@ -27,8 +27,8 @@ def failed_task(error: BadRecord | DataLoss) -> TaskFailed:
 
 def task_error(error: BaseException) -> BadRecord | DataLoss | None:
     """The error that a task of this job ended with; None where it ended with another one."""
-    _, found, rest = everything(error).partition(_MARK)
-    if not found:
+    _, mark, rest = everything(error).partition(_MARK)
+    if not mark:
         return None
     kind, topic, partition, offset, reason = json.JSONDecoder().raw_decode(rest)[0]
     return _KINDS[kind](topic, partition, offset, reason)

@@ -84,14 +84,14 @@ class FrameSource:
         index, builder = SliceIndex(task.slices), BatchBuilder(self.batch_bytes)
         for batch in arrow:
             records = batch.drop_columns(["topic"])
-            for topic, start, stop in _of_one_partition(batch):
+            for topic, start, stop in _runs(batch):
                 piece = records.slice(start, stop - start)
                 partition = piece.column("partition")[0].as_py()
                 yield from builder.add(topic, piece, index.parts(topic, partition, piece.column("offset").to_numpy()))
         yield from builder.rest()
 
 
-def _of_one_partition(batch: pa.RecordBatch) -> Iterator[tuple[str, int, int]]:
+def _runs(batch: pa.RecordBatch) -> Iterator[tuple[str, int, int]]:
     """Topic, first row and the row behind the last of each run of rows of one partition."""
     if not batch.num_rows:
         return

@@ -62,10 +62,10 @@ class SliceCounter:
     def _count_bad(self, batch: ReadBatch, bad: Sequence[BadRow]) -> None:
         starts = [part.start for part in batch.parts]
         offsets = batch.records.column("offset")
-        for each in bad:
-            position = batch.parts[bisect_right(starts, each.row) - 1].slice
-            found = BadOffset.of(offsets[each.row].as_py(), each.kind, each.reason)
-            self._bad.setdefault(position, []).append(found)
+        for bad_row in bad:
+            position = batch.parts[bisect_right(starts, bad_row.row) - 1].slice
+            bad_offset = BadOffset.of(offsets[bad_row.row].as_py(), bad_row.kind, bad_row.reason)
+            self._bad.setdefault(position, []).append(bad_offset)
             self._records[position] -= 1
         self._bad_count += len(bad)
         if self._bad_count > self._tolerated:
@@ -80,7 +80,7 @@ class SliceCounter:
                 zip(self._slices, self._records, self._digests, strict=True)
             )
         )
-        bad = {self._slices[position]: tuple(found) for position, found in self._bad.items()}
+        bad = {self._slices[position]: tuple(offsets) for position, offsets in self._bad.items()}
         return TaskReport(self._number, results, self._size, self._largest, bad, tuple(stats))
 
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 UNIT_ROWS = 16_384
 """As many as Spark hands over at once: in the usual case a unit is a batch as it came, and nothing is copied."""
-_PARTS = 64
+_WAITING_PARTS = 64
 """So many pieces of batches may wait for their unit to be full; each costs some 10 KB besides its rows."""
 _OFFSET_BYTES = 4
 
@@ -63,7 +63,7 @@ class RowChunker:
         self._paths.append(paths)
         self._rows += rows.num_rows
         self._bytes += size
-        if len(self._parts) >= _PARTS:
+        if len(self._parts) >= _WAITING_PARTS:
             self._parts = [_merged(self._parts)]
             self._paths = [np.concatenate(self._paths)]
 
@@ -86,8 +86,8 @@ def _value_bytes(column: pa.Array) -> Numbers | int:
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         lengths = pc.binary_length(column)
-        found: Numbers = (lengths.fill_null(0) if lengths.null_count else lengths).to_numpy().astype(np.int64)
-        return found + _OFFSET_BYTES
+        value_lengths: Numbers = (lengths.fill_null(0) if lengths.null_count else lengths).to_numpy().astype(np.int64)
+        return value_lengths + _OFFSET_BYTES
     if pa.types.is_struct(kind):
         return sum((_value_bytes(column.field(at)) for at in range(kind.num_fields)), start=0)
     if pa.types.is_list(kind) or pa.types.is_map(kind):

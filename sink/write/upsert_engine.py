@@ -65,4 +65,4 @@ class UpsertEngine(HudiEngine):
 
 
 def _decoder_of_changes(spec: ChangeSpec) -> Decode:
-    return Changes(spec).of
+    return Changes(spec).decode_batch

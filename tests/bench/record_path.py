@@ -29,7 +29,7 @@ from sink.schema import TableSchema, parse_ddl
 from sink.storage.files import open_storage
 from sink.write.base_file import Attempt
 from sink.write.record_columns import RowDecoder, RowSpec
-from sink.write.slice_files import Limits, SliceFiles
+from sink.write.slice_files import FileLimits, SliceFiles
 from tests.bench.orders import DDL, order
 
 BATCHES, ROWS = 16, 16_384
@@ -94,7 +94,9 @@ class Steps:
         (timeline / f"{INSTANT}.inflight").touch()
         task = WriteTask((Slice("orders", 0, 0, BATCHES * ROWS, "id", 0),))
         attempt = Attempt("sink", "table", INSTANT, "0-0-0", task)
-        files = SliceFiles(open_storage(str(place)), attempt, Limits(128 << 20, 64, 64 << 20), "zstd", meta_fields=True)
+        files = SliceFiles(
+            open_storage(str(place)), attempt, FileLimits(128 << 20, 64, 64 << 20), "zstd", meta_fields=True
+        )
         for rows, group in zip(keyed, groups, strict=True):
             files.add(rows, group)
         files.close()

@@ -222,10 +222,10 @@ def test_rows_keep_their_order_and_none_is_lost_when_files_close_to_make_room(in
     from sink.layout.partition_paths import PartitionPaths
     from sink.storage.files import open_storage
     from sink.write.base_file import Attempt
-    from sink.write.slice_files import Limits, SliceFiles
+    from sink.write.slice_files import FileLimits, SliceFiles
 
     attempt = Attempt("sink", "table", instant.name, "0-0-0", tasks_of("t", (0, 0, 10**6))[0])
-    limits = Limits(file_max_bytes=1 << 30, open_files_max=3, buffer_bytes=300 * 16)
+    limits = FileLimits(file_max_bytes=1 << 30, open_files_max=3, buffer_bytes=300 * 16)
     files = SliceFiles(open_storage(str(instant.base)), attempt, limits, "zstd", meta_fields=False)
     paths, random = PartitionPaths(("p",), True, False), np.random.default_rng(1)
     for start in range(0, 3000, 300):

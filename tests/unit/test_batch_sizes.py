@@ -9,9 +9,9 @@ from sink.write.batch_sizes import (
     BATCH_BYTES,
     BATCH_ROWS,
     BURST_BYTES,
-    MOST_DIVIDED,
-    Held,
+    MAX_DIVISOR,
     RecordSizes,
+    SliceSizes,
     from_memory,
 )
 
@@ -19,13 +19,13 @@ ORDERS = [TopicPartition("orders", number) for number in range(6)]
 SMALL, LARGE = 130, 10 << 20
 
 
-def held(source: TopicPartition, size: int, records: int = 1000, largest: int = 0) -> Held:
-    return Held(source, records, size * records, largest or size)
+def held(source: TopicPartition, size: int, records: int = 1000, largest: int = 0) -> SliceSizes:
+    return SliceSizes(source, records, size * records, largest or size)
 
 
 def test_nothing_is_known_before_records_were_seen() -> None:
     sizes = RecordSizes()
-    sizes.learn([Held(ORDERS[0], 0, 0, 0)])
+    sizes.learn([SliceSizes(ORDERS[0], 0, 0, 0)])
     assert not sizes.knows(ORDERS[0])
     assert sizes.rows_per_batch(ORDERS) == BATCH_ROWS
 
@@ -95,7 +95,7 @@ def test_a_write_of_many_slices_is_one_success() -> None:
     for _ in range(3):
         sizes.shrink()
     sizes.learn([held(source, SMALL) for source in ORDERS])
-    assert sizes.rows_per_batch(ORDERS) == 2 * BATCH_ROWS // MOST_DIVIDED
+    assert sizes.rows_per_batch(ORDERS) == 2 * BATCH_ROWS // MAX_DIVISOR
 
 
 def test_however_many_failures_leave_some_hundred_small_records_to_a_batch() -> None:

@@ -15,7 +15,7 @@ from coordination.state.model import Slice, WriteTask
 from sink.layout.partition_paths import PartitionPaths
 from sink.storage.files import open_storage
 from sink.write.base_file import Attempt
-from sink.write.slice_files import Limits, SliceFiles
+from sink.write.slice_files import FileLimits, SliceFiles
 
 INSTANT = "20240101000000000"
 ROWS = 40_000
@@ -31,7 +31,7 @@ def rows_of_a_slice(partitions: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"at": range(ROWS), "text": texts, "p": places})
 
 
-def write(base: Path, rows: pa.RecordBatch, batch: int, limits: Limits, fields: tuple[str, ...]) -> Files:
+def write(base: Path, rows: pa.RecordBatch, batch: int, limits: FileLimits, fields: tuple[str, ...]) -> Files:
     """By file id: the file's path and its rows."""
     timeline = base / ".hoodie" / "timeline"
     timeline.mkdir(parents=True)
@@ -50,14 +50,16 @@ def write(base: Path, rows: pa.RecordBatch, batch: int, limits: Limits, fields: 
 @pytest.mark.parametrize(
     ("fields", "limits"),
     [
-        ((), Limits(file_max_bytes=400_000, open_files_max=8, buffer_bytes=1 << 20)),
-        ((), Limits(file_max_bytes=1 << 20, open_files_max=8, buffer_bytes=64 << 20)),
-        (("p",), Limits(file_max_bytes=300_000, open_files_max=8, buffer_bytes=1 << 20)),
-        (("p",), Limits(file_max_bytes=1 << 30, open_files_max=3, buffer_bytes=1 << 19)),
+        ((), FileLimits(file_max_bytes=400_000, open_files_max=8, buffer_bytes=1 << 20)),
+        ((), FileLimits(file_max_bytes=1 << 20, open_files_max=8, buffer_bytes=64 << 20)),
+        (("p",), FileLimits(file_max_bytes=300_000, open_files_max=8, buffer_bytes=1 << 20)),
+        (("p",), FileLimits(file_max_bytes=1 << 30, open_files_max=3, buffer_bytes=1 << 19)),
     ],
     ids=["rolling", "one flush", "rolling in table partitions", "closing to make room"],
 )
-def test_files_hold_the_same_rows_whatever_the_batches(tmp_path: Path, fields: tuple[str, ...], limits: Limits) -> None:
+def test_files_hold_the_same_rows_whatever_the_batches(
+    tmp_path: Path, fields: tuple[str, ...], limits: FileLimits
+) -> None:
     rows = rows_of_a_slice(partitions=10)
     found = [write(tmp_path / str(batch), rows, batch, limits, fields) for batch in BATCHES]
     assert sorted(at for _, held in found[0].values() for at in held) == list(range(ROWS))
@@ -67,7 +69,7 @@ def test_files_hold_the_same_rows_whatever_the_batches(tmp_path: Path, fields: t
 
 def test_the_case_rolls_and_closes_files_to_make_room(tmp_path: Path) -> None:
     rows = rows_of_a_slice(partitions=10)
-    rolled = write(tmp_path / "one", rows, 4_096, Limits(400_000, 8, 1 << 20), ())
-    closed = write(tmp_path / "two", rows, 4_096, Limits(1 << 30, 3, 1 << 19), ("p",))
+    rolled = write(tmp_path / "one", rows, 4_096, FileLimits(400_000, 8, 1 << 20), ())
+    closed = write(tmp_path / "two", rows, 4_096, FileLimits(1 << 30, 3, 1 << 19), ("p",))
     assert len(rolled) > 2
     assert len(closed) > 20

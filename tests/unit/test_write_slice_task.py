@@ -17,7 +17,7 @@ from sink.layout.record_keys import RecordKeys
 from sink.schema import parse_ddl
 from sink.write import slice_task, task_input
 from sink.write.record_columns import RowSpec
-from sink.write.slice_files import Limits
+from sink.write.slice_files import FileLimits
 from sink.write.slice_task import WriteJob, report_of, run
 from sink.write.task_input import FrameSource
 
@@ -72,7 +72,7 @@ def test_rows_that_wait_to_be_written_keep_nothing_of_the_batch_in_memory(
         ),
         meta_fields=True,
         codec="zstd",
-        limits=Limits(1 << 30, 8, 1 << 20),
+        limits=FileLimits(1 << 30, 8, 1 << 20),
     )
     batch = kafka_batch()
     (report,) = run(job, iter([batch]))
