@@ -10,15 +10,16 @@ import argparse
 import signal
 import sys
 from pathlib import Path
-from threading import Event, Timer
+from threading import Timer
 from types import FrameType
 
 import structlog
 
 from coordination.errors import SinkError
 from sink.clients.spark import StartingSession
-from sink.config import Settings, load
+from sink.config import Fleet, ProcessSettings, load_fleet
 from sink.runtime.jvm_watchdog import kill_process_tree
+from sink.runtime.signals import Signals
 from sink.telemetry.logs import configure, identify
 from sink.telemetry.redaction import Redactor
 
@@ -28,43 +29,49 @@ END_SECONDS = 75.0
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m sink.worker", description="Run a worker of a sink's fleet.")
-    parser.add_argument("--config", type=Path, required=True, help="settings: YAML or .properties")
+    parser = argparse.ArgumentParser(prog="python -m sink.worker", description="Run a worker of a fleet.")
+    parser.add_argument("--config", type=Path, required=True, help="settings: YAML, .properties, or a directory")
     arguments = parser.parse_args()
     try:
-        settings = load(arguments.config)
-        configure(settings.log_level, settings.log_format, Redactor(settings.secrets))
-        identify(settings.worker_id, settings.name)
-        _run(settings, _stop_on_signals())
+        fleet = load_fleet(arguments.config)
+        process = fleet.process
+        configure(process.log_level, process.log_format, Redactor(fleet.secrets))
+        identify(process.worker_id, fleet.sinks[0].name if fleet.is_one_sink else None)
+        _run(fleet, _signals())
     except SinkError as error:
         print(f"sink: {error}", file=sys.stderr)
         return 2
     return 0
 
 
-def _run(settings: Settings, stop: Event) -> None:
-    with StartingSession(settings, f"sink-{settings.name}", _spark_log(settings)) as starting:
+def _run(fleet: Fleet, signals: Signals) -> None:
+    first, *others = fleet.everything
+    name = f"sink-{first.name}" if fleet.is_one_sink else "sinks"
+    with StartingSession(first, name, _spark_log(fleet.process), others) as starting:
         # Half of what Python imports is imported here: while the JVM starts, which takes longer.
         from sink.runtime.process import WorkerProcess
 
-        WorkerProcess(settings, [settings], stop, starting).run()
+        WorkerProcess(fleet, signals, starting).run()
 
 
-def _stop_on_signals() -> Event:
-    """Set by SIGTERM and SIGINT; a second signal ends this process and all its children at once."""
-    stop = Event()
+def _signals() -> Signals:
+    """SIGTERM and SIGINT ask for the end; a second one ends this process and all its children at once. SIGHUP asks for
+    the configuration to be read again.
+    """
+    signals = Signals()
 
-    def request(signum: int, _frame: FrameType | None) -> None:
-        if stop.is_set():
+    def stop(signum: int, _frame: FrameType | None) -> None:
+        if signals.stop.is_set():
             kill_process_tree(128 + signum)
-        stop.set()
+        signals.stop.set()
         last_resort = Timer(END_SECONDS, _cut_short)
         last_resort.daemon = True
         last_resort.start()
 
-    signal.signal(signal.SIGTERM, request)
-    signal.signal(signal.SIGINT, request)
-    return stop
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGHUP, lambda *_: signals.reload.set())
+    return signals
 
 
 def _cut_short() -> None:
@@ -73,8 +80,8 @@ def _cut_short() -> None:
     kill_process_tree(0)
 
 
-def _spark_log(settings: Settings) -> Path | None:
-    return Path(settings.log_dir) / f"{settings.worker_id}-spark.log" if settings.log_dir else None
+def _spark_log(process: ProcessSettings) -> Path | None:
+    return Path(process.log_dir) / f"{process.worker_id}-spark.log" if process.log_dir else None
 
 
 if __name__ == "__main__":

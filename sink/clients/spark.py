@@ -37,7 +37,7 @@ from sink.clients.inline_reads import executor_options
 from sink.clients.java import find_java
 from sink.clients.java_errors import JAVA_ERRORS, everything, message
 from sink.clients.java_options import collector, committing_jvm
-from sink.clients.spark_storage import class_path, session_options
+from sink.clients.spark_storage import base_paths, class_path, session_options
 from sink.config import Settings
 from sink.storage.access import HADOOP
 from sink.storage.identity import for_java
@@ -116,19 +116,24 @@ appender.file.strategy.max = 3
 _LOG4J_NOTHING = "rootLogger.level = off\n"
 
 
-def start_session(settings: Settings, app: str, spark_log: Path | None = None) -> SparkSession:
-    """A session on `settings.spark_master`. `spark_log` takes what Spark, Hudi and the JVM print."""
-    conf = _conf(settings, app)
+def start_session(
+    settings: Settings, app: str, spark_log: Path | None = None, others: Sequence[Settings] = ()
+) -> SparkSession:
+    """A session on `settings.spark_master`, for its sink and for those `others` that share its process. `spark_log`
+    takes what Spark, Hudi and the JVM print.
+    """
+    sinks = (settings, *others)
+    conf = _conf(sinks, app)
     with tempfile.TemporaryDirectory(prefix="sink-session-") as directory:
         log4j = Path(directory, "log4j2.properties")
         log4j.write_text(_log4j(spark_log))
         archive = archive_option() if _is_alone(conf) else ""
         given = [conf.get(name, "") for name in (_JAVA_OPTIONS, _DEFAULT_JAVA_OPTIONS)]
-        lean = committing_jvm(*given) if settings.only_commits else ""
+        lean = committing_jvm(*given) if all(sink.only_commits for sink in sinks) else ""
         _add_java_options(conf, first=f"{archive} {_IN_UTC} {lean}", last=_NO_ATTACHING)
         _add_java_options(conf, last=f"-Dlog4j2.configurationFile={log4j.as_uri()}")
         # The file is read once, when the JVM starts: it may go when the context is up.
-        context = _context(conf, settings, spark_log)
+        context = _context(conf, sinks, spark_log)
     if not _is_local(conf):
         # Executors fetch it whenever one of them starts: it has to stay for as long as the context does.
         context.addPyFile(str(_packed(Path(context._temp_dir))))
@@ -161,9 +166,12 @@ def bare_jvm(settings: Settings) -> Iterator[JavaGateway]:
 class StartingSession:
     """Starts a session in a thread of its own when `with` is entered; stops one that still runs when `with` is left."""
 
-    def __init__(self, settings: Settings, app: str, spark_log: Path | None = None) -> None:
+    def __init__(
+        self, settings: Settings, app: str, spark_log: Path | None = None, others: Sequence[Settings] = ()
+    ) -> None:
         self._started: Future[SparkSession] = Future()
-        self._thread = threading.Thread(target=self._start, args=(settings, app, spark_log), name="spark", daemon=True)
+        arguments = settings, app, spark_log, others
+        self._thread = threading.Thread(target=self._start, args=arguments, name="spark", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -181,9 +189,9 @@ class StartingSession:
         """The session, once it is up. Raises what `start_session` raises."""
         return self._started.result()
 
-    def _start(self, settings: Settings, app: str, spark_log: Path | None) -> None:
+    def _start(self, settings: Settings, app: str, spark_log: Path | None, others: Sequence[Settings]) -> None:
         try:
-            self._started.set_result(start_session(settings, app, spark_log))
+            self._started.set_result(start_session(settings, app, spark_log, others))
         except BaseException as error:  # noqa: BLE001 (it is raised again where the session is asked for)
             self._started.set_exception(error)
 
@@ -224,7 +232,8 @@ def _import_writer(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
     yield from batches
 
 
-def _conf(settings: Settings, app: str) -> SparkConf:
+def _conf(sinks: Sequence[Settings], app: str) -> SparkConf:
+    settings = sinks[0]
     # False: what a caller left in system properties is not ours.
     conf = SparkConf(False)
     if _on_this_host(settings.spark_master):
@@ -234,11 +243,11 @@ def _conf(settings: Settings, app: str) -> SparkConf:
     if _is_local(conf.setMaster(settings.spark_master)):
         conf.set("spark.executorEnv.PYTHONPATH", os.pathsep.join(map(str, _roots())))
         conf.set("spark.python.daemon.module", "sink.write.daemon")
-    conf.setAll(list(session_options(settings).items()))
+    conf.setAll(list(session_options(*sinks).items()))
     conf.setAll(list(settings.spark.items()))
     conf.setAll(list(_REQUIRED.items()))
     if not _is_alone(conf):
-        jars = [*map(str, class_path(settings)), *filter(None, settings.spark.get("spark.jars", "").split(","))]
+        jars = [*map(str, class_path(*sinks)), *filter(None, settings.spark.get("spark.jars", "").split(","))]
         conf.set("spark.jars", ",".join(jars))
     # Executors load it with their first task, before any of Hudi's.
     registered = filter(None, conf.get("spark.kryo.classesToRegister", "").split(","))
@@ -284,19 +293,19 @@ def _add_options(conf: SparkConf, options: Mapping[str, str]) -> None:
         conf.set(name, f"{before},{value}" if before else value)
 
 
-def _context(conf: SparkConf, settings: Settings, spark_log: Path | None) -> SparkContext:
+def _context(conf: SparkConf, sinks: Sequence[Settings], spark_log: Path | None) -> SparkContext:
     # The context looks in the environment alone for the Python of its tasks, not at spark.pyspark.python.
     os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python") or sys.executable
     # What is given to the launcher stands on the JVM's command line, for everybody to see; the context sets the rest.
-    shown = SparkConf(False).setAll([(name, value) for name, value in conf.getAll() if not _is_secret(settings, name)])
+    shown = SparkConf(False).setAll([(name, value) for name, value in conf.getAll() if not _is_secret(sinks[0], name)])
     # On the class path they are not copied at every start, and come behind PySpark's own, some of which they repeat.
-    appended = class_path(settings) if _is_alone(conf) else ()
+    appended = class_path(*sinks) if _is_alone(conf) else ()
     with _output(spark_log) as output, _environment(appended), _own_interrupt():
         try:
             gateway = launch_gateway(shown, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
             if not _is_local(conf):
-                _add_options(conf, executor_options(gateway.jvm, (settings.base_path, settings.errors_base_path)))
-            if settings.only_commits and settings.in_flight > 1:
+                _add_options(conf, executor_options(gateway.jvm, base_paths(*sinks)))
+            if any(sink.only_commits and sink.in_flight > 1 for sink in sinks):
                 _add_slot(conf, gateway.jvm.Runtime.getRuntime().availableProcessors())
             context = SparkContext(conf=conf, gateway=gateway)
             gateway.jvm.org.apache.spark.util.Utils.classForName(_LOADED_FIRST, True, False)

@@ -1,4 +1,4 @@
-"""A Spark session's needs for the stores that the settings name: jars on its class path, and options.
+"""A Spark session's needs for the stores that the settings of its sinks name: jars on its class path, and options.
 
 Guarantee: a table on local disk asks for nothing. Jars are fetched once, as Hudi's are; where the settings bring the
 same artifact themselves (`spark.jars`, `spark.jars.packages`) theirs is taken. Raises ConfigError for a scheme whose
@@ -23,31 +23,41 @@ if TYPE_CHECKING:
     from sink.config import Settings
 
 
-def class_path(settings: Settings) -> Sequence[Path]:
+def class_path(*sinks: Settings) -> Sequence[Path]:
     """Jars behind PySpark's own: Hudi's, and those of the stores. In this order, for the archive of classes is made of
     the first part."""
-    found = list(spark_jars())
-    for connector in _connectors(settings):
-        found += [jar for jar in storage_jars(connector) if jar not in found]
-    return found
+    jars = list(spark_jars())
+    for connector in _connectors(sinks):
+        jars += [jar for jar in storage_jars(connector) if jar not in jars]
+    return jars
 
 
-def session_options(settings: Settings) -> dict[str, str]:
+def session_options(*sinks: Settings) -> dict[str, str]:
     """Spark's settings, secrets among them; none for a session that has to do with no store."""
-    access = settings.storage
-    for base_path in (settings.base_path, settings.errors_base_path):
-        require_unambiguous(base_path, hdfs_access(settings.spark, os.environ))
-    options = failover_options(access.hdfs)
-    return {**options, **hadoop_options(access)} if schemes(settings) & S3_SCHEMES else options
+    options: dict[str, str] = {}
+    for settings in sinks:
+        access = settings.storage
+        for base_path in base_paths(settings):
+            require_unambiguous(base_path, hdfs_access(settings.spark, os.environ))
+        options |= failover_options(access.hdfs)
+        if schemes(settings) & S3_SCHEMES:
+            options |= hadoop_options(access)
+    return options
 
 
-def schemes(settings: Settings) -> frozenset[str]:
-    """Schemes of the table and of its errors table."""
-    return frozenset({scheme_of(settings.base_path), scheme_of(settings.errors_base_path)}) - {""}
+def base_paths(*sinks: Settings) -> tuple[str, ...]:
+    """Where the tables and their errors tables are."""
+    return tuple(path for settings in sinks for path in (settings.base_path, settings.errors_base_path))
 
 
-def _connectors(settings: Settings) -> Iterator[Connector]:
-    needed = sorted({CONNECTORS[scheme] for scheme in schemes(settings) & set(CONNECTORS)}, key=lambda each: each.name)
+def schemes(*sinks: Settings) -> frozenset[str]:
+    """Schemes of the tables and of their errors tables."""
+    return frozenset(map(scheme_of, base_paths(*sinks))) - {""}
+
+
+def _connectors(sinks: Sequence[Settings]) -> Iterator[Connector]:
+    settings = sinks[0]
+    needed = sorted({CONNECTORS[scheme] for scheme in schemes(*sinks) & set(CONNECTORS)}, key=lambda each: each.name)
     brought = ",".join(settings.spark.get(name, "") for name in ("spark.jars", "spark.jars.packages"))
     brought += settings.spark.get("spark.driver.extraClassPath", "")
     for connector in needed:

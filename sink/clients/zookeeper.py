@@ -25,7 +25,7 @@ from kazoo.protocol.states import KazooState
 from kazoo.security import CREATOR_ALL_ACL
 
 from coordination.errors import ConfigError, Unavailable
-from sink.config import Settings
+from sink.config import ProcessSettings
 
 LOG = structlog.get_logger("sink.worker")
 SAY_SECONDS = 10.0
@@ -51,7 +51,7 @@ class Complaints(logging.Handler):
             logging.getLogger("kazoo").handle(record)
 
 
-def new_client(settings: Settings, complaints: Complaints, max_delay: float) -> KazooClient:
+def new_client(settings: ProcessSettings, complaints: Complaints, max_delay: float) -> KazooClient:
     """Not started yet; tries to connect again after at most `max_delay` seconds. Raises ConfigError for certificates
     that cannot be used."""
     secured: dict[str, Any] = {}
@@ -73,7 +73,7 @@ def new_client(settings: Settings, complaints: Complaints, max_delay: float) -> 
     )
 
 
-def _certificates(settings: Settings) -> dict[str, str | None]:
+def _certificates(settings: ProcessSettings) -> dict[str, str | None]:
     """As kazoo takes them, which would try again for ever with those that cannot be loaded."""
     ca, certificate, key = settings.zookeeper_ca, settings.zookeeper_certificate, settings.zookeeper_key
     password = settings.zookeeper_key_password.get_secret_value() if settings.zookeeper_key_password else None
@@ -97,7 +97,7 @@ def _certificates(settings: Settings) -> dict[str, str | None]:
 class Session:
     """`on_state` hears every change of the session's state, from kazoo's thread."""
 
-    def __init__(self, settings: Settings, on_state: Callable[[str], None]) -> None:
+    def __init__(self, settings: ProcessSettings, on_state: Callable[[str], None]) -> None:
         self._address = settings.zookeeper
         self._timeout = settings.session_timeout_ms / 1000
         self._apart_since = time.monotonic()
@@ -163,7 +163,7 @@ def require_chroot(client: KazooClient) -> None:
 
 
 @contextmanager
-def connected(settings: Settings, seconds: float = CONNECT_SECONDS) -> Iterator[KazooClient]:
+def connected(settings: ProcessSettings, seconds: float = CONNECT_SECONDS) -> Iterator[KazooClient]:
     """A started client that only looks. Raises Unavailable when ZooKeeper does not answer in time."""
     complaints = Complaints()
     client = new_client(settings, complaints, max_delay=1.0)

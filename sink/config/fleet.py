@@ -42,10 +42,19 @@ class Fleet:
         return tuple(settings for settings in self.sinks if self.hosts(settings.name))
 
     @property
+    def is_one_sink(self) -> bool:
+        """Whether it is one sink and will stay one."""
+        return len(self.sinks) == 1 and not self.patterns
+
+    @property
+    def everything(self) -> tuple[Settings, ...]:
+        """Settings of every sink, and of a made-up one for each pattern: what a process has to be ready for."""
+        return (*self.sinks, *(pattern.probe for pattern in self.patterns))
+
+    @property
     def secrets(self) -> tuple[str, ...]:
         """Every secret value, for whoever has to keep them out of a text."""
-        everything = (*self.sinks, *(pattern.probe for pattern in self.patterns))
-        return tuple(dict.fromkeys(secret for settings in everything for secret in settings.secrets))
+        return tuple(dict.fromkeys(secret for settings in self.everything for secret in settings.secrets))
 
 
 def load(path: Path, environ: Mapping[str, str] = os.environ, columns: bool = True) -> Settings:

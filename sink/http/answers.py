@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from coordination.errors import ConfigError, SinkError, Unavailable
-from sink.config import Settings
+from sink.config import ProcessSettings, Settings
 from sink.http import documents
 from sink.http.facts import HostedSink, WorkerFacts
 from sink.http.fleet import Fleet, FleetWatch
@@ -58,7 +58,7 @@ class _Made:
 
 
 class Answers:
-    def __init__(self, settings: Settings, facts: WorkerFacts, fleet: FleetWatch) -> None:
+    def __init__(self, settings: ProcessSettings, facts: WorkerFacts, fleet: FleetWatch) -> None:
         self._token = settings.http_token
         self._facts = facts
         self._fleet = fleet

@@ -24,7 +24,7 @@ from tornado.netutil import bind_sockets
 from tornado.web import Application
 
 from coordination.errors import ConfigError
-from sink.config import Settings
+from sink.config import ProcessSettings
 from sink.http.answers import Answers
 from sink.http.facts import WorkerFacts
 from sink.http.fleet import FleetWatch
@@ -42,7 +42,7 @@ JOIN_SECONDS = 2.0
 class WorkerHttp:
     """`start` binds and serves until `close`."""
 
-    def __init__(self, settings: Settings, facts: WorkerFacts) -> None:
+    def __init__(self, settings: ProcessSettings, facts: WorkerFacts) -> None:
         self._settings = settings
         self._fleet = FleetWatch(facts)
         self._answers = Answers(settings, facts, self._fleet)
@@ -146,7 +146,7 @@ class BoundedServer(HTTPServer):
         super().on_close(server_conn)
 
 
-def _context(settings: Settings) -> ssl.SSLContext | None:
+def _context(settings: ProcessSettings) -> ssl.SSLContext | None:
     certificate, key = settings.http_certificate, settings.http_key
     if certificate is None or key is None:
         return None

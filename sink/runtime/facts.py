@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kazoo.client import KazooClient
 
-from sink.config import Settings
+from sink.config import ProcessSettings, Settings
 from sink.http.facts import HostedSink, RecentLog, Verb
 from sink.runtime.jvm_watchdog import JvmWatchdog
 from sink.runtime.sink import Sink, SinkState
@@ -25,7 +25,7 @@ class ProcessFacts:
     go.
     """
 
-    def __init__(self, process: Settings, sinks: Mapping[str, Sink], metrics: ProcessMetrics) -> None:
+    def __init__(self, process: ProcessSettings, sinks: Mapping[str, Sink], metrics: ProcessMetrics) -> None:
         self._settings = process
         self._sinks = sinks
         self._metrics = metrics

@@ -9,7 +9,7 @@ only.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from threading import Event
@@ -24,12 +24,14 @@ from sink.clients.kafka_process import LogProcess
 from sink.clients.shared_log import SharedLog
 from sink.clients.spark import WARM_UP, StartingSession, warm_up
 from sink.clients.zookeeper import Session, require_chroot
-from sink.config import Settings
+from sink.config import Fleet, Settings, load_fleet
 from sink.http.server import WorkerHttp
 from sink.runtime.commit_warmup import CommitWarmup
 from sink.runtime.facts import ProcessFacts
 from sink.runtime.jvm_watchdog import EXIT_JVM_SILENT, JvmWatchdog, kill_process_tree
 from sink.runtime.pools import Ticker, new_pool
+from sink.runtime.reloading import changes_of
+from sink.runtime.signals import Signals
 from sink.runtime.sink import REQUEST_SECONDS, SharedParts, Sink, SinkState
 from sink.runtime.waiting import until_stopped
 from sink.telemetry.logs import ContextThread
@@ -46,20 +48,20 @@ CLOSE_SECONDS = 10.0
 
 
 class WorkerProcess:
-    """The process and its sinks. `process` has what all of them share."""
+    """The process and its sinks."""
 
-    def __init__(self, process: Settings, sinks: Sequence[Settings], stop: Event, starting: StartingSession) -> None:
-        """`stop` is set when the worker has to drain and end."""
-        self._settings = process
-        self._stop = stop
+    def __init__(self, fleet: Fleet, signals: Signals, starting: StartingSession) -> None:
+        self._fleet = fleet
+        self._settings = fleet.process
+        self._signals = signals
+        self._stop = signals.stop
         self._starting = starting
         self._shared: Future[SharedParts] = Future()
-        self._metrics = ProcessMetrics(process.worker_id)
-        self._sinks = {
-            settings.name: Sink(settings, self._shared, self._metrics.sink(settings.name)) for settings in sinks
-        }
+        self._metrics = ProcessMetrics(self._settings.worker_id)
+        self._sinks: dict[str, Sink] = {}
+        self._leaving: list[Sink] = []
         self._kafka = KafkaProcesses()
-        self._facts = ProcessFacts(process, self._sinks, self._metrics)
+        self._facts = ProcessFacts(self._settings, self._sinks, self._metrics)
         self._notifier = sdnotify.SystemdNotifier()
         self._is_ready = False
         self._refused: set[str] = set()
@@ -72,8 +74,8 @@ class WorkerProcess:
         http.start()
         session = Session(self._settings, self._session_changed)
         session.start()
-        for sink in self._sinks.values():
-            sink.start()
+        for settings in self._fleet.hosted:
+            self._begin(settings)
         try:
             with self._alive():
                 is_connected = self._connect(session)
@@ -140,8 +142,12 @@ class WorkerProcess:
         warmup: CommitWarmup | None = None
         while not self._stop.wait(LOOK_SECONDS):
             session.look()
+            if self._signals.reload.is_set():
+                self._signals.reload.clear()
+                self._reload()
             for sink in self._sinks.values():
                 sink.look()
+            self._forget_those_that_left()
             self._require_a_sink()
             self._watch(watchdog)
             self._tell_ready()
@@ -162,32 +168,74 @@ class WorkerProcess:
             warmup.begin()
         return warmup
 
+    def _begin(self, settings: Settings) -> None:
+        sink = self._sinks[settings.name] = Sink(settings, self._shared, self._metrics.sink(settings.name))
+        sink.start()
+
+    def _let_go(self, sink: Sink) -> None:
+        """Drains it in a thread of its own; the process goes on meanwhile."""
+        del self._sinks[sink.settings.name]
+        self._leaving.append(sink)
+        ContextThread(target=sink.drain, args=(DRAIN_SECONDS,), name="letting-go", daemon=True).start()
+
+    def _forget_those_that_left(self) -> None:
+        for sink in [sink for sink in self._leaving if sink.has_ended]:
+            self._leaving.remove(sink)
+            if sink.settings.name not in self._sinks:
+                self._metrics.remove(sink.settings.name)
+            LOG.info("sink.released", sink=sink.settings.name)
+
+    def _reload(self) -> None:
+        """Takes up new sinks and lets go of removed ones. A configuration that cannot be used changes nothing."""
+        try:
+            fleet = load_fleet(self._fleet.path)
+        except ConfigError as error:
+            LOG.error("reload.refused", reason=str(error))
+            return
+        changes = changes_of(self._fleet, fleet)
+        for name in changes.removed:
+            if (sink := self._sinks.get(name)) is not None:
+                self._let_go(sink)
+        leaving = {sink.settings.name for sink in self._leaving}
+        waiting = [settings.name for settings in changes.added if settings.name in leaving]
+        added = [settings for settings in changes.added if settings.name not in leaving]
+        for settings in added:
+            self._begin(settings)
+        for name, reason in {**changes.refused, **dict.fromkeys(waiting, "it still drains; reload again")}.items():
+            LOG.error("reload.sink_refused", sink=name, reason=reason)
+        if changes.process:
+            LOG.error("reload.process_refused", settings=list(changes.process), action="restart the worker for them")
+        LOG.info("reload.done", added=[settings.name for settings in added], removed=list(changes.removed))
+        self._fleet = changes.fleet
+
     def _drain(self) -> None:
         """All sinks side by side."""
         LOG.info("worker.draining")
         self._facts.draining = True
         deadline = time.monotonic() + DRAIN_SECONDS
-        with ThreadPoolExecutor(max(1, len(self._sinks)), "draining") as draining:
-            list(draining.map(lambda sink: sink.drain(DRAIN_SECONDS), self._sinks.values()))
-        for sink in self._sinks.values():
+        sinks = [*self._sinks.values(), *self._leaving]
+        with ThreadPoolExecutor(max(1, len(sinks)), "draining") as draining:
+            list(draining.map(lambda sink: sink.drain(DRAIN_SECONDS), sinks))
+        for sink in sinks:
             sink.wait_ended(max(CLOSE_SECONDS, deadline - time.monotonic()))
 
     def _require_a_sink(self) -> None:
-        """Tells of each sink that was refused, once. Raises SinkError when all of them were."""
+        """Tells of each sink that was refused, once. Raises SinkError when all of them were, and no other can come."""
         refusals = {name: sink.refusal for name, sink in self._sinks.items() if sink.refusal is not None}
-        if len(refusals) == len(self._sinks) == 1:
+        if self._fleet.is_one_sink and refusals:
             raise next(iter(refusals.values()))
         for name, error in refusals.items():
             if name not in self._refused:
                 self._refused.add(name)
                 LOG.error("sink.refused", sink=name, reason=str(error))
-        if len(refusals) == len(self._sinks):
+        if refusals and len(refusals) == len(self._sinks) and not self._fleet.patterns:
             raise ConfigError("no sink can run:\n" + "\n".join(f"{name}: {error}" for name, error in refusals.items()))
 
     def _tell_ready(self) -> None:
         """Once a sink has joined, and every other one has, waits, or was refused."""
         states = {sink.state for sink in self._sinks.values()}
-        if not self._is_ready and SinkState.JOINED in states and SinkState.OPENING not in states:
+        has_joined = SinkState.JOINED in states or (not states and not self._fleet.is_one_sink)
+        if not self._is_ready and has_joined and SinkState.OPENING not in states:
             self._is_ready = True
             self._notifier.notify("READY=1")
 
@@ -214,12 +262,12 @@ class WorkerProcess:
         self._watched = now
         sinks = self._sinks.values()
         jvm_silent = now - max(watchdog.answered, self._grace_start)
-        machine_silent = now - max(min(sink.last_heartbeat() for sink in sinks), self._grace_start)
-        unanswered = now - max(min(sink.request_started_at() for sink in sinks), self._grace_start)
+        machine_silent = now - max(min((sink.last_heartbeat() for sink in sinks), default=now), self._grace_start)
+        unanswered = now - max(min((sink.request_started_at() for sink in sinks), default=now), self._grace_start)
         if (
             jvm_silent > self._settings.session_timeout_ms / 1000
             or machine_silent > ACTOR_SILENT_SECONDS
-            or (unanswered > REQUEST_SECONDS and len(self._sinks) == 1)
+            or (unanswered > REQUEST_SECONDS and self._fleet.is_one_sink)
         ):
             LOG.critical(
                 "worker.hangs",
@@ -232,7 +280,7 @@ class WorkerProcess:
         self._notifier.notify("WATCHDOG=1")
 
     def _session_changed(self, state: str) -> None:
-        for sink in self._sinks.values():
+        for sink in (*tuple(self._sinks.values()), *self._leaving):
             sink.session_changed(state)
 
 

@@ -84,10 +84,13 @@ def configure(
     )
 
 
-def identify(worker: str, sink: str) -> None:
-    """Names worker and sink in every event of this process, from any thread that bound no other."""
-    _process_context.update(worker=worker, sink=sink)
-    structlog.contextvars.bind_contextvars(worker=worker, sink=sink)
+def identify(worker: str, sink: str | None) -> None:
+    """Names worker and sink in every event of this process, from any thread that bound no other. `sink`: None for a
+    process with several, whose threads bind their own.
+    """
+    names = {"worker": worker} if sink is None else {"worker": worker, "sink": sink}
+    _process_context.update(names)
+    structlog.contextvars.bind_contextvars(**names)
 
 
 def logger(name: str = "sink") -> structlog.stdlib.BoundLogger:

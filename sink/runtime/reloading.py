@@ -1,0 +1,70 @@
+"""Compares the configuration that a process runs with the one that it was told to read. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from sink.clients.spark_storage import schemes
+from sink.config import Fleet, ProcessSettings, Settings
+
+
+@dataclass(frozen=True)
+class Changes:
+    """`fleet` is the configuration that the process has from now on: the new one, without what was refused."""
+
+    fleet: Fleet
+    added: tuple[Settings, ...]
+    removed: tuple[str, ...]
+    refused: Mapping[str, str]
+    """By sink, why its change is not taken up."""
+    process: tuple[str, ...]
+    """Names of the process's settings that have changed, and need a restart."""
+
+
+def changes_of(old: Fleet, new: Fleet) -> Changes:
+    """A sink that is hosted before and after keeps the settings it has: another configuration of the same sink would be
+    refused by its fleet, and one that only this worker has would hold for half of its threads.
+    """
+    process = tuple(
+        field.alias or name
+        for name, field in ProcessSettings.model_fields.items()
+        if name != "hosted" and getattr(old.process, name) != getattr(new.process, name)
+    )
+    before = {settings.name: settings for settings in old.hosted}
+    after = {settings.name: settings for settings in new.hosted}
+    refused: dict[str, str] = {}
+    for name in before.keys() & after.keys():
+        changed = _changed(before[name], after[name])
+        if changed:
+            refused[name] = (
+                f"{', '.join(changed)} may not change while the sink runs. Undo it, or stop all workers of the sink and"
+                " start them again."
+            )
+    patterns = [(pattern.name, pattern.regex, pattern.entries) for pattern in new.patterns]
+    if patterns != [(pattern.name, pattern.regex, pattern.entries) for pattern in old.patterns]:
+        refused["patterns"] = "patterns of topics may not change while the worker runs. Restart it for them."
+    reachable = schemes(*old.everything)
+    for settings in after.values():
+        if settings.name not in before and (unknown := schemes(settings) - reachable):
+            refused[settings.name] = (
+                f"this process was started without the jars of {', '.join(sorted(unknown))}://. Restart the worker."
+            )
+    sinks = tuple(before.get(settings.name, settings) for settings in new.sinks)
+    hosted = old.process.model_copy(update={"hosted": new.process.hosted})
+    return Changes(
+        replace(new, process=hosted, sinks=sinks, patterns=old.patterns),
+        tuple(settings for name, settings in after.items() if name not in before.keys() | refused.keys()),
+        tuple(sorted(before.keys() - after.keys())),
+        dict(sorted(refused.items())),
+        process,
+    )
+
+
+def _changed(before: Settings, after: Settings) -> tuple[str, ...]:
+    """Names of the sink's own settings that differ."""
+    return tuple(
+        field.alias or name
+        for name, field in Settings.model_fields.items()
+        if name not in ProcessSettings.model_fields and getattr(before, name) != getattr(after, name)
+    )

@@ -1,0 +1,16 @@
+"""Carries what a worker's process is asked for by signals to its main loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from threading import Event
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """What the process is asked for from outside."""
+
+    stop: Event = field(default_factory=Event)
+    """Drain and end."""
+    reload: Event = field(default_factory=Event)
+    """Read the configuration again."""

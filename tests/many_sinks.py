@@ -1,0 +1,115 @@
+"""Workers that host many sinks, for tests: a directory of configuration, topics, and the audit of each table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+from kazoo.client import KazooClient
+
+from coordination.errors import Unavailable
+from coordination.state.tree import KeeperView
+from coordination.zookeeper.keeper import Keeper
+from sink.audit import TopicAccess, audit
+from sink.devtools.local.workers import WorkerProcess
+from tests.fleet import PATIENCE, SCHEMA
+from tests.waiting import eventually
+
+
+@dataclass
+class ManySinks:
+    """`shared` overrides what all sinks share."""
+
+    directory: Path
+    zookeeper: str
+    kafka: str
+    shared: Mapping[str, object] = field(default_factory=dict)
+    workers: dict[str, WorkerProcess] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.client = KazooClient(self.zookeeper)
+        self.client.start()
+        self._keepers: dict[str, Keeper] = {}
+        self.sinks: dict[str, dict[str, object]] = {}
+
+    def add(self, name: str, topic: str, **settings: object) -> None:
+        """Takes effect with the next `configure`."""
+        self.sinks[name] = {
+            "kafka.topic.names": topic,
+            "target.base.path": str(self.directory / "lake" / name),
+            **settings,
+        }
+
+    def configure(self, worker: str) -> Path:
+        """Writes the configuration of that worker anew: one shared file, and a file for each sink."""
+        place = self.directory / worker
+        place.mkdir(parents=True, exist_ok=True)
+        shared = {**self._defaults(), "worker.id": worker, **self.shared, "sinks": self.sinks}
+        config = place / "fleet.yaml"
+        config.write_text(yaml.safe_dump(shared))
+        return config
+
+    def start(self, worker: str) -> WorkerProcess:
+        process = WorkerProcess(self.configure(worker), self.directory / f"{worker}.log", {}, worker)
+        process.start()
+        self.workers[worker] = process
+        return process
+
+    def view(self, sink: str) -> KeeperView:
+        keeper = self._keepers.setdefault(sink, Keeper(self.client, f"/sink/{sink}", lambda: None))
+        return keeper.read()
+
+    def leader(self, sink: str) -> str:
+        """The worker that leads the sink; empty without one."""
+        try:
+            coordinator = self.view(sink).coordinator
+        except Unavailable:
+            return ""
+        return coordinator.rpartition(":")[0] if coordinator else ""
+
+    def landed(self, sink: str) -> int:
+        """Records of the sink that are settled, by the offsets in ZooKeeper."""
+        try:
+            return sum(state.end for state in self.view(sink).states.values() if not state.open)
+        except Unavailable:
+            return 0
+
+    def wait_landed(self, sinks: Iterable[str], records: int, seconds: float = PATIENCE) -> None:
+        for sink in sinks:
+            eventually(f"{sink} has {records}", lambda s=sink: self.landed(s) >= records, seconds, self.logs)  # type: ignore[misc]
+
+    def assert_exactly_once(self, sink: str, records: int) -> None:
+        report = audit(str(self.sinks[sink]["target.base.path"]), sink, TopicAccess(self.kafka))
+        assert report.held, report.to_json()
+        assert report.rows == records, report.to_json()
+
+    def log(self, worker: str) -> str:
+        log = self.directory / f"{worker}.log"
+        return log.read_text() if log.exists() else ""
+
+    def logs(self) -> str:
+        return "\n".join(f"--- {name}\n" + "\n".join(self.log(name).splitlines()[-30:]) for name in self.workers)
+
+    def close(self) -> None:
+        for worker in self.workers.values():
+            worker.kill()
+        self.client.stop()
+        self.client.close()
+
+    def _defaults(self) -> dict[str, object]:
+        return {
+            "zookeeper.connect": self.zookeeper,
+            "zookeeper.session.timeout.ms": 6000,
+            "kafka.bootstrap.servers": self.kafka,
+            "schema.ddl": SCHEMA,
+            "transaction.interval.ms": 1000,
+            "spark.master": "local[1]",
+            "spark.driver.memory": "1g",
+            "worker.rehearsal": False,
+            "http.listen": "none",
+            "log.level": "debug",
+            "log.dir": str(self.directory),
+            "hoodie.metadata.enable": False,
+        }

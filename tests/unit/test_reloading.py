@@ -1,0 +1,63 @@
+"""A process that reads its configuration again takes up new sinks, lets go of removed ones, and refuses the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from sink.config import Fleet, load_fleet
+from sink.runtime.reloading import changes_of
+
+SHARED = {
+    "zookeeper.connect": "zk:2181",
+    "kafka.bootstrap.servers": "kafka:9092",
+    "schema.ddl": "id BIGINT",
+    "worker.id": "w1",
+}
+
+
+def fleet(directory: Path, sinks: dict[str, dict[str, object]], **shared: object) -> Fleet:
+    file = directory / "fleet.yaml"
+    usual = {name: {"kafka.topic.names": name, "target.base.path": f"/lake/{name}"} for name in sinks}
+    given = {name: {**usual[name], **own} for name, own in sinks.items()}
+    file.write_text(yaml.safe_dump({**SHARED, **{k.replace("__", "."): v for k, v in shared.items()}, "sinks": given}))
+    return load_fleet(file, {})
+
+
+def test_new_sinks_are_added_and_missing_ones_removed(tmp_path: Path) -> None:
+    changes = changes_of(fleet(tmp_path, {"a": {}, "b": {}}), fleet(tmp_path, {"b": {}, "c": {}}))
+    assert [settings.name for settings in changes.added] == ["c"]
+    assert changes.removed == ("a",)
+    assert not changes.refused
+    assert not changes.process
+    assert [settings.name for settings in changes.fleet.hosted] == ["b", "c"]
+
+
+def test_a_changed_setting_of_a_running_sink_is_refused_by_name_and_the_old_value_stays(tmp_path: Path) -> None:
+    old = fleet(tmp_path, {"a": {}, "b": {}})
+    changes = changes_of(old, fleet(tmp_path, {"a": {"transaction.interval.ms": 1}, "b": {}}))
+    assert "transaction.interval.ms may not change while the sink runs" in changes.refused["a"]
+    assert list(changes.refused) == ["a"]
+    assert changes.fleet.hosted == old.hosted
+
+
+def test_a_setting_of_the_process_needs_a_restart_and_changes_no_sink(tmp_path: Path) -> None:
+    changes = changes_of(fleet(tmp_path, {"a": {}}), fleet(tmp_path, {"a": {}}, metrics__port=9100))
+    assert changes.process == ("metrics.port",)
+    assert not changes.refused
+    assert changes.fleet.process.metrics_port == 0
+
+
+def test_which_sinks_the_worker_hosts_may_change(tmp_path: Path) -> None:
+    sinks: dict[str, dict[str, object]] = {"a": {}, "b": {}}
+    changes = changes_of(fleet(tmp_path, sinks, worker__sinks="a"), fleet(tmp_path, sinks, worker__sinks="b"))
+    assert [settings.name for settings in changes.added] == ["b"]
+    assert changes.removed == ("a",)
+
+
+def test_a_sink_in_a_store_whose_jars_the_process_has_not_is_refused(tmp_path: Path) -> None:
+    new = fleet(tmp_path, {"a": {}, "b": {"target.base.path": "s3a://bucket/b"}})
+    changes = changes_of(fleet(tmp_path, {"a": {}}), new)
+    assert "without the jars of s3a://" in changes.refused["b"]
+    assert not changes.added
