@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from coordination.machines import advance, housekeeping, opening
+from coordination.machines import advance, control, housekeeping, opening
 from coordination.machines.term import Term
 from coordination.planning.config import CoordinatorConfig
 from coordination.state.messages import (
@@ -62,6 +62,7 @@ RULES: tuple[Rule, ...] = (
     advance.advance,
     opening.abort_orphans,
     housekeeping.sync_with_table,
+    control.answer_requests,
     opening.plan,
     housekeeping.read_keeper_again,
 )

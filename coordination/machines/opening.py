@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coordination.machines import housekeeping, writes
+from coordination.machines import control, housekeeping, writes
 from coordination.machines.term import Term
 from coordination.planning import assignment, batches, planner
 from coordination.state.messages import Operation, ReadLog
@@ -26,13 +26,13 @@ def plan_ahead(term: Term) -> Operation | None:
 
 
 def plan(term: Term) -> Operation | None:
-    if term.draining:
-        if not term.open_transactions():
-            term.resign("drained")
+    if (reason := control.reason_to_yield(term)) is not None:
+        control.end_term(term, reason)
         return None
     started = (Phase.STARTED, Phase.PREPARED, Phase.COMMITTED)
     if (
         term.keeper_view.halt is not None
+        or term.keeper_view.control.paused is not None
         or len(term.open_transactions()) >= term.config.in_flight
         or any(t.header.phase not in started for t in term.open_transactions())
         or not assignment.eligible(term.keeper_view.members, ())
@@ -42,9 +42,13 @@ def plan(term: Term) -> Operation | None:
     if log is None:
         if term.at < term.next_poll:
             return None
+        term.flush_seen = term.keeper_view.control.flush.asked
         return ReadLog(batches.topics_to_read(term.keeper_view.states, term.config.topics))
+    control.aim(term, log)
+    if (answer := control.answer_requests(term)) is not None:
+        return answer
     # What follows an open one would wait for it: it is planned that early only where it could not become larger.
-    due = not term.open_transactions() and term.at >= term.next_plan
+    due = not term.open_transactions() and (term.at >= term.next_plan or control.is_flushing(term))
     limits = term.batch_sizes.limits(term.config.limits)
     weight = term.batch_sizes.bytes_per_offset
     return _take(term, planner.next_step(term.keeper_view, term.table_view, log, term.config, limits, due, weight))

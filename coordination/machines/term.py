@@ -7,6 +7,7 @@ epoch as it was read. Void for a `Write` that a rule makes by itself; only the o
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from coordination.state.model import (
     LogView,
     Phase,
     TableView,
+    TopicPartition,
 )
 from coordination.state.phases import enter
 from coordination.state.tree import Check, Halt, KeeperView, Transaction
@@ -43,6 +45,14 @@ class TransactionProgress:
     """Whether its commit is known to who decides how much the next batch takes on."""
 
 
+@dataclass(frozen=True, slots=True)
+class FlushTarget:
+    """Where the log of each partition ended when it was read for the flush `request`, and for those before it."""
+
+    request: int
+    ends: Mapping[TopicPartition, int]
+
+
 class Term:
     """The state that the rules read and change. A reading is None once it may be out of date: `view` of ZooKeeper,
     `table` and `log`. The first rules see to it that the others find `view` and `table` read.
@@ -59,6 +69,9 @@ class Term:
         self.table: TableView | None = None
         self.table_read_at = 0.0
         self.log: LogView | None = None
+        self.flush_seen = 0
+        """The newest flush that was asked for when the log was last asked for."""
+        self.flush_target: FlushTarget | None = None
         self.progress: dict[int, TransactionProgress] = {}
         self.rolled_back: set[str | None] = set()
         self.halting: Halt | None = None

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 from coordination.machines import transactions
 from coordination.state import tree
+from coordination.state.control import Control
 from coordination.state.model import PROTOCOL, Gap, Header, PartitionState, Phase, Plan, TopicPartition
-from coordination.state.tree import Create, Delete, Halt, KeeperView, Ledger, Op, Transaction
+from coordination.state.tree import Check, Create, Delete, Halt, KeeperView, Ledger, Op, Transaction
 
 States = Mapping[TopicPartition, PartitionState]
 
@@ -70,13 +71,21 @@ def divide(view: KeeperView, divided: States, batch: int, rest: int) -> WritePla
     return ordered(view, "divide a batch", shards, ledger, from_first=True)
 
 
+def control(view: KeeperView, answered: Control) -> WritePlan:
+    return WritePlan("answer an operator", ((tree.control_op(view, answered),),))
+
+
 def open_transaction(view: KeeperView, header: Header, plan: Plan, changed: States) -> WritePlan:
+    """The multi that makes it count checks that no operator has asked for anything since `view` was read. The record of
+    an instant that is rolled back does not: nothing keeps that waiting.
+    """
     attempts = dict(view.ledger.attempts)
     if plan.tasks:
         attempts[header.batch] = header.attempt
     ledger = replace(view.ledger, last=header.number, attempts=attempts)
     ops = [*tree.plan_ops(header.number, plan), *tree.shard_ops(view, changed)]
-    return ordered(view, "open a transaction", tree.batched(ops, [tree.header_op(header)]), ledger)
+    asked = [] if header.phase is Phase.ABORTED else [Check(tree.CONTROL, view.control_version)]
+    return ordered(view, "open a transaction", tree.batched(ops, [*asked, tree.header_op(header)]), ledger)
 
 
 def enter(view: KeeperView, transaction: Transaction, header: Header, halt: Halt | None = None) -> WritePlan:

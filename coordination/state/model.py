@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-PROTOCOL = 2
+PROTOCOL = 3
 """The version of what workers write for each other in ZooKeeper. A fleet runs one: `coordination.state.versions`."""
 
 NO_TRANSACTION = 0

@@ -17,6 +17,8 @@ from typing import Any, Generic, TypeVar, cast
 
 from coordination.errors import Corrupt, NewerVersion
 from coordination.state import codec, tree
+from coordination.state import control as controls
+from coordination.state.control import Control
 from coordination.state.model import (
     NO_TRANSACTION,
     Header,
@@ -29,6 +31,7 @@ from coordination.state.model import (
 )
 from coordination.state.require import require_int, require_seconds, require_str
 from coordination.state.tree import (
+    CONTROL,
     ELECTION,
     EPOCH,
     HALT,
@@ -122,6 +125,9 @@ class ParticipantView:
     assignments: tuple[Assignment, ...]
     """One for each open transaction, in order."""
     halted: bool
+    paused: bool = False
+    asked_to_drain: bool = False
+    """Whether an operator wants this incarnation to leave."""
 
 
 class ParticipantViewReader(Reader[ParticipantView]):
@@ -134,7 +140,7 @@ class ParticipantViewReader(Reader[ParticipantView]):
         match path.split("/"):
             case [tree.TRANSACTIONS]:
                 return NodeRead.CHILDREN  # not the ledger, which changes with every transaction
-            case [tree.WORKERS | tree.HALT | tree.TRANSACTIONS, *_]:
+            case [tree.WORKERS | tree.HALT | tree.TRANSACTIONS | tree.CONTROL, *_]:
                 return tree.node_read(path)
         return None
 
@@ -149,10 +155,13 @@ class ParticipantViewReader(Reader[ParticipantView]):
     def _build(self, snapshot: Snapshot, decoded: Decoded) -> ParticipantView:
         ends = "/header"
         headers = sorted(path for path in snapshot if path.startswith(f"{TRANSACTIONS}/") and path.endswith(ends))
+        control = _control(snapshot, decoded)
         return ParticipantView(
             self._member in snapshot,
             tuple(self._assignment(snapshot, decoded, path.removesuffix(ends)) for path in headers),
             HALT in snapshot,
+            control.paused is not None,
+            self.incarnation in control.drains,
         )
 
     def _assignment(self, snapshot: Snapshot, decoded: Decoded, here: str) -> Assignment:
@@ -184,17 +193,19 @@ def _whole(snapshot: Snapshot, decoded: Decoded) -> KeeperView:
     if strange := [name for name in numbers if not name.isdecimal()]:
         raise Corrupt(f"{TRANSACTIONS}/{strange[0]} is no transaction")
     open_ = [n for n in numbers if f"{TRANSACTIONS}/{n}/header" in snapshot]
+    control = _control(snapshot, decoded)
+    members = (decoded(f"{WORKERS}/{name}", _decode_member) for name in children.get(WORKERS, ()))
     contenders = [f"{ELECTION}/{name}" for name in sorted(children.get(ELECTION, ()), key=lambda name: name[-10:])]
     return KeeperView(
         info=decoded(KEEPER, _decode_info) if KEEPER in snapshot else None,
         info_version=snapshot[KEEPER].version if KEEPER in snapshot else -1,
-        members=tuple(sorted(decoded(f"{WORKERS}/{name}", _decode_member) for name in children.get(WORKERS, ()))),
+        members=tuple(sorted(map(control.marked, members))),
         contenders=tuple((path, snapshot[path].data.decode(errors="replace")) for path in contenders),
         epoch=decoded(EPOCH, _decode_epoch) if EPOCH in snapshot else 0,
         epoch_version=snapshot[EPOCH].version if EPOCH in snapshot else -1,
         states=states,
         topics=tuple(sorted(children.get(PARTITIONS, ()))),
-        is_complete=all(name in snapshot for name in (KEEPER, EPOCH, TRANSACTIONS, *SKELETON)),
+        is_complete=all(name in snapshot for name in (KEEPER, EPOCH, TRANSACTIONS, CONTROL, *SKELETON)),
         shard_versions=shards,
         ledger=Ledger() if ledger == _NEW else decoded(TRANSACTIONS, _decode_ledger),
         ledger_version=snapshot[TRANSACTIONS].version if TRANSACTIONS in snapshot else -1,
@@ -204,7 +215,14 @@ def _whole(snapshot: Snapshot, decoded: Decoded) -> KeeperView:
         ),
         highest=int(numbers[-1]) if numbers else NO_TRANSACTION,
         halt=decoded(HALT, _decode_halt) if HALT in snapshot else None,
+        control=control,
+        control_version=snapshot[CONTROL].version if CONTROL in snapshot else -1,
     )
+
+
+def _control(snapshot: Snapshot, decoded: Decoded) -> Control:
+    """Nothing is asked for where the znode is not there, as in a tree that no worker of this version has joined."""
+    return cast(Control, decoded(CONTROL, controls.decode)) if CONTROL in snapshot else Control()
 
 
 def _transaction(snapshot: Snapshot, children: Mapping[str, list[str]], name: str, decoded: Decoded) -> Transaction:

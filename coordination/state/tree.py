@@ -16,6 +16,7 @@ Everything below `/sink/<sink name>`:
     services/                               what the last run of table services did; kazoo Lock: contenders for them
     catalog                                 how far a catalogue follows the table
     audit                                   the answer of the last `sink audit`
+    control                                 what operators ask for: pause, flush, switchover, drains
     halt                                    why the sink stopped itself
 """
 
@@ -29,6 +30,8 @@ from functools import partial
 from typing import Any
 
 from coordination.state import codec
+from coordination.state import control as controls
+from coordination.state.control import NOTHING_ASKED, Control
 from coordination.state.model import (
     NO_TRANSACTION,
     PROTOCOL,
@@ -58,8 +61,9 @@ HALT = "halt"
 SERVICES = "services"
 CATALOG = "catalog"
 AUDIT = "audit"
+CONTROL = "control"
 SKELETON = (WORKERS, ELECTION, PARTITIONS)
-RECORDS = (KEEPER, EPOCH, PARTITIONS, TRANSACTIONS, HALT, SERVICES, CATALOG, AUDIT)
+RECORDS = (KEEPER, EPOCH, PARTITIONS, TRANSACTIONS, HALT, SERVICES, CATALOG, AUDIT, CONTROL)
 """All but what sessions own. The table rebuilds what is needed of it."""
 REMEDY = "stop all workers, drop what ZooKeeper records with `sink reset --forget --yes`, and start them again"
 
@@ -210,6 +214,8 @@ class KeeperView:
 
     is_complete: bool = True
     """Whether every znode is there that all others rest on."""
+    control: Control = NOTHING_ASKED
+    control_version: int = -1
 
     @property
     def coordinator(self) -> str | None:
@@ -330,6 +336,10 @@ def ledger_op(view: KeeperView, ledger: Ledger) -> Op:
         ],
     }
     return _replaced(TRANSACTIONS, partial(codec.to_bytes, document), view.ledger_version)
+
+
+def control_op(view: KeeperView, control: Control) -> Op:
+    return _replaced(CONTROL, partial(controls.encode, control), view.control_version)
 
 
 def epoch_op(view: KeeperView, epoch: int, incarnation: str) -> Op:

@@ -26,6 +26,8 @@ from kazoo.protocol.states import EventType, KazooState, WatchedEvent
 
 from coordination.errors import Conflict, Corrupt, NotLeader, OutcomeUnknown, Unavailable
 from coordination.state import codec, tree
+from coordination.state import control as controls
+from coordination.state.control import Control
 from coordination.state.model import Member
 from coordination.state.reading import ParticipantView, ParticipantViewReader, Reader, TreeReader
 from coordination.state.tree import Check, Create, Delete, KeeperInfo, KeeperView, Node, NodeRead, Op, Set
@@ -64,6 +66,7 @@ class Keeper:
                 self._client.ensure_path(self._path(name))
             self._create_once(tree.EPOCH, tree.epoch_data(0, ""))
             self._create_once(tree.TRANSACTIONS, b"")
+            self._create_once(tree.CONTROL, controls.encode(Control()))
             self._create_once(tree.KEEPER, tree.info_data(KeeperInfo(str(uuid.uuid4()), config_digest)))
         except (KazooException, KazooTimeoutError) as error:
             raise Unavailable(f"ZooKeeper: cannot prepare {self._root}: {error!r}") from error

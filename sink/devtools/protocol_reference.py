@@ -48,7 +48,10 @@ _SENTENCES: Mapping[str, str] = {
     " ABORTED record; with that it is rolled back like any other.",
     "sync_with_table": "Bring the recorded states into step with the table's checkpoint, or halt; what is open is"
     " aborted first.",
-    "plan": "Look at the log and open the next transaction: a recorded batch again, or a new one. Draining: resign.",
+    "answer_requests": "Answer operators: a flush is done once all that was there is AFTER, a switchover once another"
+    " worker leads, or where there is none that could.",
+    "plan": "Look at the log and open the next transaction: a recorded batch again, or a new one; at once for a flush,"
+    " nothing while the sink is paused. Draining, or asked to yield: resign once nothing is open.",
     "read_keeper_again": "Nothing else to do: read the znodes again, if a change was told of while they were being"
     " read.",
 }

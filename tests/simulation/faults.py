@@ -93,6 +93,15 @@ class Profile:
     """Whether ZooKeeper's limits are set so low that plans, statuses and shards need several multis."""
     store_is_known: bool
     """Whether workers know of a table that they cannot reach that it is the store's fault, and say so."""
+    sink_pauses: float
+    """Operators pause the sink, flush it, ask for a switchover, ask a worker to drain."""
+    flushes: float
+    switchovers: float
+    drain_requests: float
+    flush_only: bool
+    """Whether the interval is longer than the run: a flush brings in what does not fill a batch."""
+    ends_paused: bool
+    """Whether the sink is paused when everything heals, until what was open has come to its end."""
 
 
 Maybe = Callable[..., float]
@@ -128,7 +137,7 @@ def draw(rng: Random) -> Profile:
     if drawn["operated"]:
         recreations = max(drawn["recreations"], later.random() * 0.1)
         drawn |= {"tampering": 0.0, "recreations": recreations}
-    return Profile(**drawn, **_write_tasks(later), store_is_known=later.random() < 0.5)
+    return Profile(**drawn, **_write_tasks(later), store_is_known=later.random() < 0.5, **_verbs(later, maybe_later))
 
 
 def _maybe(rng: Random, harsh: float) -> Maybe:
@@ -219,6 +228,17 @@ def _write_tasks(later: Random) -> dict[str, Any]:
         "task_bytes": later.choice((1_000, 5_000, 10**9)),
         "small_task_bytes": later.choice((1, 1, 500, 50_000)),
         "legacy": later.random() < 0.1,
+    }
+
+
+def _verbs(later: Random, maybe: Maybe) -> dict[str, Any]:
+    return {
+        "sink_pauses": maybe(0.1, 0.2),
+        "flushes": maybe(0.3, 0.2),
+        "switchovers": maybe(0.1, 0.2),
+        "drain_requests": maybe(0.1, 0.2),
+        "flush_only": later.random() < 0.1,
+        "ends_paused": later.random() < 0.2,
     }
 
 

@@ -30,6 +30,7 @@ from tests.simulation.faults import Profile
 from tests.simulation.log import SimLog
 from tests.simulation.table import SimInstant, SimTable, slices_of
 from tests.simulation.tasks import TaskInvariants
+from tests.simulation.verbs import VerbInvariants
 from tests.simulation.violation import Violation
 from tests.simulation.visible import Visible, beyond, gaps_of
 
@@ -53,6 +54,7 @@ class Invariants:
         self._epoch = 0
         self.table: SimTable | None = None
         self.tasks = TaskInvariants(profile)
+        self.verbs = VerbInvariants(profile, log)
         self.seen = Visible()
         self.prepared: set[str | None] = set()
         self.aborted: set[str] = set()
@@ -101,6 +103,8 @@ class Invariants:
         self._transactions(before, view)
         self._order(view.transactions)
         self._ranges(before, view)
+        unsure = self._tampered or self._table_restored or self._profile.operated
+        self.verbs.changed(before, view, None if unsure else self.reached)
         fell = view.ledger.committed < before.ledger.committed and not (self._operated and self.restored)
         if view.ledger.last < before.ledger.last or fell:
             raise Violation("the ledger only goes forward", f"{before.ledger} -> {view.ledger}")
@@ -147,6 +151,7 @@ class Invariants:
         self.undecided |= self.prepared
         self._cut.clear()
         self.tasks.forget()
+        self.verbs.begin_anew()
         self._inherited = {(source, kept) for source, state in view.states.items() for kept in state.open}
         self._backup = dict(view.states)
         self.seen.begins_as_recorded(view.states)

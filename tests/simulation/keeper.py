@@ -14,6 +14,8 @@ from typing import Any
 
 from coordination.errors import Conflict, NotLeader
 from coordination.state import codec, tree
+from coordination.state import control as controls
+from coordination.state.control import Control
 from coordination.state.model import Member
 from coordination.state.reading import Reader, TreeReader
 from coordination.state.tree import (
@@ -63,6 +65,7 @@ class SimKeeper:
             nodes.setdefault(name, _EMPTY)
         nodes.setdefault(tree.EPOCH, Node(tree.epoch_data(0, ""), 0))
         nodes.setdefault(tree.TRANSACTIONS, _EMPTY)
+        nodes.setdefault(tree.CONTROL, Node(controls.encode(Control()), 0))
         if tree.KEEPER not in nodes:
             self._trees += 1
             nodes[tree.KEEPER] = Node(tree.info_data(KeeperInfo(f"tree-{self._trees}", config_digest)), 0)

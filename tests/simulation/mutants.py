@@ -19,6 +19,7 @@ from tests.simulation import broken_decisions as decisions
 from tests.simulation import broken_machines as machines
 from tests.simulation import broken_resets as resets
 from tests.simulation import broken_tasks as tasks
+from tests.simulation import broken_verbs as verbs
 from tests.simulation.broken_decisions import Patch
 from tests.simulation.faults import Profile
 
@@ -96,6 +97,10 @@ BACKUPS = {
 }
 RESTORED = {**OPERATED, **GAPS, "operated": 0.5, "table_restores": 0.05}
 PIECEMEAL = {**OPERATED, "operated": 0.5, "recreations": 0.0, "small_multis": True, "partitions": 12}
+PAUSED = {"sink_pauses": 0.2, "operated": 0.0, "tampering": 0.0}
+FLUSHED = {"flushes": 0.5, "flush_only": True, "flush_size": 1000, "operated": 0.0, "tampering": 0.0}
+SWITCHED = {"switchovers": 0.3, "workers": 3, "operated": 0.0, "tampering": 0.0}
+ASKED_TO_LEAVE = {"drain_requests": 0.4, "workers": 3}
 
 CAUGHT: tuple[Mutant, ...] = (
     Mutant(
@@ -215,6 +220,23 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("a reset that declares no gap", resets.without_declaring_what_is_left_out, 100, faults=OPERATED),
     Mutant("a reset of the half of a restored table", resets.some_left_beyond_a_restored_table, 100, faults=RESTORED),
     Mutant("go on from the half of a reset", resets.half_of_it_unmarked, 200, faults=PIECEMEAL),
+    Mutant("plan though paused", verbs.planned_though_paused, faults=PAUSED),
+    Mutant("open what was planned before the pause", verbs.opened_on_an_older_reading, faults={**PAUSED, **LATE}),
+    Mutant("a pause stops what is open", verbs.pause_stops_what_is_open, faults={"ends_paused": True}),
+    Mutant("end a pause with the term", verbs.new_term_forgets_the_pause, faults=PAUSED),
+    Mutant("an answer to one request drops the others", verbs.answer_overwrites_the_rest, faults={**PAUSED, **FLUSHED}),
+    Mutant("answer whatever was asked for since", verbs.answer_whatever_the_version, 100, faults={**PAUSED, **FLUSHED}),
+    Mutant("a flush waits for the interval", verbs.flush_waits_for_the_interval, faults=FLUSHED),
+    Mutant("a flush is done once it is planned", verbs.flush_done_once_planned, faults=FLUSHED),
+    Mutant("a flush of an older reading of the log", verbs.flush_of_an_older_reading, 100, faults=FLUSHED),
+    Mutant("answer a flush at once", verbs.flush_answered_at_once, faults=FLUSHED),
+    Mutant("never answer a flush", verbs.flush_never_answered, faults=FLUSHED),
+    Mutant("tasks for who was asked to leave", verbs.tasks_for_who_was_asked_to_leave, faults=ASKED_TO_LEAVE),
+    Mutant("stay though asked to leave", verbs.drain_request_ignored, faults=ASKED_TO_LEAVE),
+    Mutant("plan though asked to yield", verbs.planned_though_asked_to_yield, faults=SWITCHED),
+    Mutant("lead on though asked to yield", verbs.switchover_ignored, faults=SWITCHED),
+    Mutant("drop a switchover", verbs.switchover_dropped, faults=SWITCHED),
+    Mutant("never drop a switchover", verbs.switchover_never_dropped, faults=SWITCHED),
     Mutant("leave the configuration unsaid", machines.without(housekeeping.record_config), faults=MIXED),
 )
 

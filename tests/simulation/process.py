@@ -39,6 +39,7 @@ CONFIG = "config"
 ANOTHER_CONFIG = "another config"
 TICK = 0.25
 DRAIN_SECONDS = 60.0
+NEVER = 1e6
 REPUBLISH_AFTER = 5
 """Commits of others: archiving must not get past our newest checkpoint."""
 
@@ -310,6 +311,8 @@ class Process:
             self.notice()
             return
         self.feed(self.participant, ParticipantViewSeen(self.at, view))
+        if view.asked_to_drain:
+            self.drain()
         contender = self.contender if self.coordinator is None and self.alive else None
         if contender is not None and contender == world.keeper.first_contender(self.seen):
             self._be_coordinator(contender)
@@ -326,7 +329,7 @@ class Process:
             config_digest=self.config,
             topics=self.world.topics,
             limits=Limits(profile.flush_size, profile.slice_records),
-            interval=profile.interval,
+            interval=NEVER if profile.flush_only else profile.interval,
             timeout=profile.write_timeout,
             in_flight=profile.in_flight,
             reset=profile.reset,

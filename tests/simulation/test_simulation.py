@@ -58,6 +58,12 @@ NO_FAULTS = dict.fromkeys(
         "truncations",
         "table_restores",
         "operated",
+        "sink_pauses",
+        "flushes",
+        "switchovers",
+        "drain_requests",
+        "flush_only",
+        "ends_paused",
     ),
     0.0,
 )

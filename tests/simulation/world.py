@@ -28,6 +28,7 @@ from tests.simulation.log import SimLog
 from tests.simulation.operator import Operator
 from tests.simulation.process import ANOTHER_CONFIG, CONFIG, REPUBLISH_AFTER, Process
 from tests.simulation.table import SimTable
+from tests.simulation.verbs import Commands, unanswered
 from tests.simulation.violation import Violation
 
 SECOND_LOOK = 30.0
@@ -60,7 +61,8 @@ class World:
         self.rng = rng or Random(seed)
         self.profile = profile or draw(self.rng)
         self.now = 0.0
-        self._healed = False
+        self.healed = False
+        self.ends_paused = self.profile.ends_paused
         self._recovering_until = 0.0
         self._others_until = 0.0
         self.counts: Counter[str] = Counter()
@@ -79,6 +81,7 @@ class World:
         self.machines: list[object] = []
         self._retired = False
         self.operator = Operator(self)
+        self.commands = Commands(self)
 
     # The clock
 
@@ -94,6 +97,7 @@ class World:
             self._begin()
             self._until(self.profile.busy)
             self._heal()
+            self._end_the_pause()
             halving = HALVING * self.profile.in_flight if self.profile.capacity else 0.0
             self._until(self.now + QUIET + halving, self._settled)
             self._verdict()
@@ -127,7 +131,7 @@ class World:
     @property
     def faulty(self) -> float:
         """How many times as often as the profile says something fails."""
-        if self._healed:
+        if self.healed:
             return 0.0
         return self.profile.recovery if self.now < self._recovering_until else 1.0
 
@@ -246,6 +250,10 @@ class World:
             (profile.truncations, self._truncate),
             (profile.table_restores, self._restore_table),
             (profile.evolutions, self._evolve),
+            (profile.sink_pauses, self.commands.pause),
+            (profile.flushes, self.commands.flush),
+            (profile.switchovers, self.commands.switchover),
+            (profile.drain_requests, self.commands.drain),
         ):
             self._every(rate, what)
 
@@ -385,7 +393,7 @@ class World:
 
     def _heal(self) -> None:
         self.trace("world", "heals")
-        self._healed = True
+        self.healed = True
         self._retired = True
         self.after(SECOND_LOOK, self._look_again)
         for process in self.processes:
@@ -403,6 +411,28 @@ class World:
             for number in range(REPUBLISH_AFTER):
                 self.after(2.0 * number + 2.0, self.table.foreign_commit)
 
+    def _end_the_pause(self) -> None:
+        """A paused sink brings to its end what is open; then it goes on."""
+        if self.ends_paused:
+            self.commands.pause()
+            self._until(self.now + QUIET, self._is_at_rest)
+            view = self.tree()
+            # Without the pause ZooKeeper was emptied meanwhile.
+            if view is not None and view.control.paused is not None and not self._is_at_rest():
+                raise Violation("a paused sink brings what is open to its end", f"{view.transactions}")
+            self.ends_paused = False
+        self.commands.resume()
+        if self.profile.flush_only:
+            self.commands.flush_until_settled()
+
+    def _is_at_rest(self) -> bool:
+        """Nothing is open, as far as the sink is paused and not halted."""
+        view = self.tree()
+        if view is None or view.halt is not None:
+            return True
+        is_open = view.transactions or view.incomplete_plan_paths or self.table.pending()
+        return view.control.paused is not None and not is_open
+
     def _settled(self) -> bool:
         view = self.tree()
         if view is None or self.now <= self._others_until:
@@ -410,6 +440,8 @@ class World:
         if view.halt is not None:
             return not self.operator.answers(view.halt)
         if view.transactions or view.incomplete_plan_paths or self.table.pending():
+            return False
+        if unanswered(view) is not None or view.control.paused is not None:
             return False
         stamped = view.info is not None and view.info.config == CONFIG
         if (view.ledger.attempts or not stamped) and not self.counts["znodes tampered with"]:

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordination.errors import Corrupt, NewerVersion
-from coordination.state import codec, tree
+from coordination.state import codec, control, tree
+from coordination.state.control import Asked, Control, Flush, Switchover
 from coordination.state.model import (
     Checkpoint,
     Failure,
@@ -117,6 +118,30 @@ def test_a_checkpoint_comes_back_as_it_was(checkpoint: Checkpoint) -> None:
     assert codec.decode_checkpoint(codec.encode_checkpoint(checkpoint)) == checkpoint
 
 
+asked = st.builds(Asked, names, st.floats(0, 1e12), st.text(max_size=9))
+flushes = st.tuples(offsets, offsets, asked).map(lambda f: Flush(max(f[:2]), min(f[:2]), f[2]))
+controls = st.builds(
+    Control,
+    st.none() | asked,
+    flushes,
+    st.none() | st.builds(Switchover, names, names, asked),
+    st.dictionaries(names, asked, max_size=3),
+)
+
+
+@given(controls)
+def test_what_operators_ask_for_comes_back_as_it_was(known: Control) -> None:
+    assert control.decode(control.encode(known, 3), "control", 3) == known
+
+
+@pytest.mark.parametrize("damage", [("done", 2), ("asked", "1"), ("last", ["me"])])
+def test_a_request_that_no_command_writes_is_corrupt(damage: tuple[str, Any]) -> None:
+    document = json.loads(control.encode(Control().ask_flush(Asked("me", 1.0))))
+    document["flush"][damage[0]] = damage[1]
+    with pytest.raises(Corrupt, match="control: unreadable content"):
+        control.decode(json.dumps(document).encode(), "control")
+
+
 @given(st.builds(Member, names, names, counts, names, st.sampled_from(WorkerState), names, counts, st.integers(1, 2)))
 def test_a_member_comes_back_as_it_was(member: Member) -> None:
     assert codec.decode_member(codec.encode_member(member), "place") == member
@@ -154,6 +179,9 @@ A_TASK = WriteTask((A_SLICE,))
 SOUND: dict[str, bytes] = {
     tree.KEEPER: tree.info_data(KeeperInfo("uuid", "config")),
     tree.EPOCH: tree.epoch_data(3, "w:1"),
+    tree.CONTROL: control.encode(
+        Control(Asked("me", 1.0), Flush(2, 1, Asked("me")), Switchover("election/x", "w:1"), {"w:1": Asked("me")})
+    ),
     tree.HALT: tree.halt_data(Halt("why", "t", 0, 7, 1.5)),
     tree.TRANSACTIONS: codec.to_bytes(
         {
@@ -245,12 +273,23 @@ def test_a_checkpoint_with_any_value_at_any_depth_replaced_is_read_or_corrupt() 
 
 
 def test_content_of_a_newer_format_is_refused() -> None:
-    data = codec.to_bytes({"states": {}}).replace(b'"format":2', b'"format":3')
-    with pytest.raises(NewerVersion, match="written in format 3 by a newer version"):
+    data = codec.to_bytes({"states": {}}).replace(b'"format":3', b'"format":4')
+    with pytest.raises(NewerVersion, match="written in format 4 by a newer version"):
         codec.decode_states(data, "partitions/t/000000")
 
 
-ELEMENTS = (*tree.SKELETON, tree.KEEPER, tree.EPOCH, tree.TRANSACTIONS, tree.HALT, "plan", "pieces", "status", "header")
+ELEMENTS = (
+    *tree.SKELETON,
+    tree.KEEPER,
+    tree.EPOCH,
+    tree.TRANSACTIONS,
+    tree.HALT,
+    tree.CONTROL,
+    "plan",
+    "pieces",
+    "status",
+    "header",
+)
 elements = st.sampled_from((*ELEMENTS, "0000000001", "000000", "w1:1", "w1:1.0", "t", "stray"))
 paths = st.lists(elements, min_size=1, max_size=5).map("/".join)
 contents = st.just(b"") | st.binary(max_size=20) | json_values.map(lambda v: json.dumps(v).encode())

@@ -14,6 +14,7 @@ import pytest
 from coordination.errors import Corrupt
 from coordination.state import codec, tree, versions
 from coordination.state.codec import decode_checkpoint
+from coordination.state.control import Asked, Control
 from coordination.state.messages import Begin, Complete, RollBack
 from coordination.state.model import PROTOCOL, InstantState, Member, Phase, Slice, TopicPartition
 from coordination.state.tree import Node
@@ -39,6 +40,7 @@ def environment_from(name: str) -> Environment:
     left = {path: Node(data.encode(), version) for path, (data, version) in document["nodes"].items()}
     kept = {path: node for path, node in env.keeper.nodes.items() if path.startswith(f"{tree.WORKERS}/")}
     env.keeper._commit({**left, **kept})
+    env.keeper.bootstrap("config")
     env.log.add(ADDED)
     env.log.partitions[ADDED].end = 30
     for instant, state in document["instants"].items():
@@ -170,8 +172,18 @@ def test_the_version_before_cannot_read_a_member_of_this_one_nor_a_tree_that_it_
     term.answer(term.perform(term.asked))  # type: ignore[arg-type]
     member = env.keeper.nodes[tree.member_path("a:1")].data
     for data in (env.keeper.nodes[tree.KEEPER].data, member):
-        assert json.loads(data)["format"] == 2
+        assert json.loads(data)["format"] == PROTOCOL
     assert env.view.info.uuid == "tree-1"
+
+
+def test_a_tree_of_the_version_before_asks_for_nothing_and_can_be_paused() -> None:
+    env = environment_from("settled")
+    assert env.view.control == Control()
+    env.keeper.write([tree.control_op(env.view, env.view.control.pause(Asked("me", 1.0)))])
+    term = new_term(env)
+    term.idle()
+    term.tick(10.0)
+    assert (term.asked, env.view.transactions) == (None, ())
 
 
 def test_a_member_of_a_newer_version_is_not_read() -> None:

@@ -1,0 +1,82 @@
+"""What a coordinator does for operators: it plans nothing while the sink is paused, commits at once for a flush, and
+ends its term for a switchover or a drain.
+
+Guarantee: an operator's request ends nothing that is open, and keeps nothing from being recovered. It only decides
+whether the next transaction is opened, and when. A flush is answered once all that a reading of the log has shown,
+which was made after the request was seen, is AFTER.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from coordination.machines import writes
+from coordination.machines.term import FlushTarget, Term
+from coordination.state.control import Control
+from coordination.state.messages import Operation
+from coordination.state.model import LogView, Phase
+
+
+def answer_requests(term: Term) -> Operation | None:
+    """Answers a flush that is done, and drops a switchover that cannot be for this term, or has nobody to take over."""
+    control = term.keeper_view.control
+    answered = _without_a_stale_switchover(term, _with_done_flush(term, control))
+    if answered == control:
+        return None
+    term.note("control.answered", flushes=answered.flush.done, pending=answered.flush.is_pending)
+    return term.fence_and_queue(writes.control(term.keeper_view, answered))
+
+
+def reason_to_yield(term: Term) -> str | None:
+    """Why this term has to end as soon as nothing is open; None while it may go on."""
+    control = term.keeper_view.control
+    if term.draining or term.config.incarnation in control.drains:
+        return "drained"
+    switchover = control.switchover
+    if switchover is not None and switchover.lock_path == term.config.lock_path and _has_successor(term):
+        return f"a switchover was asked for by {switchover.asked.by or 'somebody'}"
+    return None
+
+
+def end_term(term: Term, reason: str) -> None:
+    """Resigns once nothing is open. What a halted sink has PREPARED waits for an operator, with any coordinator."""
+    open_ones = term.open_transactions()
+    waits = bool(open_ones) and term.keeper_view.halt is not None and open_ones[0].header.phase is Phase.PREPARED
+    if not open_ones or waits:
+        term.resign(reason)
+
+
+def aim(term: Term, log: LogView) -> None:
+    """Remembers where the log ended, for a flush that had been seen when that reading was asked for."""
+    flush, target = term.keeper_view.control.flush, term.flush_target
+    known = flush.done if target is None else max(flush.done, target.request)
+    if term.flush_seen > known:
+        ends = {
+            source: partition.end for source, partition in log.partitions.items() if partition.end > partition.start
+        }
+        term.flush_target = FlushTarget(term.flush_seen, ends)
+
+
+def is_flushing(term: Term) -> bool:
+    target = term.flush_target
+    return target is not None and target.request > term.keeper_view.control.flush.done
+
+
+def _with_done_flush(term: Term, control: Control) -> Control:
+    target = term.flush_target
+    if target is None or not is_flushing(term) or term.keeper_view.halt is not None:
+        return control
+    states = term.keeper_view.states
+    is_covered = all(source in states and states[source].end >= end for source, end in target.ends.items())
+    return control.flushed(target.request) if is_covered else control
+
+
+def _without_a_stale_switchover(term: Term, control: Control) -> Control:
+    switchover = control.switchover
+    if switchover is None or (switchover.lock_path == term.config.lock_path and _has_successor(term)):
+        return control
+    return replace(control, switchover=None)
+
+
+def _has_successor(term: Term) -> bool:
+    return len(term.keeper_view.contenders) > 1

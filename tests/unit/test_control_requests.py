@@ -1,0 +1,255 @@
+"""What operators ask for through ZooKeeper, and how the coordinator answers: pause, flush, switchover and drain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coordination.state import tree
+from coordination.state.control import Asked, Control, Switchover
+from coordination.state.messages import Begin, ReadLog, Write
+from coordination.state.model import Phase, WorkerState
+from tests.unit.machine_kit import SOURCE, Driver, Environment, new_term
+
+ME = Asked("me@host", 1.0, "maintenance")
+
+
+@pytest.fixture
+def env() -> Environment:
+    return Environment()
+
+
+def ask(env: Environment, control: Control, *told: Driver) -> None:
+    """A command writes the znode; the watches of these machines fire."""
+    env.keeper.write([tree.control_op(env.view, control)])
+    for driver in told:
+        driver.changed()
+
+
+def committed(env: Environment, term: Driver, number: int = 1) -> None:
+    """The open transaction is written and settled."""
+    term.until(Begin)
+    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.idle()
+    env.report(number)
+    term.changed()
+    term.until("settle")
+    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.idle()
+
+
+def waits(term: Driver, seconds: float = 20.0) -> None:
+    for _ in range(int(seconds * 4)):
+        term.idle()
+        term.tick(0.25)
+
+
+def test_a_paused_sink_plans_nothing_until_it_is_resumed(env: Environment) -> None:
+    ask(env, Control().pause(ME))
+    term = new_term(env)
+    waits(term)
+    assert env.view.transactions == ()
+    ask(env, env.view.control.resume(), term)
+    term.until(Begin)
+    assert env.phase() is Phase.PLANNED
+
+
+def test_a_transaction_that_is_open_when_the_sink_is_paused_is_committed(env: Environment) -> None:
+    term = new_term(env)
+    term.until(Begin)
+    ask(env, Control().pause(ME), term)
+    committed(env, term)
+    waits(term)
+    assert (env.view.ledger.committed, env.view.transactions) == (1, ())
+    assert env.view.states[SOURCE].end == 50
+
+
+def test_a_plan_that_was_made_before_a_pause_is_refused_after_it(env: Environment) -> None:
+    term = new_term(env)
+    term.until("open a transaction")
+    ask(env, Control().pause(ME))
+    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    waits(term)
+    assert env.view.transactions == ()
+    assert term.resigned is None
+
+
+def test_a_recorded_batch_is_not_tried_again_while_the_sink_is_paused(env: Environment) -> None:
+    term = new_term(env)
+    term.until(Begin)
+    ask(env, Control().pause(ME))
+    following = new_term(env, "b:1")
+    waits(following)
+    assert (env.view.transactions, env.table.pending()) == ((), ())
+    (kept,) = env.view.states[SOURCE].open
+    ask(env, env.view.control.resume(), following)
+    following.until(Begin)
+    assert env.view.states[SOURCE].open == (kept,)
+
+
+def test_an_instant_of_nobody_is_rolled_back_while_the_sink_is_paused(env: Environment) -> None:
+    ask(env, Control().pause(ME))
+    env.table.begin(7, 1, None)
+    waits(new_term(env))
+    assert env.table.pending() == ()
+
+
+def test_a_flush_is_planned_before_the_interval_has_passed_and_answered_when_all_is_committed(env: Environment) -> None:
+    env.log.partitions[SOURCE].end = 10
+    term = new_term(env)
+    committed(env, term)
+    env.log.partitions[SOURCE].end = 12
+    ask(env, env.view.control.ask_flush(ME), term)
+    term.until(Begin)
+    assert term.at < 1.0, "the interval"
+    assert env.view.control.flush.is_pending
+    committed(env, term, 2)
+    assert (env.view.states[SOURCE].end, env.view.control.flush.done) == (12, 1)
+
+
+def test_a_flush_of_more_than_a_transaction_takes_on_is_answered_after_the_last_of_them(env: Environment) -> None:
+    term = new_term(env)
+    ask(env, env.view.control.ask_flush(ME), term)
+    committed(env, term)
+    assert (env.view.states[SOURCE].end, env.view.control.flush.done) == (50, 0)
+    committed(env, term, 2)
+    assert (env.view.states[SOURCE].end, env.view.control.flush.done) == (100, 1)
+
+
+def test_a_flush_where_nothing_is_there_is_answered_without_a_transaction(env: Environment) -> None:
+    env.log.partitions[SOURCE].end = 0
+    term = new_term(env)
+    ask(env, env.view.control.ask_flush(ME), term)
+    waits(term)
+    assert (env.view.control.flush.done, env.view.ledger.last) == (1, 0)
+
+
+def test_a_flush_that_is_asked_for_while_the_log_is_read_waits_for_another_reading(env: Environment) -> None:
+    env.log.partitions[SOURCE].end = 0
+    term = new_term(env)
+    term.until(ReadLog)
+    empty = term.perform(term.asked)  # type: ignore[arg-type]
+    env.log.partitions[SOURCE].end = 5
+    ask(env, env.view.control.ask_flush(ME), term)
+    term.answer(empty)
+    committed(env, term)
+    assert (env.view.states[SOURCE].end, env.view.control.flush.done) == (5, 1)
+
+
+def test_a_flush_that_one_term_has_not_answered_is_answered_by_the_next(env: Environment) -> None:
+    term = new_term(env)
+    ask(env, env.view.control.ask_flush(ME), term)
+    term.until(Begin)
+    env.log.partitions[SOURCE].end = 50
+    following = new_term(env, "b:1")
+    following.until(Begin)
+    committed(env, following, env.view.transactions[-1].header.number)
+    waits(following)
+    assert env.view.control.flush.done == 1
+
+
+def test_a_flush_waits_while_the_sink_is_paused(env: Environment) -> None:
+    ask(env, Control().pause(ME).ask_flush(ME))
+    term = new_term(env)
+    waits(term)
+    assert env.view.control.flush.is_pending
+    ask(env, env.view.control.resume(), term)
+    committed(env, term)
+    waits(term, 1.0)
+    assert env.view.ledger.committed == 1
+
+
+def contender(env: Environment, worker: str) -> str:
+    lock = env.keeper.contend(worker, env.sessions[worker])
+    assert lock is not None
+    return lock
+
+
+def test_a_coordinator_that_is_asked_to_yield_finishes_what_is_open_plans_nothing_new_and_resigns(
+    env: Environment,
+) -> None:
+    term = new_term(env)
+    contender(env, "b:1")
+    term.until(Begin)
+    ask(env, env.view.control.ask_switchover(*env.view.contenders[0], ME), term)
+    committed(env, term)
+    assert term.resigned == "a switchover was asked for by me@host"
+    assert (env.view.ledger.committed, env.view.transactions) == (1, ())
+
+
+def test_the_next_coordinator_puts_a_switchover_away_that_was_for_the_one_before(env: Environment) -> None:
+    term = new_term(env)
+    contender(env, "b:1")
+    ask(env, env.view.control.ask_switchover(*env.view.contenders[0], ME), term)
+    term.idle()
+    assert term.resigned is not None
+    following = new_term(env, "b:1")
+    following.until(Begin)
+    assert env.view.control.switchover is None
+
+
+def test_a_coordinator_without_a_successor_leads_on_and_puts_the_switchover_away(env: Environment) -> None:
+    term = new_term(env)
+    ask(env, env.view.control.ask_switchover(*env.view.contenders[0], ME), term)
+    term.until(Begin)
+    assert (term.resigned, env.view.control.switchover) == (None, None)
+
+
+def test_a_halted_sinks_coordinator_yields_though_a_decided_transaction_is_open(env: Environment) -> None:
+    term = new_term(env)
+    contender(env, "b:1")
+    term.until(Begin)
+    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.idle()
+    env.report()
+    term.changed()
+    term.until("PREPARED")
+    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    env.table.instants.clear()
+    following = new_term(env, "b:1")
+    contender(env, "a:1")
+    waits(following, 2.0)
+    assert env.view.halt is not None
+    ask(env, env.view.control.ask_switchover(*env.view.contenders[0], ME), following)
+    waits(following, 2.0)
+    assert following.resigned is not None
+    assert env.phase() is Phase.PREPARED
+
+
+def test_a_worker_that_was_asked_to_drain_is_given_no_task_and_shows_as_draining(env: Environment) -> None:
+    alive = [member.incarnation for member in env.view.members]
+    ask(env, Control().drain(["b:1"], alive, ME))
+    assert [member.state for member in env.view.members] == [WorkerState.ACTIVE, WorkerState.DRAINING]
+    new_term(env).until(Begin)
+    assert set(env.transaction().plan.tasks) == {"a:1"}
+    assert env.participant_view("b:1").asked_to_drain
+    assert not env.participant_view("a:1").asked_to_drain
+
+
+def test_a_coordinator_that_was_asked_to_drain_finishes_what_is_open_and_resigns(env: Environment) -> None:
+    term = new_term(env)
+    term.until(Begin)
+    ask(env, Control().drain(["a:1"], ["a:1", "b:1"], ME), term)
+    committed(env, term)
+    assert term.resigned == "drained"
+
+
+def test_requests_to_workers_that_are_gone_are_dropped_with_the_next_one() -> None:
+    control = Control().drain(["a:1"], ["a:1", "b:1"], ME).drain(["b:1"], ["b:1", "c:1"], ME)
+    assert set(control.drains) == {"b:1"}
+
+
+def test_a_pause_that_stands_keeps_who_asked_first() -> None:
+    assert Control().pause(ME).pause(replace(ME, by="other")).paused == ME
+
+
+def test_an_answer_keeps_what_else_was_asked_for(env: Environment) -> None:
+    env.log.partitions[SOURCE].end = 0
+    term = new_term(env)
+    ask(env, Control(None, drains={"b:1": ME}, switchover=Switchover("election/x", "x:1", ME)).ask_flush(ME), term)
+    waits(term)
+    control = env.view.control
+    assert (control.flush.done, control.switchover, set(control.drains)) == (1, None, {"b:1"})
+    answers = [e for e in term.effects if hasattr(e, "operation") and isinstance(e.operation, Write)]
+    assert [a.operation.purpose for a in answers].count("answer an operator") == 2
