@@ -44,7 +44,7 @@ from sink.runtime.catalog_sync import CatalogSync
 from sink.runtime.effect_handlers import CoordinatorEffectHandler, ParticipantEffectHandler
 from sink.runtime.notes import Observer
 from sink.runtime.storage_watch import WatchedEffectHandler
-from sink.runtime.table_service_runner import TableServiceRunner
+from sink.runtime.table_service_runner import MetadataUpkeep, TableServiceRunner
 from sink.telemetry.logs import ContextThread
 from sink.write.column_resolution import ColumnResolver
 from sink.write.engine import Engine
@@ -101,6 +101,7 @@ class Incarnation:
             lambda: self.leads,
             resources.observer.metrics,
             _catalog_sync(resources, service_lock),
+            MetadataUpkeep(lambda: resources.table.metadata_services(), resources.table.metadata_interval),
         )
         self._reader = ContextThread(target=self._guarded, args=(self._read_shares,), name="reader", daemon=True)
         self._candidate = ContextThread(target=self._guarded, args=(self._stand,), name="candidate", daemon=True)
