@@ -31,6 +31,8 @@ from sink.hudi.client import HudiClient
 from sink.hudi.conflicts import changed_groups, rollback_conflicting_clusterings
 from sink.hudi.creation import columns_of_table, create_or_verify
 from sink.hudi.data_files import DataFiles
+from sink.hudi.metadata_services import MetadataTableServices
+from sink.hudi.metadata_timeline import compaction_interval
 from sink.hudi.options import commit_options
 from sink.hudi.table_services import HudiTableServices, sweep
 from sink.hudi.timeline import CHECKPOINT_KEY, EPOCH_KEY, NUMBER_KEY, SINK_KEY, ActiveTimeline, HudiTimeline, Instant
@@ -39,6 +41,9 @@ from sink.schema import TableSchema
 from sink.schema.avro import avro_schema
 from sink.schema.evolution import Compatibility, Misfit, evolved
 
+_METADATA_PATIENCE = 2
+"""A transaction serves the metadata table itself when it has twice as many commits as a compaction waits for: no worker
+has run `metadata_services`."""
 _DATA_FILE = re.compile(r"([^/]+)_[^_/]+_([0-9]+)\.parquet\Z")
 
 
@@ -72,6 +77,7 @@ class Table:
         self._changes_rows = settings.operation != "append"
         avro = schema.avro(settings.table_name)
         self._hudi = HudiClient(spark, settings.base_path, avro, commit_options(settings))
+        self._hudi.metadata_patience = _METADATA_PATIENCE
         self._timeline = HudiTimeline(self._hudi, settings.name)
         self._data_files = DataFiles(self._hudi, (lambda: settings.storage) if settings.engine == "arrow" else None)
         self.columns = schema.spark
@@ -195,6 +201,16 @@ class Table:
         """
         with self._serving, self._reading():
             return HudiTableServices(self._hudi, self._settings, self._locks).run()
+
+    def metadata_services(self) -> tuple[Service, ...]:
+        """Serves the metadata table, off the commit path, if it wants to be: as `services`, and never beside it."""
+        with self._serving, self._reading():
+            return MetadataTableServices(self._hudi, self._settings, self._locks).run()
+
+    @property
+    def metadata_interval(self) -> int:
+        """After how many transactions the metadata table wants to be served."""
+        return compaction_interval(self._hudi.options)
 
     def register(self) -> str:
         """Registers the table in the catalogue, off the commit path: the newest instant that is known there now. Safe

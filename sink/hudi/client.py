@@ -20,7 +20,7 @@ from sink.clients.java_errors import JAVA_ERRORS
 from sink.hudi.base_file_stats import base_file_stats
 from sink.hudi.column_stats import carrying, is_log, log_stats
 from sink.hudi.java_objects import METADATA, HudiObjects
-from sink.hudi.metadata_timeline import wants_service
+from sink.hudi.metadata_timeline import compaction_interval, wants_service
 
 TABLE_VERSION = 9
 CLUSTERING = "clustering"
@@ -38,6 +38,9 @@ class HudiClient(HudiObjects):
         self._own: set[str] = set()
         self._has_made_sure = False
         self._metafiles: set[str] = set()
+        self.metadata_patience = 1
+        """How many times as many commits as Hudi's setting says may come before `begin` serves the metadata table:
+        above one where somebody else serves it."""
 
     def with_options(self, options: Mapping[str, str], avro_schema: str | None = None) -> HudiClient:
         """The same table by other options, and other columns if they are given."""
@@ -92,7 +95,7 @@ class HudiClient(HudiObjects):
         with self._beating(instant):
             timeline.createFileInMetaPath(f"{instant}.{self.action}.requested", content, False)
             client.setOperationType(self.operation)
-            if not self._has_made_sure or wants_service(self):
+            if not self._has_made_sure or self._wants_service():
                 client.initTable(self.operation, self.option(instant))
                 self._has_made_sure = True
             # Without it a foreign change of the schema between two commits makes the next one fail.
@@ -106,12 +109,15 @@ class HudiClient(HudiObjects):
         """Refreshes Hudi's conflict baseline for an instant that another process began. Without it, Hudi takes every
         earlier commit for a conflict. `meta` as for `begin`.
         """
-        if instant not in self._own and wants_service(self):
+        if instant not in self._own and self._wants_service():
             self.client.initTable(self.operation, self.option(instant))
         if self._begun != instant:
             self.client.setOperationType(self.operation)
             self.client.preWrite(instant, self.operation, meta or self.meta_client())
             self._begun = instant
+
+    def _wants_service(self) -> bool:
+        return wants_service(self, self.metadata_patience * compaction_interval(self.options))
 
     def beat(self, instant: str) -> None:
         """Starts, or restarts, this process's heartbeat for the instant."""

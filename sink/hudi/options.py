@@ -15,7 +15,6 @@ from sink.hudi.lock import BASE_PATH, DEFAULT_BASE_PATH, LOCK_KEY
 from sink.layout.partition_paths import PartitionPaths
 from sink.layout.partition_times import PartitionTime
 from sink.layout.record_keys import DEFAULT_KEY
-from sink.storage.access import S3_SCHEMES, scheme_of
 
 IN_PROCESS_LOCK = "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
 ZOOKEEPER_LOCK = "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"
@@ -30,6 +29,9 @@ _DEFAULTS: Mapping[str, str] = {
     _CODEC: "zstd",
     "hoodie.bulkinsert.sort.mode": "NONE",
     "hoodie.time.generator.max_expected_clock_skew_ms": str(CLOCK_SKEW_MS),
+    # Hudi's default is two. A commit writes a log file for each, and where the table is partitioned reads all log files
+    # since the last compaction, for each partition that it touches.
+    "hoodie.metadata.index.column.stats.file.group.count": "1",
 }
 SHARED_OPTIONS: Mapping[str, str] = {
     "hoodie.datasource.compaction.async.enable": "false",
@@ -41,17 +43,6 @@ SHARED_OPTIONS: Mapping[str, str] = {
     "hoodie.rollback.using.markers": "true",
 }
 """Required by the sink's table and its errors table alike."""
-
-
-_ON_OBJECT_STORES: Mapping[str, str] = {
-    # A commit writes a log file for each: eleven requests. Hudi's default is two.
-    "hoodie.metadata.index.column.stats.file.group.count": "1",
-}
-
-
-def _defaults(settings: Settings) -> Mapping[str, str]:
-    on_object_store = scheme_of(settings.base_path) in S3_SCHEMES
-    return {**_DEFAULTS, **_ON_OBJECT_STORES} if on_object_store else _DEFAULTS
 
 
 def record_key_fields(settings: Settings) -> tuple[str, ...]:
@@ -112,7 +103,7 @@ def commit_options(settings: Settings) -> Mapping[str, str]:
     process's own, for the table lock is held around it from Python.
     """
     return {
-        **_defaults(settings),
+        **_DEFAULTS,
         **settings.hudi,
         **_required(settings),
         "hoodie.write.lock.provider": IN_PROCESS_LOCK,
@@ -131,7 +122,7 @@ def service_options(settings: Settings) -> Mapping[str, str]:
     Failed writes are left alone: an instant of ours whose heartbeat has expired may be PREPARED.
     """
     return {
-        **_defaults(settings),
+        **_DEFAULTS,
         # Hudi's own default is a minute, for which a worker that was killed while it cleans would hold up the table.
         "hoodie.write.lock.zookeeper.session_timeout_ms": str(settings.session_timeout_ms),
         # Hudi's own would take files that are as large as ours get for small ones, and one alone for worth rewriting.

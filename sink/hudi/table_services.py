@@ -11,16 +11,15 @@ counts as committed to a reader without the metadata table. Never raises for wha
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
-from coordination.errors import SinkError
 from coordination.zookeeper.table_service_lock import Service
-from sink.clients.java_errors import JAVA_ERRORS, message
+from sink.clients.java_errors import JAVA_ERRORS
 from sink.config import Settings
 from sink.hudi.client import CLUSTERING, COMPACTION, HudiClient
 from sink.hudi.options import commit_options, service_options
+from sink.hudi.service_outcome import performed
 from sink.hudi.timeline import SINK_KEY, ActiveTimeline, HudiTimeline
 from sink.hudi.uploads import abort_uploads
 from sink.layout.quarantine import QUARANTINE
@@ -30,7 +29,6 @@ TEMP = ".hoodie/.temp"
 TIMELINE = ".hoodie/timeline"
 MERGE_ON_READ = "MERGE_ON_READ"
 _MARKER = ".marker."
-_REASON = 300
 _ACTIONS = {"Clustering": CLUSTERING, "Compaction": COMPACTION}
 
 
@@ -52,7 +50,7 @@ class HudiTableServices:
         try:
             self._hudi.keep_metadata_table()
             self._locked.keep_metadata_table()
-            return tuple(self._performed(name, service) for name, service in self._wanted())
+            return tuple(performed(name, service) for name, service in self._wanted())
         finally:
             self._hudi.close()
             self._locked.close()
@@ -64,15 +62,6 @@ class HudiTableServices:
             yield "clustering", lambda: self._rewrite("Clustering")
         yield "cleaning", self._clean
         yield "archiving", self._archive
-
-    def _performed(self, name: str, service: Callable[[], str]) -> Service:
-        began = time.monotonic()
-        instant, reason = "", ""
-        try:
-            instant = service()
-        except (SinkError, *JAVA_ERRORS, OSError) as error:
-            reason = message(error, _REASON)
-        return Service(name, round(time.monotonic() - began, 3), instant, reason)
 
     def _is_merge_on_read(self) -> bool:
         return str(self._hudi.meta_client().getTableType().toString()) == MERGE_ON_READ

@@ -47,7 +47,7 @@ from sink.runtime.notes import Observer
 from sink.runtime.pools import CoalescedRun, SerialExecutor, Ticker
 from sink.runtime.storage_watch import WatchedEffectHandler
 from sink.runtime.table_reports import TableReports
-from sink.runtime.table_service_runner import TableServiceRunner
+from sink.runtime.table_service_runner import MetadataUpkeep, TableServiceRunner
 from sink.write.column_resolution import ColumnResolver
 from sink.write.engine import Engine
 
@@ -112,6 +112,7 @@ class Membership:
                 lambda: resources.table.file_count(),
                 resources.observer.metrics,
             ),
+            MetadataUpkeep(lambda: resources.table.metadata_services(), resources.table.metadata_interval),
         )
 
     @property

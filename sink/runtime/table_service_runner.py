@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import structlog
 
@@ -29,9 +30,19 @@ LOOK_SECONDS = 2.0
 RETRY_SECONDS = 0.5
 
 
+@dataclass(frozen=True, slots=True)
+class MetadataUpkeep:
+    """Services of Hudi's metadata table. `run` does nothing where that wants nothing yet; it does after `interval`
+    transactions.
+    """
+
+    run: Callable[[], tuple[Service, ...]]
+    interval: int
+
+
 class TableServiceRunner:
     """One incarnation's. `run` performs the services, `leads` says whether this worker coordinates; `catalog`, in a
-    thread of its own, works while this worker holds the lock, and so do `reports`.
+    thread of its own, works while this worker holds the lock, and so do `reports` and, between two runs, `metadata`.
     """
 
     def __init__(
@@ -43,6 +54,7 @@ class TableServiceRunner:
         metrics: SinkMetrics,
         catalog: CatalogSync | None = None,
         reports: TableReports | None = None,
+        metadata: MetadataUpkeep | None = None,
     ) -> None:
         self._settings = settings
         self._lock = lock
@@ -51,6 +63,7 @@ class TableServiceRunner:
         self._metrics = metrics
         self._catalog = catalog
         self._reports = reports
+        self._metadata = metadata
         self._ended = threading.Event()
         self._thread = ContextThread(target=self._stand, name="services", daemon=True)
 
@@ -89,6 +102,7 @@ class TableServiceRunner:
                 self._catalog.follow()
             last = self._lock.last()
             done = last.committed if last else 0
+            served = 0
             while not self._ended.is_set() and self._may_serve():
                 committed = self._lock.committed()
                 if committed < done or committed - done >= self._settings.services_interval:
@@ -96,12 +110,25 @@ class TableServiceRunner:
                     done = committed
                 if self._reports is not None:
                     self._reports.look()
+                served = self._kept_up(served)
                 self._ended.wait(LOOK_SECONDS)
         finally:
             if self._catalog is not None:
                 self._catalog.pause()
             self._metrics.not_serving()
             self._give_back()
+
+    def _kept_up(self, served: int) -> int:
+        """Serves the metadata table if it may want to be. `served`: up to which transaction it has been."""
+        committed = self._lock.committed()
+        if self._metadata is None or 0 <= committed - served < self._metadata.interval:
+            return served
+        services = self._outcomes("metadata table", self._metadata.run)
+        self._tell(services)
+        if services:
+            return self._lock.committed()
+        # Too early: some of these transactions were complete before it was served last.
+        return committed - self._metadata.interval // 2
 
     def _give_back(self) -> None:
         """A contender that is left behind would keep everybody else from the lock, as long as the session lives."""
@@ -114,10 +141,17 @@ class TableServiceRunner:
 
     def _run(self, committed: int) -> None:
         LOG.debug("services.begun", committed=committed)
+        services = self._outcomes("table", self._perform)
+        self._tell(services)
+        self._lock.record(TableServiceRun(self._settings.worker_id, time.time(), committed, services))
+
+    def _outcomes(self, name: str, run: Callable[[], tuple[Service, ...]]) -> tuple[Service, ...]:
         try:
-            services = self._perform()
+            return run()
         except (SinkError, *JAVA_ERRORS, OSError) as error:
-            services = (Service("table", 0.0, "", said(error)),)
+            return (Service(name, 0.0, "", said(error)),)
+
+    def _tell(self, services: tuple[Service, ...]) -> None:
         for each in services:
             self._metrics.served(each)
             if each.reason:
@@ -126,4 +160,3 @@ class TableServiceRunner:
                 LOG.info("services.done", service=each.name, seconds=each.seconds, instant=each.instant)
             else:
                 LOG.debug("services.idle", service=each.name, seconds=each.seconds)
-        self._lock.record(TableServiceRun(self._settings.worker_id, time.time(), committed, services))

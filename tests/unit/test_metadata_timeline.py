@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sink.hudi.metadata_timeline import is_due
+from sink.hudi.metadata_timeline import commits_since_compaction, is_due
 
 EVERY = 10
 
@@ -42,6 +42,11 @@ def test_a_compaction_is_due_after_as_many_commits_as_hudi_waits_for() -> None:
 def test_commits_before_the_last_compaction_do_not_count() -> None:
     assert not is_due(timeline(*commits(EVERY), compacted(105), *commits(EVERY - 1, first=11)), EVERY)
     assert is_due(timeline(*commits(EVERY), compacted(105), *commits(EVERY, first=11)), EVERY)
+
+
+def test_a_commit_that_was_begun_before_a_compaction_and_ended_after_it_counts() -> None:
+    late = [f"{104:017}_{130:017}.deltacommit"]
+    assert commits_since_compaction(timeline(*commits(3), late, compacted(105), committed(120))) == 2
 
 
 def test_what_somebody_left_pending_is_looked_after_at_once() -> None:

@@ -1,0 +1,101 @@
+"""Cleans, compacts and archives Hudi's metadata table where no transaction waits for all of it at once.
+
+Hudi does the three in one go when a writer begins an instant. Guarantee: each runs under the table lock, which is free
+between them, so that a transaction waits for one of them at most; each does what Hudi does at that moment, with Hudi's
+own client of that table. A run that dies leaves a pending plan, which the next writer that begins an instant carries
+out. Never raises for what goes wrong in a service: it says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import cached_property
+from typing import Any
+
+from coordination.zookeeper.table_service_lock import Service
+from sink.config import Settings
+from sink.hudi.client import HudiClient
+from sink.hudi.metadata_timeline import compaction_interval, completed, is_due, pending, timeline_names
+from sink.hudi.options import commit_options
+from sink.hudi.service_outcome import performed
+from sink.telemetry.failpoints import Failpoints
+
+_TIMELINE = ".hoodie/timeline"
+_LATE_READERS = 3
+"""Commits after a compaction until files are cleaned that a reader may have opened before it: Hudi's own number."""
+
+
+class MetadataTableServices:
+    """One run on the metadata table of `hudi`, with a client of its own. `locks` gives the table lock."""
+
+    def __init__(self, hudi: HudiClient, settings: Settings, locks: Callable[[], AbstractContextManager[None]]) -> None:
+        self._hudi = hudi.with_options(commit_options(settings))
+        self._locks = locks
+        self._failpoints = Failpoints.from_environment()
+
+    def run(self) -> tuple[Service, ...]:
+        """Nothing where the metadata table wants nothing yet, or the table has none."""
+        try:
+            self._hudi.keep_metadata_table()
+            names = timeline_names(self._hudi) if self._hudi.has_metadata_table else None
+            if names is None or not is_due(names, compaction_interval(self._hudi.options)):
+                return ()
+            return tuple(performed(name, service) for name, service in self._steps())
+        finally:
+            if "_client" in self.__dict__:
+                self._client.close()
+            self._hudi.close()
+
+    def _steps(self) -> Iterator[tuple[str, Callable[[], str]]]:
+        for name, step in (("cleaning", self._clean), ("compaction", self._compact), ("archiving", self._archive)):
+            yield f"metadata {name}", lambda step=step: self._alone(step)
+
+    def _alone(self, step: Callable[[], str]) -> str:
+        with self._locks():
+            return step()
+
+    @cached_property
+    def _client(self) -> Any:
+        """Hudi's write client of the metadata table, as Hudi makes it of the table's configuration."""
+        java, hudi = self._hudi.java, self._hudi
+        version = hudi.meta_client().getTableConfig().getTableVersion()
+        policy = java.common.model.HoodieFailedWritesCleaningPolicy.EAGER
+        config = java.metadata.HoodieMetadataWriteUtils.createMetadataWriteConfig(hudi.config, policy, version)
+        return java.client.SparkRDDMetadataWriteClient(hudi.engine_context, config, hudi.option())
+
+    def _clean(self) -> str:
+        names = timeline_names(self._hudi) or ()
+        done = completed(names)
+        compacted = max((name.partition("_")[0] for name in names if name.endswith(".commit")), default="")
+        if compacted and sum(1 for instant in done if instant > compacted) < _LATE_READERS:
+            return ""
+        cleaned = self._client.clean()
+        return "" if cleaned is None else str(cleaned.getStartCleanTime())
+
+    def _compact(self) -> str:
+        """Carries out what a dead writer has planned before it plans anew."""
+        self._client.runAnyPendingCompactions()
+        instant = self._compaction_instant()
+        if instant in completed(timeline_names(self._hudi) or ()):
+            return ""
+        if not self._client.scheduleCompactionAtInstant(instant, self._hudi.option()):
+            return ""
+        self._failpoints.at("Metadata.compaction.scheduled")
+        self._client.compact(instant, True)
+        return instant
+
+    def _compaction_instant(self) -> str:
+        """Before each transaction that the metadata table holds and the table does not yet, so that it can be rolled
+        back: else now.
+        """
+        held = completed(timeline_names(self._hudi) or ())
+        open_ones = pending(self._hudi.names(_TIMELINE)) & held
+        if not open_ones:
+            return str(self._client.createNewInstantTime(False))
+        times = self._hudi.java.common.table.timeline.HoodieInstantTimeGenerator
+        return str(times.instantTimeMinusMillis(min(open_ones), 1))
+
+    def _archive(self) -> str:
+        self._client.archive()
+        return ""

@@ -1,0 +1,78 @@
+"""Hudi's metadata table: who cleans, compacts and archives it, and what that leaves of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import MakeDriver
+from tests.integration.table_kit import Driver, allow, checkpoint
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+METADATA_TABLE = {"hoodie__metadata__enable": "true"}
+EVERY = 6
+MOST = 45
+
+
+def compactions(driver: Driver) -> int:
+    timeline = Path(driver.settings.base_path) / ".hoodie" / "metadata" / ".hoodie" / "timeline"
+    return len(sorted(timeline.glob("*.commit")))
+
+
+def test_a_transaction_leaves_the_metadata_table_to_the_services_and_serves_it_where_they_never_come(
+    make_driver: MakeDriver,
+) -> None:
+    driver = make_driver(**METADATA_TABLE, hoodie__metadata__compact__max__delta__commits="3")
+    for number in range(1, 5):
+        driver.land(number)
+    assert compactions(driver) == 0
+    for number in range(5, 9):
+        driver.land(number)
+    assert compactions(driver) == 1
+    assert driver.count() == driver.count(metadata=False) == 80
+
+
+def test_services_clean_compact_and_archive_the_metadata_table_when_it_wants_it(make_driver: MakeDriver) -> None:
+    limits = {"hoodie__keep__min__commits": "24", "hoodie__keep__max__commits": "25"}
+    driver = make_driver(**METADATA_TABLE, **limits, hoodie__metadata__compact__max__delta__commits=str(EVERY))
+    driver.land(1)
+    assert driver.table.metadata_services() == ()
+    timeline = Path(driver.settings.base_path) / ".hoodie" / "metadata" / ".hoodie" / "timeline"
+    number, runs, cleaned = 1, 0, False
+    # Hudi keeps the files of the last 20 commits of a metadata table, whatever is asked for.
+    while not cleaned or not list((timeline / "history").glob("*.parquet")):
+        assert number < MOST, "nothing was cleaned or archived"
+        while not (done := driver.table.metadata_services()):
+            number += 1
+            driver.land(number)
+        assert [each.name for each in done] == [f"metadata {each}" for each in ("cleaning", "compaction", "archiving")]
+        assert not any(each.reason for each in done), done
+        assert done[1].instant
+        assert driver.table.metadata_services() == ()
+        runs, cleaned = runs + 1, cleaned or bool(done[0].instant)
+    assert number <= runs * EVERY, "not every transaction since a compaction was counted"
+    assert driver.count() == driver.count(metadata=False) == 10 * number
+
+
+def test_a_compaction_of_the_metadata_table_leaves_an_open_transaction_what_its_rollback_needs(
+    make_driver: MakeDriver,
+) -> None:
+    driver = make_driver(**METADATA_TABLE, hoodie__metadata__compact__max__delta__commits="3")
+    for number in range(1, 4):
+        driver.land(number)
+    instant = driver.table.begin(4, 1)
+    stats = driver.write(instant, 40)
+    driver.table.complete(instant, stats, checkpoint(4), allow)
+    # As if its writer had died after the metadata table had it and before the table did.
+    timeline = Path(driver.settings.base_path) / ".hoodie" / "timeline"
+    next(iter(timeline.glob(f"{instant}_*.commit"))).unlink()
+    driver.table.stop_heartbeats()
+    [_, compaction, _] = driver.table.metadata_services()
+    assert not compaction.reason
+    assert compaction.instant < instant
+    other = make_driver(**METADATA_TABLE)
+    other.table.roll_back(instant)
+    other.land(5)
+    assert other.count() == other.count(metadata=False) == 40
