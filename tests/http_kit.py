@@ -12,6 +12,8 @@ from typing import Any
 from sink.devtools.local.servers import free_ports
 from tests.waiting import eventually
 
+PATIENCE = 30.0
+
 
 @dataclass(frozen=True)
 class Reply:
@@ -30,13 +32,11 @@ class Client:
     port: int
     secured: ssl.SSLContext | None = None
 
-    def ask(
-        self, path: str, method: str = "GET", headers: Mapping[str, str] | None = None, timeout: float = 30
-    ) -> Reply:
+    def ask(self, path: str, method: str = "GET", headers: Mapping[str, str] | None = None) -> Reply:
         if self.secured is None:
-            connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+            connection = http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE)
         else:
-            connection = http.client.HTTPSConnection(self.host, self.port, timeout=timeout, context=self.secured)
+            connection = http.client.HTTPSConnection(self.host, self.port, timeout=PATIENCE, context=self.secured)
         try:
             connection.request(method, path, headers=dict(headers or {}))
             answer = connection.getresponse()
