@@ -136,7 +136,7 @@ class Log:
         if self._admin is None:
             settings: dict[str, Any] = {**DEFAULTS, **self._native, "error_cb": self._hear}
             try:
-                self._admin = AdminClient(settings, logger=_Quiet())
+                self._admin = AdminClient(settings, logger=QuietLogger())
             except ck.KafkaException as error:
                 raise ConfigError(f"kafka.*: {error.args[0].str()}; correct or remove the setting") from error
         return self._admin
@@ -266,7 +266,7 @@ class Log:
         )
 
 
-class _Quiet:
+class QuietLogger:
     """Takes librdkafka's own log lines, which would go to stderr: what matters of them is in our errors."""
 
     def log(self, _level: int, text: str, *values: object) -> None:

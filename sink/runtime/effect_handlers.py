@@ -32,7 +32,7 @@ from coordination.state.model import (
     TableView,
     WriteStatus,
 )
-from coordination.state.tree import EPOCH, Check, header_path
+from coordination.state.tree import EPOCH, Check, KeeperView, header_path
 from coordination.zookeeper.keeper import Keeper
 from sink.bad_records.table import ErrorsTable, SetAsideGone
 from sink.clients.java_errors import JAVA_ERRORS, said
@@ -58,7 +58,9 @@ class CoordinatorEffectHandler:
         columns: ColumnResolver,
         lock_path: str,
         metrics: SinkMetrics,
+        on_view: Callable[[KeeperView], None] = lambda _: None,
     ) -> None:
+        """`on_view` gets each reading of the tree, and returns at once."""
         self._keeper = keeper
         self._table = table
         self._errors = errors
@@ -66,6 +68,7 @@ class CoordinatorEffectHandler:
         self._columns = columns
         self._lock_path = lock_path
         self._metrics = metrics
+        self._on_view = on_view
         self._failpoints = Failpoints.from_environment()
 
     def perform(self, request: Request) -> Outcome:
@@ -93,7 +96,7 @@ class CoordinatorEffectHandler:
         match operation:
             case messages.ReadKeeper():
                 view = self._keeper.read()
-                self._metrics.keeper(view)
+                self._on_view(view)
                 return view
             case messages.ReadTable(instants):
                 table_view = self._table.view(instants)

@@ -310,6 +310,7 @@ class Membership:
             column_resolver,
             lock_path,
             self._with.observer.metrics,
+            self._with.observer.saw,
         )
         machine = Coordinator(coordinator_config(self._with.settings, self._member.incarnation, lock_path))
         actor = self._actor("coordinator", machine, handler, self._with.coordinating, resign)

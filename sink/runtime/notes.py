@@ -9,7 +9,9 @@ from __future__ import annotations
 import structlog
 
 from coordination.state.messages import Note
+from coordination.state.tree import KeeperView
 from sink.config import Settings
+from sink.runtime.landed_offsets import LandedOffsets
 from sink.runtime.storage_watch import StorageWatch
 from sink.telemetry.metrics import SinkMetrics
 
@@ -23,9 +25,17 @@ REPEATED = frozenset({"request.not_done", "status.not_reported"})
 class Observer:
     """`note` is what the actors call."""
 
-    def __init__(self, settings: Settings, metrics: SinkMetrics) -> None:
+    def __init__(self, settings: Settings, metrics: SinkMetrics, landed: LandedOffsets | None = None) -> None:
+        """`landed` tells Kafka of what has landed."""
         self.metrics = metrics
+        self._landed = landed
         self.storage = StorageWatch(settings)
+
+    def saw(self, view: KeeperView) -> None:
+        """The coordinator has read the tree."""
+        self.metrics.keeper(view)
+        if self._landed is not None:
+            self._landed.saw(view)
 
     def note(self, note: Note) -> None:
         self.metrics.note(note)

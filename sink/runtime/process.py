@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from coordination.errors import ConfigError
 from sink.clients.java_errors import said
+from sink.clients.kafka_groups import GroupCommitter
 from sink.clients.kafka_process import LogProcess
 from sink.clients.shared_log import SharedLog
 from sink.clients.spark import WARM_UP, StartingSession, warm_up
@@ -111,7 +112,9 @@ class WorkerProcess:
         try:
             with new_pool() as pool:
                 is_warm = Event()
-                self._shared.set_result(SharedParts(session, spark, watchdog, pool, ticker, self._kafka.of, is_warm))
+                self._shared.set_result(
+                    SharedParts(session, spark, watchdog, pool, ticker, self._kafka.of, self._kafka.groups, is_warm)
+                )
                 self._warm(pool.submit(warm_up, spark), spark)
                 is_warm.set()
                 self._supervise(session, watchdog, spark)
@@ -285,15 +288,23 @@ class WorkerProcess:
 
 
 class KafkaProcesses:
-    """One process for each Kafka cluster and way to reach it, whatever the number of sinks."""
+    """Two processes for each Kafka cluster and way to reach it, whatever the number of sinks: one that the coordinators
+    rest on, and one that nothing rests on."""
 
     def __init__(self) -> None:
         self._by_settings: dict[tuple[tuple[str, str], ...], SharedLog] = {}
+        self._groups: dict[tuple[tuple[str, str], ...], GroupCommitter] = {}
 
     def of(self, settings: Settings) -> SharedLog:
         native: Mapping[str, str] = settings.kafka_native
         return self._by_settings.setdefault(tuple(sorted(native.items())), SharedLog(LogProcess(settings)))
 
+    def groups(self, settings: Settings) -> GroupCommitter:
+        native: Mapping[str, str] = settings.kafka_native
+        return self._groups.setdefault(tuple(sorted(native.items())), GroupCommitter(native))
+
     def close(self) -> None:
+        for committer in self._groups.values():
+            committer.close()
         for log in self._by_settings.values():
             log.close()

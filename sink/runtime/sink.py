@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 from coordination.errors import ConfigError, Corrupt, SinkError, Unavailable
 from coordination.zookeeper.keeper import Keeper
 from sink.bad_records.table import ErrorsTable
+from sink.clients.kafka_groups import GroupCommitter
 from sink.clients.shared_log import SharedLog
 from sink.clients.spark import use_pool
 from sink.clients.zookeeper import Session
@@ -36,6 +37,7 @@ from sink.hudi.lock import TableLocks
 from sink.hudi.preflight import require_usable
 from sink.operations.adoption import read_foreign_offsets, unadopted_offsets_warning
 from sink.runtime.jvm_watchdog import JvmWatchdog
+from sink.runtime.landed_offsets import LandedOffsets
 from sink.runtime.membership import Membership, Resources, new_member
 from sink.runtime.notes import Observer
 from sink.runtime.pools import SerialExecutor, Ticker
@@ -77,6 +79,7 @@ class SharedParts:
     pool: Executor
     ticker: Ticker
     kafka: Callable[[Settings], SharedLog]
+    groups: Callable[[Settings], GroupCommitter]
     is_warm: Event
     """Set when Spark has done its first job: a fleet need not wait for a newcomer's."""
 
@@ -223,7 +226,9 @@ class Sink:
         engine.check()
         errors = ErrorsTable(spark, settings, client)
         keeper = self._keeper = Keeper(client, settings.root_znode, self._tree_changed)
-        observer = self._observer = Observer(settings, self._metrics)
+        observer = self._observer = Observer(
+            settings, self._metrics, LandedOffsets(settings, shared.groups(settings), self._metrics)
+        )
         self._metrics.watch(lambda: shared.watchdog.answered, lambda: observer.storage.is_faulty)
         in_pool = partial(use_pool, spark, settings.name)
         kafka = shared.kafka(settings)

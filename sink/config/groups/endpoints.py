@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Annotated, Literal
 
 from sink.config.fields import Choice, Group, setting
-from sink.config.values import BasePath, Name, Servers, TopicNames, TopicRegex
+from sink.config.values import BasePath, Flag, Name, Servers, TopicNames, TopicRegex
 
 TOPICS = ("kafka.topic.names", "kafka.topic.regex")
 """One of them says which topics land in the table."""
@@ -43,6 +43,13 @@ class EndpointSettings(Group):
         " partitions; `spark` reads them with Spark's Kafka source, for what librdkafka's wheels cannot do. Offsets are"
         " asked with librdkafka all the same: Kerberos needs a confluent-kafka that was built with it.",
         default="librdkafka",
+    )
+    group_offsets: Flag = setting(
+        "kafka.group.offsets",
+        "Whether the offsets that have landed are committed to the consumer group `sink-<sink name>`, so that Kafka's"
+        " own tools show the lag. After each commit, as far as Kafka takes it; never read back. It needs the right to"
+        " READ that group.",
+        default=True,
     )
     base_path: BasePath = setting(
         "target.base.path",

@@ -1,0 +1,133 @@
+"""A child process that asks Kafka, so that librdkafka can end that process only.
+
+librdkafka ends its whole process when one of its assertions fails (docs/decisions/0034). Guarantee: a question is
+answered, or raises Unavailable within its bound; when the child ended or hung, its end is logged once, and the next
+question starts another. The child ends with its parent, also when that is killed. The settings go through a socket:
+neither the command line nor the environment shows them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from multiprocessing.connection import Connection, Pipe
+from queue import SimpleQueue
+from typing import Any
+
+import structlog
+
+from coordination.errors import SinkError, Unavailable
+from sink.clients.child_process import child_environment
+
+LOG = structlog.get_logger("sink.worker")
+GRACE_SECONDS = 5.0
+"""Seconds that an answer may take beyond the child's own bound before the child counts as hung."""
+
+
+class KafkaChild:
+    """Runs `module`, whose main calls `serve`. Not for several threads at once."""
+
+    def __init__(self, module: str, settings: Any, timeout: float) -> None:
+        """`settings` are sent first; `timeout` bounds one answer, in seconds."""
+        self._module = module
+        self._settings = settings
+        self._timeout = timeout
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection[Any, Any] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The child's process id; 0 if there is none."""
+        return self._process.pid if self._process else 0
+
+    def start(self) -> None:
+        """Starts the child ahead of the first question. Does not wait for it. Raises Unavailable."""
+        if self._process is not None:
+            return
+        ours, theirs = Pipe()
+        command = [sys.executable, "-m", self._module, str(theirs.fileno())]
+        try:
+            with theirs:
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], env=child_environment({})
+                )
+            self._connection = ours
+            ours.send(self._settings)
+        except OSError as error:
+            ours.close()
+            self.close()
+            raise Unavailable(f"the process that asks Kafka cannot be started: {error}") from error
+
+    def ask(self, question: Any) -> Any:
+        """Returns the answer, or raises the error that the child answered with."""
+        self.start()
+        answer = self._ask(question)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        """Ends the child. A later question starts another one."""
+        connection, self._connection = self._connection, None
+        process, self._process = self._process, None
+        if connection is not None:
+            connection.close()
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def _ask(self, question: Any) -> Any:
+        assert self._connection is not None
+        try:
+            self._connection.send(question)
+            if self._connection.poll(self._timeout + GRACE_SECONDS):
+                return self._connection.recv()
+            reason = "gave no answer"
+        except (EOFError, OSError):
+            reason = f"ended {self._ending()}"
+        # Without its answer, the connection cannot be used for another question.
+        self.close()
+        LOG.warning("kafka.process_ended", reason=reason, action="the next question starts another")
+        raise Unavailable(f"the process that asks Kafka {reason}; it is started again")
+
+    def _ending(self) -> str:
+        assert self._process is not None
+        try:
+            status = self._process.wait(GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            return "its connection"
+        return f"by signal {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
+
+
+def serve(prepare: Callable[[Any], Callable[[Any], Any]]) -> None:
+    """The child's main: `prepare` takes the settings and gives the function that answers a question."""
+    # Ctrl-C is meant for the parent, which still needs answers while it drains.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
+    received: SimpleQueue[Any] = SimpleQueue()
+    threading.Thread(target=_receive, args=(connection, received), daemon=True).start()
+    answer = prepare(received.get())
+    while True:
+        connection.send(_answer(answer, received.get()))
+
+
+def _receive(connection: Connection[Any, Any], received: SimpleQueue[Any]) -> None:
+    """Ends this process when the parent is gone, whatever it is doing."""
+    try:
+        while True:
+            received.put(connection.recv())
+    except (EOFError, OSError):
+        os._exit(0)
+
+
+def _answer(answer: Callable[[Any], Any], question: Any) -> Any:
+    try:
+        return answer(question)
+    except SinkError as error:
+        return error
+    except Exception as error:  # noqa: BLE001 (a defect, which the parent has to see)
+        return RuntimeError(repr(error))
