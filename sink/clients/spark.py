@@ -34,7 +34,7 @@ from sink.clients.artifacts import pyspark_jars
 from sink.clients.class_archive import archive_option
 from sink.clients.inline_reads import executor_options
 from sink.clients.java import find_java
-from sink.clients.java_errors import JAVA_ERRORS, everything, message
+from sink.clients.java_errors import JAVA_ERRORS, error_text, message
 from sink.clients.java_options import collector, committing_jvm
 from sink.clients.spark_storage import class_path, session_options
 from sink.config import Settings
@@ -123,8 +123,8 @@ def start_session(settings: Settings, app: str, spark_log: Path | None = None) -
         log4j = Path(directory, "log4j2.properties")
         log4j.write_text(_log4j(spark_log))
         archive = archive_option() if _is_alone(conf) else ""
-        given = [conf.get(name, "") for name in (_JAVA_OPTIONS, _DEFAULT_JAVA_OPTIONS)]
-        lean = committing_jvm(*given) if settings.only_commits else ""
+        user_options = [conf.get(name, "") for name in (_JAVA_OPTIONS, _DEFAULT_JAVA_OPTIONS)]
+        lean = committing_jvm(*user_options) if settings.only_commits else ""
         _add_java_options(conf, first=f"{archive} {_IN_UTC} {lean}", last=_NO_ATTACHING)
         _add_java_options(conf, last=f"-Dlog4j2.configurationFile={log4j.as_uri()}")
         # The file is read once, when the JVM starts: it may go when the context is up.
@@ -194,7 +194,7 @@ def warm_up(spark: SparkSession) -> None:
     try:
         spark.range(1).mapInArrow(_import_writer, "id long").collect()
     except JAVA_ERRORS as error:
-        if (missing := _MISSING_MODULE.search(everything(error))) is None:
+        if (missing := _MISSING_MODULE.search(error_text(error))) is None:
             raise
         raise ConfigError(
             f"spark.master: the executors' Python has no module {missing[1]!r}. Install there what the worker has"
@@ -296,9 +296,9 @@ def _context(conf: SparkConf, settings: Settings, spark_log: Path | None) -> Spa
             gateway.jvm.org.apache.spark.util.Utils.classForName(_LOADED_FIRST, True, False)
             return context
         except (*JAVA_ERRORS, OSError) as error:
-            place = spark_log or "the log, for which log.dir has to be set"
+            log_place = spark_log or "the log, for which log.dir has to be set"
             raise Unavailable(
-                f"Spark did not start on {conf.get('spark.master')}: {message(error)}; see {place}"
+                f"Spark did not start on {conf.get('spark.master')}: {message(error)}; see {log_place}"
             ) from error
 
 
@@ -365,9 +365,9 @@ def _roots() -> list[Path]:
 def _package_directories() -> Iterator[Path]:
     for name in SHIPPED:
         spec = importlib.util.find_spec(name)
-        places = spec.submodule_search_locations if spec else None
-        assert places, f"{name} is a package beside this module"
-        yield Path(next(iter(places)))
+        locations = spec.submodule_search_locations if spec else None
+        assert locations, f"{name} is a package beside this module"
+        yield Path(next(iter(locations)))
 
 
 def _packed(directory: Path) -> Path:

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 def class_path(settings: Settings) -> Sequence[Path]:
     """Jars behind PySpark's own: Hudi's, and those of the stores. In this order, for the archive of classes is made of
     the first part."""
-    found = list(spark_jars())
+    jars = list(spark_jars())
     for connector in _connectors(settings):
-        found += [jar for jar in storage_jars(connector) if jar not in found]
-    return found
+        jars += [jar for jar in storage_jars(connector) if jar not in jars]
+    return jars
 
 
 def session_options(settings: Settings) -> dict[str, str]:
@@ -47,7 +47,9 @@ def schemes(settings: Settings) -> frozenset[str]:
 
 
 def _connectors(settings: Settings) -> Iterator[Connector]:
-    needed = sorted({CONNECTORS[scheme] for scheme in schemes(settings) & set(CONNECTORS)}, key=lambda each: each.name)
+    needed = sorted(
+        {CONNECTORS[scheme] for scheme in schemes(settings) & set(CONNECTORS)}, key=lambda connector: connector.name
+    )
     brought = ",".join(settings.spark.get(name, "") for name in ("spark.jars", "spark.jars.packages"))
     brought += settings.spark.get("spark.driver.extraClassPath", "")
     for connector in needed:

@@ -27,7 +27,7 @@ from coordination.errors import ConfigError, Unavailable
 from sink.config import Settings
 
 LOG = structlog.get_logger("sink.worker")
-SAY_SECONDS = 10.0
+WARN_SECONDS = 10.0
 POLL_SECONDS = 0.1
 CONNECT_SECONDS = 10.0
 """How long a command waits for an answer."""
@@ -43,9 +43,9 @@ class Complaints(logging.Handler):
         self.logger.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        said = record.getMessage()
-        if said.startswith(("Connection dropped: ", "Cannot resolve ", "AUTH_FAILED")):
-            self.last = said.removeprefix("Connection dropped: ")
+        line = record.getMessage()
+        if line.startswith(("Connection dropped: ", "Cannot resolve ", "AUTH_FAILED")):
+            self.last = line.removeprefix("Connection dropped: ")
         if record.levelno >= logging.ERROR:
             logging.getLogger("kazoo").handle(record)
 
@@ -93,14 +93,14 @@ def _certificates(settings: Settings) -> dict[str, str | None]:
     return {"ca": str(ca), "certfile": str(certificate), "keyfile": str(key), "keyfile_password": password}
 
 
-class Session:
+class ZooKeeperSession:
     """`on_state` hears every change of the session's state, from kazoo's thread."""
 
     def __init__(self, settings: Settings, on_state: Callable[[str], None]) -> None:
         self._address = settings.zookeeper
         self._timeout = settings.session_timeout_ms / 1000
         self._apart_since = time.monotonic()
-        self._said = self._apart_since
+        self._warned_at = self._apart_since
         self._on_state = on_state
         self._complaints = Complaints()
         self.client = new_client(settings, self._complaints, max_delay=5.0)
@@ -122,8 +122,8 @@ class Session:
         if self.client.connected:
             return
         now = time.monotonic()
-        if now - self._said > SAY_SECONDS:
-            self._said = now
+        if now - self._warned_at > WARN_SECONDS:
+            self._warned_at = now
             reason = self._complaints.last
             LOG.warning("zookeeper.unreachable", address=self._address, reason=reason, action="keeps trying")
         if now - self._apart_since > 2 * self._timeout:

@@ -35,7 +35,7 @@ from coordination.zookeeper.election import Candidacy
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.table_service_lock import TableServiceLock
 from sink.bad_records.table import ErrorsTable
-from sink.clients.kafka import LogReader
+from sink.clients.kafka import LogSource
 from sink.config import Settings
 from sink.config.values import flag
 from sink.hudi import Table
@@ -65,7 +65,7 @@ class Resources:
     table: Table
     errors: ErrorsTable
     engine: Engine
-    log: LogReader
+    log: LogSource
     coordinating: Executor
     participating: Executor
     observer: Observer

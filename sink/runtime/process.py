@@ -23,10 +23,10 @@ from pyspark.sql import SparkSession
 from coordination.errors import ConfigError, Corrupt, SinkError, Unavailable
 from coordination.zookeeper.keeper import Keeper
 from sink.bad_records.table import ErrorsTable
-from sink.clients.java_errors import said
+from sink.clients.java_errors import error_summary
 from sink.clients.kafka_process import LogProcess
 from sink.clients.spark import WARM_UP, StartingSession, use_transaction_pool, warm_up
-from sink.clients.zookeeper import Session, require_chroot
+from sink.clients.zookeeper import ZooKeeperSession, require_chroot
 from sink.config import Settings
 from sink.hudi import Table
 from sink.hudi.lock import TableLocks
@@ -78,7 +78,7 @@ class Worker:
             return
         require_usable(settings, schema)
         LOG.debug("worker.reached", phase="schema")
-        session = Session(settings, self._session_changed)
+        session = ZooKeeperSession(settings, self._session_changed)
         session.start()
         if not session.wait(self._stop):
             session.close()
@@ -135,9 +135,11 @@ class Worker:
         if isinstance(error, ConfigError):
             raise error
         if error is not None and not self._stop.is_set():
-            LOG.warning("worker.cold", reason=said(error))
+            LOG.warning("worker.cold", reason=error_summary(error))
 
-    def _take_part(self, resources: Resources, session: Session, watchdog: JvmWatchdog, warmup: CommitWarmup) -> None:
+    def _take_part(
+        self, resources: Resources, session: ZooKeeperSession, watchdog: JvmWatchdog, warmup: CommitWarmup
+    ) -> None:
         """One incarnation, from its joining to the end of its session or of the process."""
         settings = self._settings
         with self._alive():

@@ -17,7 +17,7 @@ import structlog
 
 from coordination.errors import SinkError, Unavailable
 from coordination.zookeeper.table_service_lock import Service, TableServiceLock, TableServiceRun
-from sink.clients.java_errors import JAVA_ERRORS, said
+from sink.clients.java_errors import JAVA_ERRORS, error_summary
 from sink.config import Settings
 from sink.runtime.catalog_sync import CatalogSync
 from sink.telemetry.logs import ContextThread
@@ -111,7 +111,7 @@ class TableServiceRunner:
         try:
             services = self._perform()
         except (SinkError, *JAVA_ERRORS, OSError) as error:
-            services = (Service("table", 0.0, "", said(error)),)
+            services = (Service("table", 0.0, "", error_summary(error)),)
         for each in services:
             self._metrics.served(each)
             if each.reason:
