@@ -57,7 +57,7 @@ LOOKS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _TableLook:
     """One consistent look at the table: what the timeline says and what hudi-rs shows of it."""
 
     timeline: AuditedTimeline
@@ -79,44 +79,44 @@ def audit(
     """
     started = time.monotonic()
     files = open_table(base_path, storage)
-    seen = _look(files)
-    if not seen.timeline.commits and not seen.timeline.problems:
-        return _empty(files, seen.timeline, sink, access, started)
-    name = _choose(base_path, sink, seen.timeline)
+    look = _look(files)
+    if not look.timeline.commits and not look.timeline.problems:
+        return _empty(files, look.timeline, sink, access, started)
+    name = _choose(base_path, sink, look.timeline)
     findings = AuditFindings()
-    findings.extend(seen.timeline.problems)
-    chain = check_chain(name, seen.timeline.commits)
+    findings.extend(look.timeline.problems)
+    chain = check_chain(name, look.timeline.commits)
     findings.extend(chain.findings)
-    counted = _Counted()
+    counts = _Counts()
     if chain.newest is None:
         findings.add(FindingKind.NO_CHECKPOINT, f"no checkpoint of sink {name} can be read: nothing can be proven")
-    elif seen.timeline.active:
+    elif look.timeline.active:
         with (
             tempfile.TemporaryDirectory(prefix="sink-audit-") as scratch,
             closing(OffsetLedger(Path(scratch))) as ledger,
         ):
             errors_path = errors or f"{base_path}_errors"
-            counted = _Comparison(files, errors_path, seen, chain, chain.newest, name, ledger, findings).run(access)
+            counts = _Comparison(files, errors_path, look, chain, chain.newest, name, ledger, findings).run(access)
     return Report(
         base_path=base_path,
         sink=name,
         findings=findings.all(),
-        partitions=counted.partitions,
-        rows=counted.rows,
+        partitions=counts.partitions,
+        rows=counts.rows,
         commits=chain.links,
-        others=sum(commit.by_others for commit in seen.timeline.commits),
-        files=len(seen.slices),
-        provenance=counted.provenance,
-        log_checked=counted.log_checked,
-        changed=counted.changed,
+        others=sum(commit.by_others for commit in look.timeline.commits),
+        files=len(look.slices),
+        provenance=counts.provenance,
+        log_checked=counts.log_checked,
+        changed=counts.changed,
         seconds=time.monotonic() - started,
-        errors=counted.errors.held.total(),
-        replayed=counted.errors.replayed,
+        errors=counts.errors.by_source.total(),
+        replayed=counts.errors.replayed,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Counted:
+class _Counts:
     partitions: tuple[PartitionRow, ...] = ()
     rows: int = 0
     provenance: bool = True
@@ -129,15 +129,15 @@ class _Counted:
 class _Comparison:
     files: TableFiles
     errors_path: str
-    seen: _Seen
+    look: _TableLook
     chain: Chain
     newest: Checkpoint
     sink: str
     ledger: OffsetLedger
     findings: AuditFindings
 
-    def run(self, access: TopicAccess | None) -> _Counted:
-        commits = self.seen.timeline.commits
+    def run(self, access: TopicAccess | None) -> _Counts:
+        commits = self.look.timeline.commits
         named = named_files(commits)
         for gap in self.newest.gaps:
             sentence = f"{gap.topic}-{gap.partition}[{gap.start}, {gap.end}) was lost by the log and skipped"
@@ -145,7 +145,7 @@ class _Comparison:
         ranges = [*self.chain.ranges, *self._ranges_of_other_sinks()]
         self.ledger.add_ranges((r.source, r.result.slice.start, r.result.slice.end) for r in ranges)
         changed = any(commit.changes_rows for commit in commits)
-        provenance = provenance_of(self.seen.table) and not changed
+        provenance = provenance_of(self.look.table) and not changed
         read = [] if changed else self._read_rows(named, provenance)
         errors = add_errors(self.errors_path, ranges, commits, self.ledger, self.findings, self.files.access)
         groups = range_groups(ranges)
@@ -168,32 +168,32 @@ class _Comparison:
             if log is not None:
                 check_log(self.ledger, log, self.findings)
         else:
-            landed = rows + errors.held.total()
+            landed = rows + errors.by_source.total()
             check_totals(self.ledger, groups, landed, log, commits, named, self.findings)
-        partitions = partition_rows(self.ledger, self.newest, missing, groups, provenance, errors.held)
-        return _Counted(partitions, rows, provenance, log is not None and bool(log.spans), errors, changed)
+        partitions = partition_rows(self.ledger, self.newest, missing, groups, provenance, errors.by_source)
+        return _Counts(partitions, rows, provenance, log is not None and bool(log.spans), errors, changed)
 
     def _changed_files(self, named: NamedFiles) -> int:
         """Files as the commits name them; how many rows the base files hold, before log files change them."""
-        storage = check_storage(self.files, self.seen.timeline, named)
+        storage = check_storage(self.files, self.look.timeline, named)
         self.findings.extend(storage.findings)
         if self.files.properties.get("hoodie.table.type") != "MERGE_ON_READ":
-            self.findings.extend(check_view(named, (piece.base_file_relative_path() for piece in self.seen.slices)))
+            self.findings.extend(check_view(named, (piece.base_file_relative_path() for piece in self.look.slices)))
         return sum(entry.file.writes for entry in named.live.values())
 
     def _ranges_of_other_sinks(self) -> list[CommittedRange]:
-        others = (name for name in self.seen.timeline.sinks if name != self.sink)
-        return [entry for name in others for entry in check_chain(name, self.seen.timeline.commits).ranges]
+        others = (name for name in self.look.timeline.sinks if name != self.sink)
+        return [entry for name in others for entry in check_chain(name, self.look.timeline.commits).ranges]
 
     def _read_rows(self, named: NamedFiles, provenance: bool) -> list[FileRows]:
         """Every row a reader can see: what hudi-rs shows, and files that only a listing of storage shows."""
-        storage = check_storage(self.files, self.seen.timeline, named)
+        storage = check_storage(self.files, self.look.timeline, named)
         self.findings.extend(storage.findings)
-        shown = {piece.base_file_relative_path(): piece for piece in self.seen.slices}
+        shown = {piece.base_file_relative_path(): piece for piece in self.look.slices}
         self.findings.extend(check_view(named, shown))
-        reader = self.seen.table.create_file_group_reader_with_options(HudiReadOptions())
-        columns = PROVENANCE if provenance else (self.seen.table.get_schema().names[0],)
-        by_instant = sorted(self.seen.slices, key=lambda piece: (piece.creation_instant_time, piece.file_id))
+        reader = self.look.table.create_file_group_reader_with_options(HudiReadOptions())
+        columns = PROVENANCE if provenance else (self.look.table.get_schema().names[0],)
+        by_instant = sorted(self.look.slices, key=lambda piece: (piece.creation_instant_time, piece.file_id))
         read = [self.ledger.add_slice(reader, piece, columns) for piece in by_instant]
         read += [self.ledger.add_file(reader, path, columns) for path in storage.visible if path not in shown]
         for file in read:
@@ -202,25 +202,25 @@ class _Comparison:
         return read
 
 
-def _look(files: TableFiles) -> _Seen:
+def _look(files: TableFiles) -> _TableLook:
     """Timeline and file slices of one and the same state, while others go on committing."""
     for _ in range(LOOKS):
         names = active_names(files)
-        before = completed_names(names)
+        completed_before = completed_names(names)
         try:
             table = rust_table(files)
-            slices = table.get_file_slices(HudiReadOptions()) if any_commit(before) else []
+            slices = table.get_file_slices(HudiReadOptions()) if any_commit(completed_before) else []
         except Exception as error:
             if not raised_by_hudi(error):
                 raise
-            if completed_names(active_names(files)) == before:
+            if completed_names(active_names(files)) == completed_before:
                 reason = str(error)[:300]
                 fault = fault_in(str(error), files.base_path, files.access)
                 sentence = fault.sentence if fault else reason
                 raise TableError(f"{files.base_path}: hudi-rs cannot read the table: {sentence}") from error
             continue
-        if completed_names(active_names(files)) == before:
-            return _Seen(read_timeline(files, names), table, slices)
+        if completed_names(active_names(files)) == completed_before:
+            return _TableLook(read_timeline(files, names), table, slices)
     raise Unavailable(f"{files.base_path} changed during each of {LOOKS} looks at it; try again")
 
 

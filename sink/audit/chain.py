@@ -103,13 +103,13 @@ def _beginnings(checkpoints: Sequence[Checkpoint]) -> dict[TopicPartition, Begin
             source = result.slice.source
             starts[source] = min(result.slice.start, starts.get(source, result.slice.start))
         for source, start in starts.items():
-            known = beginnings.get(source)
-            if known is None:
+            beginning = beginnings.get(source)
+            if beginning is None:
                 end = checkpoint.ends.get(source)
                 moved = end is None or end.generation > 0
                 beginnings[source] = Beginning(start, source.topic in topics and not moved)
-            elif start < known.offset:
-                beginnings[source] = replace(known, offset=start)
+            elif start < beginning.offset:
+                beginnings[source] = replace(beginning, offset=start)
         topics.update(source.topic for source in checkpoint.ends)
     return beginnings
 

@@ -91,12 +91,12 @@ def _group(ranges: Sequence[CommittedRange]) -> RangeGroup:
 
 
 def check_duplicates(ledger: OffsetLedger, findings: AuditFindings) -> None:
-    segments, total, _ = ledger.segments("held > greatest(covered, 1)", SHOWN_OF_A_KIND)
+    segments, total, _ = ledger.segments("landed > greatest(covered, 1)", SHOWN_OF_A_KIND)
     for segment in segments:
         files = ledger.files_of(segment)
         where = ", ".join(files[:4]) + (f" and {len(files) - 4} more" if len(files) > 4 else "")
         allowed = f" where {segment.covered} ranges cover it" if segment.covered > 1 else ""
-        findings.add(FindingKind.DUPLICATE, f"{segment} is in the table {segment.held} times{allowed}: {where}")
+        findings.add(FindingKind.DUPLICATE, f"{segment} is in the table {segment.landed} times{allowed}: {where}")
     _count_rest(findings, FindingKind.DUPLICATE, total, len(segments))
     segments, total, _ = ledger.segments("covered > 1", 3)
     for segment in segments:
@@ -108,8 +108,8 @@ def check_duplicates(ledger: OffsetLedger, findings: AuditFindings) -> None:
 
 def check_outside(ledger: OffsetLedger, unplaced: int, commits: Sequence[Commit], findings: AuditFindings) -> None:
     """Rows in no committed range, or without coordinates, are others' only as far as others inserted any."""
-    condition = "held > 0 AND covered = 0"
-    outside = sum(ledger.offsets_by_source(condition, "held").values()) + unplaced
+    condition = "landed > 0 AND covered = 0"
+    outside = sum(ledger.offsets_by_source(condition, "landed").values()) + unplaced
     if not outside:
         return
     theirs = [commit for commit in commits if commit.by_others and commit.inserted]
@@ -133,7 +133,7 @@ def check_ranges(
     """Missing rows per partition, by the write statuses' counts and, where it was read, by the log."""
     missing_findings = AuditFindings()
     short: dict[TopicPartition, int] = defaultdict(int)
-    for group, rows in zip(groups, ledger.held_in([(g.source, g.low, g.high) for g in groups]), strict=True):
+    for group, rows in zip(groups, ledger.landed_in([(g.source, g.low, g.high) for g in groups]), strict=True):
         if rows < group.records:
             short[group.source] += group.records - rows
             missing_findings.add(
@@ -147,7 +147,7 @@ def check_ranges(
             )
     missing = dict(short)
     if log is not None:
-        condition = "logged > 0 AND covered > 0 AND held = 0"
+        condition = "logged > 0 AND covered > 0 AND landed = 0"
         segments, total, _ = ledger.segments(condition, SHOWN_OF_A_KIND)
         for segment in segments:
             missing_findings.add(
@@ -177,8 +177,8 @@ def holes_in_log(
     wanted: dict[TopicPartition, LogRange] = {}
     for group, logged in _logged(ledger, groups):
         if log.compares(group) and logged < group.records:
-            known = wanted.get(group.source, LogRange(group.low, group.high))
-            wanted[group.source] = LogRange(min(known.start, group.low), max(known.end, group.high))
+            range_so_far = wanted.get(group.source, LogRange(group.low, group.high))
+            wanted[group.source] = LogRange(min(range_so_far.start, group.low), max(range_so_far.end, group.high))
     return wanted
 
 
@@ -190,7 +190,7 @@ def check_log(ledger: OffsetLedger, log: LogCheck, findings: AuditFindings) -> N
         holes = ledger.holes(source, span.start, span.end)
         if holes is None:
             continue
-        condition = f"source = {ledger.source(source)} AND held > 0 AND covered > 0"
+        condition = f"source = {ledger.source(source)} AND landed > 0 AND covered > 0"
         aborted, total, offsets = ledger.segments(condition, 3, "aborted")
         for segment in aborted:
             sentence = f"{segment} is in the table, but the log does not deliver it: its transaction was aborted"

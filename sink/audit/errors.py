@@ -52,7 +52,7 @@ def errors_of(base_path: str, columns: Sequence[str], access: Access = NO_ACCESS
 class ErrorCounts:
     """Counts bad records in the errors table that were not replayed, by partition, and those that were."""
 
-    held: Counter[TopicPartition] = field(default_factory=Counter)
+    by_source: Counter[TopicPartition] = field(default_factory=Counter)
     replayed: int = 0
 
 
@@ -72,7 +72,7 @@ def add_errors(
         return ErrorCounts()
     runs = [run for commit in commits for every in commit.replayed.values() for run in every]
     reading = _Reading(partial(errors_of, base_path, NEEDED, access), counted.keys(), runs)
-    file = ledger.add_stream(f"the errors table {base_path}", reading.held)
+    file = ledger.add_stream(f"the errors table {base_path}", reading.unreplayed_batches)
     if file.error:
         raise TableError(f"{base_path}: {file.error}")
     for instant, wanted in sorted(counted.items()):
@@ -103,13 +103,13 @@ class _Reading:
         self.by_source: Counter[TopicPartition] = Counter()
         self.replayed = self.waiting = 0
 
-    def held(self) -> Iterator[pa.RecordBatch]:
+    def unreplayed_batches(self) -> Iterator[pa.RecordBatch]:
         self.by_instant, self.by_source = Counter(), Counter()
         self.replayed = self.waiting = 0
         for batch in self._rows():
-            known = pc.is_in(batch.column("instant"), self._committed)
-            self.waiting += batch.num_rows - int(pc.sum(known).as_py() or 0)
-            batch = batch.filter(known)
+            is_committed = pc.is_in(batch.column("instant"), self._committed)
+            self.waiting += batch.num_rows - int(pc.sum(is_committed).as_py() or 0)
+            batch = batch.filter(is_committed)
             self.by_instant.update(batch.column("instant").to_pylist())
             replayed = self._replayed(batch)
             self.replayed += int(replayed.sum())

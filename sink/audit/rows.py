@@ -2,7 +2,7 @@
 
 All three become runs of consecutive offsets; one sweep over their edges yields segments with three counts
 each: rows in the table, ranges that cover them, records in the log. Guarantee: counts are exact, whatever
-the order of rows in files. Memory stays bounded: a batch is held at a time, and DuckDB spills to its file.
+the order of rows in files. Memory stays bounded: one batch is in memory at a time, and DuckDB spills to its file.
 Reads with hudi-rs only. Raises nothing of its own; a file that cannot be read is returned as a sentence.
 """
 
@@ -27,7 +27,7 @@ from sink.storage.access import rust_options
 
 PROVENANCE = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
 BATCH_ROWS = 131_072
-HELD_ROWS = 4_000_000
+BUFFERED_ROWS = 4_000_000
 MEMORY = "1GB"
 
 _TABLES = """
@@ -40,31 +40,31 @@ CREATE TABLE stored (source INTEGER, low BIGINT, high BIGINT);
 _SWEEP = """
 CREATE OR REPLACE TABLE segments AS
 WITH edges AS (
-    SELECT source, low AS edge, 1 AS held, 0 AS covered, 0 AS logged FROM runs
+    SELECT source, low AS edge, 1 AS landed, 0 AS covered, 0 AS logged FROM runs
     UNION ALL SELECT source, high, -1, 0, 0 FROM runs
     UNION ALL SELECT source, low, 0, 1, 0 FROM ranges
     UNION ALL SELECT source, high, 0, -1, 0 FROM ranges
     UNION ALL SELECT source, low, 0, 0, 1 FROM records
     UNION ALL SELECT source, high, 0, 0, -1 FROM records
 ), steps AS (
-    SELECT source, edge, sum(held) AS held, sum(covered) AS covered, sum(logged) AS logged
+    SELECT source, edge, sum(landed) AS landed, sum(covered) AS covered, sum(logged) AS logged
     FROM edges GROUP BY source, edge
-    HAVING sum(held) <> 0 OR sum(logged) <> 0 OR max(abs(covered)) > 0
+    HAVING sum(landed) <> 0 OR sum(logged) <> 0 OR max(abs(covered)) > 0
 ), depths AS (
     SELECT source, edge AS low, lead(edge) OVER source_order AS high,
-        sum(held) OVER source_order AS held, sum(covered) OVER source_order AS covered,
+        sum(landed) OVER source_order AS landed, sum(covered) OVER source_order AS covered,
         sum(logged) OVER source_order AS logged
     FROM steps WINDOW source_order AS (PARTITION BY source ORDER BY edge)
 )
-SELECT source, low, high, CAST(held AS BIGINT) AS held, CAST(covered AS BIGINT) AS covered,
+SELECT source, low, high, CAST(landed AS BIGINT) AS landed, CAST(covered AS BIGINT) AS covered,
     CAST(logged AS BIGINT) AS logged
-FROM depths WHERE high IS NOT NULL AND held + covered + logged > 0;
+FROM depths WHERE high IS NOT NULL AND landed + covered + logged > 0;
 CREATE OR REPLACE VIEW aborted AS
-SELECT s.source, greatest(s.low, r.low) AS low, least(s.high, r.high) AS high, s.held, s.covered, s.logged
+SELECT s.source, greatest(s.low, r.low) AS low, least(s.high, r.high) AS high, s.landed, s.covered, s.logged
 FROM segments s JOIN stored r ON s.source = r.source AND s.low < r.high AND s.high > r.low
 WHERE s.logged = 0
 """
-_HOLE = "held > 0 AND covered > 0 AND logged = 0"
+_HOLE = "landed > 0 AND covered > 0 AND logged = 0"
 
 
 Stream = Callable[[], HudiRecordBatchStream | Iterator[pa.RecordBatch]]
@@ -77,7 +77,7 @@ class Segment:
     source: TopicPartition
     low: int
     high: int
-    held: int
+    landed: int
     covered: int
     logged: int
 
@@ -123,8 +123,8 @@ class OffsetLedger:
         self._sources: dict[TopicPartition, int] = {}
         self._files: list[tuple[str, Stream]] = []
         self._spans: list[tuple[int, int, int, int]] = []
-        self._held: dict[TopicPartition, list[NDArray[np.int64]]] = {}
-        self._held_rows = 0
+        self._buffered: dict[TopicPartition, list[NDArray[np.int64]]] = {}
+        self._buffered_rows = 0
 
     def close(self) -> None:
         self._connection.close()
@@ -178,7 +178,7 @@ class OffsetLedger:
         names = {number: source for source, number in self._sources.items()}
         where = f"FROM {table} WHERE {condition}"
         total = self._row(f"SELECT count(*), coalesce(sum(high - low), 0) {where}")
-        query = f"SELECT source, low, high, held, covered, logged {where} ORDER BY source, low LIMIT {limit}"
+        query = f"SELECT source, low, high, landed, covered, logged {where} ORDER BY source, low LIMIT {limit}"
         rows = self._connection.execute(query).fetchall()
         return [Segment(names[row[0]], *row[1:]) for row in rows], int(total[0]), int(total[1])
 
@@ -216,22 +216,22 @@ class OffsetLedger:
     def counts(self) -> dict[TopicPartition, SourceCounts]:
         """Per partition; duplicates are rows beyond the ranges that cover the offset."""
         query = """
-            SELECT source, coalesce(sum((high - low) * held), 0),
-                min(low) FILTER (held > 0), max(high) FILTER (held > 0) - 1,
-                sum((high - low) * greatest(held - greatest(covered, 1), 0)),
-                coalesce(sum((high - low) * held) FILTER (covered = 0), 0)
+            SELECT source, coalesce(sum((high - low) * landed), 0),
+                min(low) FILTER (landed > 0), max(high) FILTER (landed > 0) - 1,
+                sum((high - low) * greatest(landed - greatest(covered, 1), 0)),
+                coalesce(sum((high - low) * landed) FILTER (covered = 0), 0)
             FROM segments GROUP BY source
         """
         names = {number: source for source, number in self._sources.items()}
         rows = self._connection.execute(query).fetchall()
         return {names[row[0]]: SourceCounts(int(row[1]), row[2], row[3], *map(int, row[4:])) for row in rows}
 
-    def held_in(self, groups: Sequence[tuple[TopicPartition, int, int]]) -> list[int]:
+    def landed_in(self, groups: Sequence[tuple[TopicPartition, int, int]]) -> list[int]:
         """Rows of each `[low, high)`, an offset counted at most as often as ranges cover it.
 
         The edges of every group must be edges of ranges: no segment crosses those.
         """
-        return self._sum_in(groups, "least(s.held, s.covered)")
+        return self._sum_in(groups, "least(s.landed, s.covered)")
 
     def logged_in(self, groups: Sequence[tuple[TopicPartition, int, int]]) -> list[int]:
         """Records of the log in each `[low, high)`, under the same condition."""
@@ -295,15 +295,15 @@ class OffsetLedger:
         parts, unplaced = _split(batch)
         for source, offsets in parts.items():
             self._spans.append((self.source(source), file, int(offsets.min()), int(offsets.max()) + 1))
-            self._held.setdefault(source, []).append(offsets)
-            self._held_rows += len(offsets)
-        if self._held_rows >= HELD_ROWS:
+            self._buffered.setdefault(source, []).append(offsets)
+            self._buffered_rows += len(offsets)
+        if self._buffered_rows >= BUFFERED_ROWS:
             self._flush()
         return unplaced
 
     def _flush(self) -> None:
         lows, highs, keys = [], [], []
-        for source, pieces in self._held.items():
+        for source, pieces in self._buffered.items():
             low, high = _runs(np.sort(np.concatenate(pieces)))
             lows.append(low)
             highs.append(high)
@@ -311,7 +311,7 @@ class OffsetLedger:
         if keys:
             columns = {"source": keys, "low": lows, "high": highs}
             self._append("runs", {name: pa.array(np.concatenate(parts)) for name, parts in columns.items()})
-        self._held, self._held_rows = {}, 0
+        self._buffered, self._buffered_rows = {}, 0
 
     def _append(self, table: str, columns: dict[str, pa.Array]) -> None:
         self._connection.register("appended", pa.table(columns))

@@ -53,13 +53,12 @@ class DeadLetters:
             producer = ck.Producer({**self._settings.kafka_native, **_PRODUCER}, logger=LOG)
             for row in rows.toLocalIterator():
                 self._produce(producer, row, on_delivery)
-            left = producer.flush(FLUSH_SECONDS)
+            unacknowledged = producer.flush(FLUSH_SECONDS)
         except ck.KafkaException as error:
             raise Unavailable(f"{self._topic_address}: {error.args[0].str()}") from error
-        if failed or left:
-            raise Unavailable(
-                f"{self._topic_address}: {failed[0] if failed else f'{left} records not acknowledged in time'}"
-            )
+        if failed or unacknowledged:
+            reason = failed[0] if failed else f"{unacknowledged} records not acknowledged in time"
+            raise Unavailable(f"{self._topic_address}: {reason}")
 
     def _produce(self, producer: ck.Producer, row: Row, on_delivery: DeliveryCallback) -> None:
         value, key = _bytes(row["value"]), _bytes(row["_kafka_key"])

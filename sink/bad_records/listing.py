@@ -39,7 +39,7 @@ _TYPES = {
     "replayed_instant": pa.string(),
 }
 _FIRST = 'struct_pack(topic := _kafka_topic, partition := _kafka_partition, "offset" := _kafka_offset)'
-_PLACE = "_kafka_topic, _kafka_partition, _kafka_offset, generation"
+_KEY_COLUMNS = "_kafka_topic, _kafka_partition, _kafka_offset, generation"
 
 
 def list_errors(base_path: str, access: Access, selection: Selection, limit: int) -> tuple[list[dict[str, Any]], int]:
@@ -52,7 +52,7 @@ def list_errors(base_path: str, access: Access, selection: Selection, limit: int
         [(total,)] = connection.execute(query, values).fetchall()
         connection.unregister("errors")
         connection.register("errors", _rows(base_path, access, _TYPES))
-        query = f"SELECT * FROM errors WHERE {condition} ORDER BY {_PLACE} LIMIT {limit}"
+        query = f"SELECT * FROM errors WHERE {condition} ORDER BY {_KEY_COLUMNS} LIMIT {limit}"
         return _fetched(connection, query, values), int(total)
 
 

@@ -54,8 +54,8 @@ from sink.write.upsert_engine import UpsertEngine
 
 ErrorKey = tuple[str, int, int, int]
 """Topic, partition, offset, generation: the errors table's key."""
-_TRIED = "_kafka_topic string, _kafka_partition int, _kafka_offset long, generation int, reason string"
-_TRIED_SCHEMA = pa.schema(
+_REASONS = "_kafka_topic string, _kafka_partition int, _kafka_offset long, generation int, reason string"
+_REASONS_SCHEMA = pa.schema(
     [
         ("_kafka_topic", pa.string()),
         ("_kafka_partition", pa.int32()),
@@ -67,7 +67,7 @@ _TRIED_SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class ReplayPreview:
     """Records of a selection that are good by now, and why the rest is still bad. `marked`: in the table since an
     earlier replay that did not come to its end."""
 
@@ -81,7 +81,7 @@ class Replayed:
     """A commit's: places by the instant that put them into the table."""
 
     instant: str
-    places: frozenset[ErrorKey]
+    keys: frozenset[ErrorKey]
 
 
 class Replay:
@@ -103,13 +103,13 @@ class Replay:
         self._table = Table(spark, settings, self._schema, TableLocks(client, settings))
         self._failpoints = Failpoints.from_environment()
 
-    def preview(self, selection: Selection, sql: str | None) -> Tried:
+    def preview(self, selection: Selection, sql: str | None) -> ReplayPreview:
         """Changes nothing."""
         with self._reading():
             rows = self._pending(selection, self._earlier())
             return self._try(self._records(rows, sql))
 
-    def run(self, selection: Selection, sql: str | None) -> Tried:
+    def run(self, selection: Selection, sql: str | None) -> ReplayPreview:
         self._keeper().bootstrap(self._settings.config_digest)
         with lock(self._client, self._root) as lock_path, self._reading():
             require_no_live_workers(workers(self._client, self._root))
@@ -119,9 +119,9 @@ class Replay:
             marked = self._mark_earlier(lock_path)
             tried = self._try(self._records(self._pending(selection, self._earlier()), sql))
             # A partition's offsets may have been bad in several generations, each of them a record of its own.
-            for generation in sorted({place[3] for place in tried.good}):
-                places = [place for place in tried.good if place[3] == generation]
-                self._land(lock_path, places, sql)
+            for generation in sorted({key[3] for key in tried.good}):
+                keys = [key for key in tried.good if key[3] == generation]
+                self._land(lock_path, keys, sql)
             return replace(tried, marked=marked)
 
     # What there is to do
@@ -137,9 +137,9 @@ class Replay:
         instants = [row["instant"] for row in rows.select("instant").distinct().collect()]
         states = self._table.view(instants).instants
         committed = [instant for instant in instants if states[instant] is InstantState.COMPLETED]
-        done = [place for replay in earlier for place in replay.places]
+        done = [key for replay in earlier for key in replay.keys]
         rows = rows.where(F.col("instant").isin(committed))
-        return rows.join(self._places(done), list(KEY), "left_anti") if done else rows
+        return rows.join(self._key_frame(done), list(KEY), "left_anti") if done else rows
 
     def _earlier(self) -> list[Replayed]:
         """Records that the table's own commits name as replayed."""
@@ -165,7 +165,7 @@ class Replay:
         marked = 0
         for replay in self._earlier():
             unmarked = self._rows().where(F.col("replayed_instant").isNull())
-            rows = unmarked.join(self._places(replay.places), list(KEY), "left_semi")
+            rows = unmarked.join(self._key_frame(replay.keys), list(KEY), "left_semi")
             if count := rows.count():
                 self._mark(lock_path, rows, replay.instant)
                 marked += count
@@ -176,9 +176,9 @@ class Replay:
         marked = rows.withColumn("replayed_at", now).withColumn("replayed_instant", F.lit(instant))
         self._errors.replace(marked, lambda: self._keeper().write(_fence(lock_path, view)))
 
-    def _places(self, places: Collection[ErrorKey]) -> DataFrame:
+    def _key_frame(self, keys: Collection[ErrorKey]) -> DataFrame:
         kinds = "_kafka_topic string, _kafka_partition int, _kafka_offset long, generation int"
-        return F.broadcast(self._spark.createDataFrame(sorted(places), kinds))
+        return F.broadcast(self._spark.createDataFrame(sorted(keys), kinds))
 
     # Decoding
 
@@ -203,10 +203,10 @@ class Replay:
             "topic_id",
         )
 
-    def _try(self, records: DataFrame) -> Tried:
-        tried = records.drop("topic_id").mapInArrow(partial(_tried, self._decoder()), _TRIED).collect()
+    def _try(self, records: DataFrame) -> ReplayPreview:
+        tried = records.drop("topic_id").mapInArrow(partial(_decoding_reasons, self._decoder()), _REASONS).collect()
         good = tuple(sorted(tuple(row)[:4] for row in tried if row["reason"] is None))
-        return Tried(good, {tuple(row)[:4]: row["reason"] for row in tried if row["reason"] is not None})
+        return ReplayPreview(good, {tuple(row)[:4]: row["reason"] for row in tried if row["reason"] is not None})
 
     def _decoder(self) -> Callable[[], Decode]:
         """A decoder of the same records as the engine's, with the columns that the next transaction would have."""
@@ -218,32 +218,32 @@ class Replay:
     def _columns(self) -> str:
         """Returns the columns of the next transaction."""
         self._table.view()
-        seen = ColumnResolver(self._settings, self._table).resolve(LogView("", {}))
-        if seen.schema_conflict:
-            raise TableError(seen.schema_conflict)
-        return seen.columns
+        log = ColumnResolver(self._settings, self._table).resolve(LogView("", {}))
+        if log.schema_conflict:
+            raise TableError(log.schema_conflict)
+        return log.columns
 
     # Landing
 
-    def _land(self, lock_path: str, places: Sequence[ErrorKey], sql: str | None) -> None:
+    def _land(self, lock_path: str, keys: Sequence[ErrorKey], sql: str | None) -> None:
         """One commit: the places' rows, and the checkpoint as it was under the next number."""
         view = self._keeper().read()
         newest = self._settled(view)
         number = next_number(view)
         checkpoint = replace(newest, epoch=view.epoch, number=number, base=newest.number, results=())
-        rows = self._rows().join(self._places(places), list(KEY), "left_semi")
-        tasks, records = self._tasks(self._records(rows, sql), places)
+        rows = self._rows().join(self._key_frame(keys), list(KEY), "left_semi")
+        tasks, records = self._tasks(self._records(rows, sql), keys)
         instant = self._table.begin(number, view.epoch)
         # By this name its files have ids that no other commit of the sink makes, and a repetition makes again.
         named = self._settings.model_copy(update={"name": f"{self._settings.name} replay {number}"})
         engine, columns = engine_of(self._spark, named, self._schema), self._columns()
         written = engine.write(instant, tasks, columns, records)
-        if sum(result.records for result in written.results) != len(places):
-            raise TableError(f"{len(places)} records were to be replayed, and others were written; none was committed")
+        if sum(result.records for result in written.results) != len(keys):
+            raise TableError(f"{len(keys)} records were to be replayed, and others were written; none was committed")
         if existing := self._table.existing_file_ids(written.stats):
             raise TableError(f"the table already holds file ids of this replay ({', '.join(existing[:3])})")
         self._failpoints.at("Replay.written")
-        runs = {REPLAYED_PREFIX + self._settings.name: json.dumps(_runs(places))}
+        runs = {REPLAYED_PREFIX + self._settings.name: json.dumps(_runs(keys))}
         guard = self._guard(lock_path, view, newest)
         outcome = self._table.complete(instant, written.stats, checkpoint, guard, columns, runs)
         if outcome is not TableOutcome.COMPLETED:
@@ -253,10 +253,10 @@ class Replay:
         self._keeper().write((*_fence(lock_path, view), tree.ledger_op(view, ledger)))
         self._mark(lock_path, rows, instant)
 
-    def _tasks(self, records: DataFrame, places: Sequence[ErrorKey]) -> tuple[list[WriteTask], DataFrame]:
+    def _tasks(self, records: DataFrame, keys: Sequence[ErrorKey]) -> tuple[list[WriteTask], DataFrame]:
         """One for each partition, from its first offset to its last, and a Spark partition for each."""
         offsets: dict[tuple[str, int], list[int]] = {}
-        for topic, partition, offset, _ in places:
+        for topic, partition, offset, _ in keys:
             offsets.setdefault((topic, partition), []).append(offset)
         named = records.select("topic", "partition", "topic_id").distinct().collect()
         ids = {(row["topic"], row["partition"]): row["topic_id"] for row in named}
@@ -267,15 +267,15 @@ class Replay:
                 min(partition_offsets),
                 max(partition_offsets) + 1,
                 ids[topic, partition],
-                places[0][3],
+                keys[0][3],
             )
             for (topic, partition), partition_offsets in sorted(offsets.items())
         ]
         parts = [
-            records.where((F.col("topic") == each.topic) & (F.col("partition") == each.partition))
+            records.where((F.col("topic") == piece.topic) & (F.col("partition") == piece.partition))
             .coalesce(1)
             .sortWithinPartitions("offset")
-            for each in slices
+            for piece in slices
         ]
         return [WriteTask((piece,)) for piece in slices], reduce(DataFrame.union, parts)
 
@@ -336,7 +336,7 @@ def _fence(lock_path: str, view: KeeperView) -> tuple[Check, Check]:
     return Check(lock_path, 0), Check(tree.EPOCH, view.epoch_version)
 
 
-def _tried(make: Callable[[], Decode], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _decoding_reasons(make: Callable[[], Decode], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`: each record's place, and why it cannot go into the table."""
     decode = make()
     for batch in batches:
@@ -344,13 +344,13 @@ def _tried(make: Callable[[], Decode], batches: Iterator[pa.RecordBatch]) -> Ite
         for bad in separate_bad(batch, "", decode)[2]:
             reasons[bad.row] = bad.reason
         columns = [batch.column(name) for name in ("topic", "partition", "offset", "generation")]
-        yield pa.RecordBatch.from_arrays([*columns, pa.array(reasons, pa.string())], schema=_TRIED_SCHEMA)
+        yield pa.RecordBatch.from_arrays([*columns, pa.array(reasons, pa.string())], schema=_REASONS_SCHEMA)
 
 
-def _runs(places: Sequence[ErrorKey]) -> list[list[object]]:
+def _runs(keys: Sequence[ErrorKey]) -> list[list[object]]:
     """Consecutive offsets together: `[topic, partition, generation, low, high]`, half open."""
     runs: list[list[object]] = []
-    for topic, partition, offset, generation in sorted(places, key=lambda p: (p[0], p[1], p[3], p[2])):
+    for topic, partition, offset, generation in sorted(keys, key=lambda p: (p[0], p[1], p[3], p[2])):
         last = runs[-1] if runs else None
         if last is not None and last[:3] == [topic, partition, generation] and last[4] == offset:
             last[4] = offset + 1

@@ -32,7 +32,7 @@ NOT_REPLAYED = {"replayed_at": "timestamp", "replayed_instant": "string"}
 """Set once `sink errors replay` has put the record into the table."""
 
 
-class SetAsideGone(SinkError):
+class QuarantineMissing(SinkError):
     """The bad records of an instant are no longer where they were set aside."""
 
 
@@ -54,15 +54,15 @@ class ErrorsTable:
         `fence` raises when this process may not decide any more.
         """
         with self._working(f"publishing the bad records of transaction {operation.number}"):
-            rows = self._set_aside(operation) if operation.errors else None
+            rows = self._quarantined(operation) if operation.errors else None
             changed = None if rows is None else rows.withColumn(DELETED, F.lit(False))
             if operation.attempt > 1 and self._settings.tolerant and self._table.exists():
                 stale = self._stale(operation.instant, operation.checkpoint)
                 if rows is not None:
                     stale = stale.join(rows, list(KEY), "left_anti")
                 if not stale.isEmpty():
-                    gone = stale.withColumn(DELETED, F.lit(True))
-                    changed = gone if changed is None else changed.unionByName(gone)
+                    removals = stale.withColumn(DELETED, F.lit(True))
+                    changed = removals if changed is None else changed.unionByName(removals)
             if changed is not None:
                 self._table.upsert(changed, fence)
             if rows is not None and self._letters is not None:
@@ -86,7 +86,7 @@ class ErrorsTable:
         """Rows as `rows` gives them, changed but for their keys."""
         self._table.upsert(rows.withColumn(DELETED, F.lit(False)), fence)
 
-    def _set_aside(self, operation: Complete) -> DataFrame:
+    def _quarantined(self, operation: Complete) -> DataFrame:
         wanted = sum(quarantined.records for quarantined in operation.errors)
         paths = [f"{self._settings.base_path}/{quarantined.path}" for quarantined in operation.errors]
         try:
@@ -94,16 +94,16 @@ class ErrorsTable:
             count = rows.count()
         except (AnalysisException, Py4JJavaError) as error:
             if _is_missing(error):
-                raise self._gone(operation) from error
+                raise self._quarantine_missing(operation) from error
             raise
         if count != wanted:
-            raise self._gone(operation)
+            raise self._quarantine_missing(operation)
         for name, kind in NOT_REPLAYED.items():
             rows = rows.withColumn(name, F.lit(None).cast(kind))
         return rows.withColumn("transaction", F.lit(operation.number).cast("long"))
 
-    def _gone(self, operation: Complete) -> SetAsideGone:
-        return SetAsideGone(
+    def _quarantine_missing(self, operation: Complete) -> QuarantineMissing:
+        return QuarantineMissing(
             f"{self._settings.base_path}: transaction {operation.number} has bad records, which are no longer below"
             f" {QUARANTINE}/{operation.instant}, though its instant is pending: somebody deleted them; stop all"
             " workers, roll the instant back with Hudi's tools, clear the halt with `sink reset --yes`, and start them"
@@ -124,11 +124,11 @@ class ErrorsTable:
         return stale.drop("t", "p", "low", "high", "g")
 
     @contextmanager
-    def _working(self, what: str) -> Iterator[None]:
+    def _working(self, task: str) -> Iterator[None]:
         try:
             yield
         except (*JAVA_ERRORS, OSError) as error:
-            raise Unavailable(f"{self.base_path}: {what}: {message(error)}") from error
+            raise Unavailable(f"{self.base_path}: {task}: {message(error)}") from error
 
 
 def _ranges(checkpoint: Checkpoint) -> list[tuple[str, int, int, int, int]]:

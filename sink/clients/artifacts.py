@@ -56,8 +56,8 @@ def java_binary() -> Path:
 def pyspark_jars() -> Path:
     """The directory of PySpark's own jars: Spark, ZooKeeper, Ivy. Raises `ConfigError`."""
     spec = importlib.util.find_spec("pyspark")
-    for place in (spec.submodule_search_locations or ()) if spec else ():
-        if (jars := Path(place) / "jars").is_dir():
+    for directory in (spec.submodule_search_locations or ()) if spec else ():
+        if (jars := Path(directory) / "jars").is_dir():
             return jars
     raise ConfigError("PySpark is not installed beside this package: `pip install pyspark==3.5.7`")
 
@@ -92,18 +92,18 @@ def fetch(name: str, coordinates: Sequence[str], without: Sequence[str] = ()) ->
     """
     document = _ivy_file(coordinates, without)
     jars = cache_home() / "jars"
-    place = jars / f"{name}-{hashlib.sha256(document.encode()).hexdigest()[:12]}"
-    if not place.is_dir():
+    directory = jars / f"{name}-{hashlib.sha256(document.encode()).hexdigest()[:12]}"
+    if not directory.is_dir():
         try:
             jars.mkdir(parents=True, exist_ok=True)
-            with locked(jars / f".{place.name}.lock", "downloading the same jars"):
-                if not place.is_dir():
-                    download(name, document, place)
+            with locked(jars / f".{directory.name}.lock", "downloading the same jars"):
+                if not directory.is_dir():
+                    download_into(name, document, directory)
         except OSError as error:
             raise ConfigError(
                 f"{jars}: downloads cannot be kept there ({error}): set SINK_HOME to a writable directory"
             ) from error
-    return sorted(place.glob("*.jar"))
+    return sorted(directory.glob("*.jar"))
 
 
 def cache_home() -> Path:
@@ -113,15 +113,15 @@ def cache_home() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hudi-keeper-sink"
 
 
-def download(name: str, document: str, place: Path) -> None:
+def download_into(name: str, document: str, directory: Path) -> None:
     """Fills `place`. What a failed attempt brought is kept beside it, so that the next one starts there."""
-    part = place.with_name(f".{place.name}.part")
+    part = directory.with_name(f".{directory.name}.part")
     (part / "jars").mkdir(parents=True, exist_ok=True)
     ivy_file = part / "ivy.xml"
     ivy_file.write_text(document)
     settings = Path.home() / ".ivy2" / "ivysettings.xml"
     java = find_java()
-    download = Download(
+    download_into = Download(
         name=name,
         java=java.binary,
         options=write_trust_store(part / "trust.jks") if java.bundled else (),
@@ -136,14 +136,14 @@ def download(name: str, document: str, place: Path) -> None:
         retry=tenacity.retry_if_exception_type(Unavailable),
         stop=tenacity.stop_after_attempt(ATTEMPTS),
         wait=tenacity.wait_exponential(multiplier=2, max=15),
-        before_sleep=_say_again,
+        before_sleep=_announce_retry,
         reraise=True,
-    )(retrieve, download)
-    (part / "jars").rename(place)
+    )(retrieve, download_into)
+    (part / "jars").rename(directory)
     shutil.rmtree(part)
 
 
-def _say_again(state: tenacity.RetryCallState) -> None:
+def _announce_retry(state: tenacity.RetryCallState) -> None:
     error = state.outcome.exception() if state.outcome else None
     wait = state.next_action.sleep if state.next_action else 0
     print(
@@ -175,13 +175,13 @@ def _artifact(jar: Path) -> str:
 
 
 @contextmanager
-def locked(path: Path, what: str) -> Iterator[None]:
+def locked(path: Path, work: str) -> Iterator[None]:
     """Holds a file lock; it goes with the process, however that ends. `what` names the work of its holder."""
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"waiting for another process that is {what}", file=sys.stderr, flush=True)
+            print(f"waiting for another process that is {work}", file=sys.stderr, flush=True)
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

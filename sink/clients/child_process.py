@@ -75,7 +75,7 @@ class ProcessGroup:
             self._watchdog = None
 
 
-FAMILY_OF_THIS_PROCESS = ProcessGroup()
+CHILDREN = ProcessGroup()
 
 
 def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
@@ -83,10 +83,10 @@ def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
 
     Without the `SINK_*` overrides of settings: exported for a real sink, they would send the children to its servers.
     """
-    here = str(Path(__file__).resolve().parents[2])
-    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != here]
+    package_root = str(Path(__file__).resolve().parents[2])
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != package_root]
     inherited = {name: value for name, value in os.environ.items() if not overrides_a_setting(name)}
-    return {**inherited, "PYTHONPATH": os.pathsep.join([here, *paths]), **extra}
+    return {**inherited, "PYTHONPATH": os.pathsep.join([package_root, *paths]), **extra}
 
 
 def overrides_a_setting(name: str) -> bool:
@@ -111,7 +111,7 @@ class Child:
         if self.running:
             return self
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        environment = child_environment({**self._environment, FAMILY: FAMILY_OF_THIS_PROCESS.tag()})
+        environment = child_environment({**self._environment, FAMILY: CHILDREN.tag()})
         try:
             with self.log.open("ab") as log:
                 self._logged = log.tell()
@@ -189,8 +189,8 @@ class Child:
         """The trouble that this run logged, for an error message: the last cause, else the last lines."""
         if not self.log.is_file():
             return "nothing logged"
-        said = self.log.read_bytes()[self._logged :].decode(errors="replace")
-        lines = [line.strip() for line in said.splitlines() if line.strip()]
+        output = self.log.read_bytes()[self._logged :].decode(errors="replace")
+        lines = [line.strip() for line in output.splitlines() if line.strip()]
         causes = [line for line in lines if CAUSE.search(line)]
         return " | ".join(causes[-1:] or lines[-TAIL_LINES:]) or "nothing logged"
 

@@ -20,9 +20,9 @@ def address_of(settings: Settings, storage: Storage) -> str:
     return f"{scheme}://{rest.partition('/')[0]}{storage.root}"
 
 
-def probe_by_python(settings: Settings, place: str, content: bytes) -> None:
+def probe_by_python(settings: Settings, probe_dir: str, content: bytes) -> None:
     storage = nearest(settings)
-    path = f"{place}/probe"
+    path = f"{probe_dir}/probe"
     try:
         with storage.create(path) as stream:
             stream.write(content)
@@ -30,7 +30,7 @@ def probe_by_python(settings: Settings, place: str, content: bytes) -> None:
             if stream.read() != content:
                 raise OSError("what was written is not what is read")
     finally:
-        if storage.exists(place):
-            storage.files.delete_dir(storage.locate(place))
-    if storage.exists(place):
-        raise OSError(f"{place} was deleted and is still there")
+        if storage.exists(probe_dir):
+            storage.files.delete_dir(storage.locate(probe_dir))
+    if storage.exists(probe_dir):
+        raise OSError(f"{probe_dir} was deleted and is still there")

@@ -124,7 +124,7 @@ public class ClosingInLineReads implements SparkPlugin {
   }
 }
 """
-_known: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
+_hosts_done: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 """Hosts, for each JVM, whose inline reads close."""
 _placing = threading.Lock()
 
@@ -136,7 +136,7 @@ def close_inline_reads(spark: SparkSession, base_path: str) -> None:
         return
     jvm: Any = spark.sparkContext._jvm
     with _placing:
-        hosts = _known.setdefault(spark.sparkContext._gateway, set())
+        hosts = _hosts_done.setdefault(spark.sparkContext._gateway, set())
         if host not in hosts and not _closes(jvm):
             _put_first(jvm, spark.sparkContext._jsc.hadoopConfiguration(), host)
         hosts.add(host)
@@ -150,7 +150,11 @@ def executor_options(jvm: Any, base_paths: Iterable[str]) -> dict[str, str]:
     jar = _jar(jvm)
     # The driver looks at the plugin, too, and has its classes from before.
     _loader(jvm).addURL(jvm.java.io.File(str(jar)).toURI().toURL())
-    return {"spark.jars": str(jar), "spark.plugins": _PLUGIN, _PLACES: " ".join(_place(jvm, host) for host in hosts)}
+    return {
+        "spark.jars": str(jar),
+        "spark.plugins": _PLUGIN,
+        _PLACES: " ".join(_inline_path(jvm, host) for host in hosts),
+    }
 
 
 def _host(base_path: str) -> str:
@@ -170,21 +174,21 @@ def _closes(jvm: Any) -> bool:
     return any(str(method.getName()) == "close" for method in declared)
 
 
-def _place(jvm: Any, host: str) -> str:
+def _inline_path(jvm: Any, host: str) -> str:
     """Where Hudi looks for what is inside of the host's files."""
     paths = jvm.org.apache.hudi.storage
     return str(paths.inline.InLineFSUtils.getInlineFilePath(paths.StoragePath(f"{host}/table"), "f", 0, 0).toUri())
 
 
-def _put_first(jvm: Any, given: Any, host: str) -> None:
-    conf = jvm.org.apache.hadoop.conf.Configuration(given)
+def _put_first(jvm: Any, hadoop_conf: Any, host: str) -> None:
+    conf = jvm.org.apache.hadoop.conf.Configuration(hadoop_conf)
     conf.setClassLoader(_compiled(jvm, _FILE_SYSTEM).getClassLoader())
     conf.set("fs.inlinefs.impl", _NAME)
-    place = jvm.java.net.URI.create(_place(jvm, host))
-    found = str(jvm.org.apache.hadoop.fs.FileSystem.get(place, conf).getClass().getName())
-    if found != _NAME:
+    inline_uri = jvm.java.net.URI.create(_inline_path(jvm, host))
+    file_system = str(jvm.org.apache.hadoop.fs.FileSystem.get(inline_uri, conf).getClass().getName())
+    if file_system != _NAME:
         raise ConfigError(
-            f"{host}: {found} reads inside of log files already, and would keep a connection for each read; use"
+            f"{host}: {file_system} reads inside of log files already, and would keep a connection for each read; use"
             " Hudi in this JVM through the sink alone"
         )
 

@@ -58,10 +58,10 @@ def retrieve(download: Download) -> None:
     finally:
         child.kill()
         child.wait()
-    said = download.log.read_text(errors="replace")
-    if child.returncode != 0 or "UNRESOLVED" in said or not any(download.jars.glob("*.jar")):
-        found = (reason.search(said) for reason in REASONS)
-        reason = next((match[0].strip() for match in found if match), f"Ivy: exit status {child.returncode}")
+    output = download.log.read_text(errors="replace")
+    if child.returncode != 0 or "UNRESOLVED" in output or not any(download.jars.glob("*.jar")):
+        matches = (reason.search(output) for reason in REASONS)
+        reason = next((match[0].strip() for match in matches if match), f"Ivy: exit status {child.returncode}")
         raise Unavailable(
             f"could not download the {download.name} jars: {reason[:300]} (full output: {download.log}); "
             "check the network, or a mirror in ~/.ivy2/ivysettings.xml"
@@ -108,11 +108,11 @@ def _ended(child: subprocess.Popen[bytes], seconds: float) -> bool:
 
 def _state(download: Download) -> tuple[int, int, float]:
     """Jars that came, jars known to be needed, megabytes on disk."""
-    said = download.log.read_text(errors="replace")
+    output = download.log.read_text(errors="replace")
     size = 0
     for path in download.cache.rglob("*.jar*"):
         try:
             size += path.stat().st_size
         except FileNotFoundError:
             continue  # Ivy renamed it meanwhile: counted next time
-    return said.count("[SUCCESSFUL ]"), len(re.findall(r"^\tfound ", said, re.MULTILINE)), size / 1e6
+    return output.count("[SUCCESSFUL ]"), len(re.findall(r"^\tfound ", output, re.MULTILINE)), size / 1e6

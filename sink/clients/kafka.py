@@ -63,7 +63,7 @@ class KafkaSettings(Protocol):
         """For librdkafka, `bootstrap.servers` among them."""
 
 
-class LogReader(Protocol):
+class LogSource(Protocol):
     """Gives views: in this process (`Log`) or in one of its own (`sink.clients.kafka_process.LogProcess`)."""
 
     def view(self, topics: Sequence[str]) -> LogView: ...
@@ -102,7 +102,7 @@ class Log:
         self._timeout = timeout
         self._bootstrap = self._native["bootstrap.servers"]
         self._admin: AdminClient | None = None
-        self._heard: dict[int, str] = {}
+        self._connection_errors: dict[int, str] = {}
         self._deadline = 0.0
 
     def view(self, topics: Sequence[str]) -> LogView:
@@ -111,7 +111,7 @@ class Log:
         self._deadline = began + self._timeout
         admin = self._connected()
         admin.poll(0)
-        self._heard.clear()
+        self._connection_errors.clear()
 
         def passing(error: BaseException) -> bool:
             missed = isinstance(error, UnknownTopic) and time.monotonic() < began + GRACE_SECONDS
@@ -124,7 +124,7 @@ class Log:
             reraise=True,
         )
         try:
-            return retrying(self._look, admin, tuple(dict.fromkeys(topics)))
+            return retrying(self._take_view, admin, tuple(dict.fromkeys(topics)))
         finally:
             admin.poll(0)
 
@@ -134,22 +134,24 @@ class Log:
 
     def _connected(self) -> AdminClient:
         if self._admin is None:
-            settings: dict[str, Any] = {**DEFAULTS, **self._native, "error_cb": self._hear}
+            settings: dict[str, Any] = {**DEFAULTS, **self._native, "error_cb": self._note_connection_error}
             try:
                 self._admin = AdminClient(settings, logger=QuietLogger())
             except ck.KafkaException as error:
                 raise ConfigError(f"kafka.*: {error.args[0].str()}; correct or remove the setting") from error
         return self._admin
 
-    def _hear(self, error: ck.KafkaError) -> None:
+    def _note_connection_error(self, error: ck.KafkaError) -> None:
         """librdkafka tells here why a connection fails; the request itself only times out."""
-        self._heard[error.code()] = error.str()
+        self._connection_errors[error.code()] = error.str()
 
-    def _look(self, admin: AdminClient, topics: Sequence[str]) -> LogView:
+    def _take_view(self, admin: AdminClient, topics: Sequence[str]) -> LogView:
         if not topics:
             raise ValueError("no topic to look at")
         before = self._describe(admin, topics)
-        cluster = self._answer("cluster id", lambda left: admin.describe_cluster(request_timeout=left)).cluster_id
+        cluster = self._answer(
+            "cluster id", lambda seconds_left: admin.describe_cluster(request_timeout=seconds_left)
+        ).cluster_id
         sources = [TopicPartition(topic, number) for topic in before for number in before[topic][1]]
         starts, ends = self._offsets(admin, sources)
         if self._describe(admin, topics) != before:
@@ -161,12 +163,14 @@ class Log:
 
     def _describe(self, admin: AdminClient, topics: Sequence[str]) -> _Topics:
         """Topic id and partition numbers by topic."""
-        asked = self._asked(lambda left: admin.describe_topics(ck.TopicCollection(list(topics)), request_timeout=left))
-        found: _Topics = {}
+        futures = self._submit(
+            lambda seconds_left: admin.describe_topics(ck.TopicCollection(list(topics)), request_timeout=seconds_left)
+        )
+        topics_found: _Topics = {}
         missing = []
         for topic in topics:
             try:
-                told = asked[topic].result(self._left())
+                description = futures[topic].result(self._seconds_left())
             except ck.KafkaException as error:
                 if error.args[0].code() not in _MISSING:
                     raise self._refused(f"topic {topic}", error.args[0]) from error
@@ -174,21 +178,24 @@ class Log:
             except FutureTimeout as error:
                 raise self._silent(f"topic {topic}") from error
             else:
-                found[topic] = (_topic_id(told.topic_id), tuple(sorted(part.id for part in told.partitions)))
+                topics_found[topic] = (
+                    _topic_id(description.topic_id),
+                    tuple(sorted(part.id for part in description.partitions)),
+                )
         if missing:
-            raise UnknownTopic(missing, self._bootstrap, self._near(admin, missing))
-        return found
+            raise UnknownTopic(missing, self._bootstrap, self._similar_names(admin, missing))
+        return topics_found
 
     def _offsets(
         self, admin: AdminClient, sources: Sequence[TopicPartition]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
         """Log starts and ends: two requests to each leader, however many partitions there are."""
         asked = [
-            self._asked(
-                lambda left, spec=spec: admin.list_offsets(  # type: ignore[misc]
+            self._submit(
+                lambda seconds_left, spec=spec: admin.list_offsets(  # type: ignore[misc]
                     {ck.TopicPartition(source.topic, source.partition): spec for source in sources},
                     isolation_level=ck.IsolationLevel.READ_COMMITTED,
-                    request_timeout=left,
+                    request_timeout=seconds_left,
                 )
             )
             for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
@@ -200,68 +207,70 @@ class Log:
         return starts, ends
 
     def _offset(self, at: ck.TopicPartition, future: Future[Any]) -> int:
-        what = f"offsets of {at.topic}-{at.partition}"
+        question = f"offsets of {at.topic}-{at.partition}"
         try:
-            return int(future.result(self._left()).offset)
+            return int(future.result(self._seconds_left()).offset)
         except ck.KafkaException as error:
             if error.args[0].code() in _UNSETTLED:
-                raise _Unsettled(f"{what} at {self._bootstrap}: {error.args[0].str()}") from error
-            raise self._refused(what, error.args[0]) from error
+                raise _Unsettled(f"{question} at {self._bootstrap}: {error.args[0].str()}") from error
+            raise self._refused(question, error.args[0]) from error
         except FutureTimeout as error:
-            raise self._silent(what) from error
+            raise self._silent(question) from error
 
-    def _answer(self, what: str, ask: Callable[[float], Future[Any]]) -> Any:
+    def _answer(self, question: str, ask: Callable[[float], Future[Any]]) -> Any:
         try:
-            return self._asked(ask).result(self._left())
+            return self._submit(ask).result(self._seconds_left())
         except ck.KafkaException as error:
-            raise self._refused(what, error.args[0]) from error
+            raise self._refused(question, error.args[0]) from error
         except FutureTimeout as error:
-            raise self._silent(what) from error
+            raise self._silent(question) from error
 
-    def _asked(self, ask: Callable[[float], _T]) -> _T:
+    def _submit(self, ask: Callable[[float], _T]) -> _T:
         try:
-            return ask(self._left())
+            return ask(self._seconds_left())
         except ck.KafkaException as error:
             raise self._refused("request", error.args[0]) from error
 
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         """Seconds until the view has to be over; never so few that an answer already here is missed."""
         return max(self._deadline - time.monotonic(), 0.01)
 
-    def _near(self, admin: AdminClient, missing: Iterable[str]) -> list[str]:
+    def _similar_names(self, admin: AdminClient, missing: Iterable[str]) -> list[str]:
         try:
-            names = [name for name in admin.list_topics(timeout=self._left()).topics if name[:2] != "__"]
+            names = [name for name in admin.list_topics(timeout=self._seconds_left()).topics if name[:2] != "__"]
         except ck.KafkaException as error:
             LOG.debug("no list of topics for a hint: %s", error)
             return []
         near = (difflib.get_close_matches(topic, names, 3) for topic in missing)
         return list(dict.fromkeys(name for names in near for name in names))
 
-    def _refused(self, what: str, error: ck.KafkaError) -> SinkError:
+    def _refused(self, question: str, error: ck.KafkaError) -> SinkError:
         if error.code() == _Code.TOPIC_AUTHORIZATION_FAILED:
             return AccessDenied(
-                f"{what} at {self._bootstrap}: {error.str()}; grant this user DESCRIBE and READ on the topic"
+                f"{question} at {self._bootstrap}: {error.str()}; grant this user DESCRIBE and READ on the topic"
             )
         if error.code() in _DENIED:
             return AccessDenied(
-                f"{what} at {self._bootstrap}: {error.str()}; check kafka.security.protocol and kafka.sasl.*"
+                f"{question} at {self._bootstrap}: {error.str()}; check kafka.security.protocol and kafka.sasl.*"
             )
-        return self._silent(what, error.str())
+        return self._silent(question, error.str())
 
-    def _silent(self, what: str, said: str = "out of time") -> SinkError:
+    def _silent(self, question: str, reason: str = "out of time") -> SinkError:
         """Why the brokers do not answer, with what was heard from the connections meanwhile."""
         if self._admin is not None:
             self._admin.poll(0)
-        refused = next((text for code, text in self._heard.items() if code in _DENIED), None)
+        refused = next((message for code, message in self._connection_errors.items() if code in _DENIED), None)
         if refused is not None:
             return AccessDenied(
-                f"{what} at {self._bootstrap}: {refused}; check kafka.security.protocol and kafka.sasl.*"
+                f"{question} at {self._bootstrap}: {refused}; check kafka.security.protocol and kafka.sasl.*"
             )
-        causes = [text for code, text in self._heard.items() if code != _Code._ALL_BROKERS_DOWN]
+        causes = [message for code, message in self._connection_errors.items() if code != _Code._ALL_BROKERS_DOWN]
         if not causes:
-            return Unavailable(f"Kafka at {self._bootstrap} gave no answer ({what}: {said}); it will be asked again")
+            return Unavailable(
+                f"Kafka at {self._bootstrap} gave no answer ({question}: {reason}); it will be asked again"
+            )
         return Unavailable(
-            f"Kafka at {self._bootstrap} cannot be reached ({what}: {causes[-1]}); start it or correct "
+            f"Kafka at {self._bootstrap} cannot be reached ({question}: {causes[-1]}); start it or correct "
             "kafka.bootstrap.servers"
         )
 
@@ -269,8 +278,8 @@ class Log:
 class QuietLogger:
     """Takes librdkafka's own log lines, which would go to stderr: what matters of them is in our errors."""
 
-    def log(self, _level: int, text: str, *values: object) -> None:
-        LOG.debug("librdkafka " + text, *values)
+    def log(self, _level: int, line: str, *values: object) -> None:
+        LOG.debug("librdkafka " + line, *values)
 
 
 def _topic_id(uuid: ck.Uuid) -> str:

@@ -52,10 +52,10 @@ def end_family(tag: str) -> None:
 
 def main() -> None:
     tag = sys.argv[1]
-    said = b""
+    received = b""
     while piece := os.read(0, 64):
-        said += piece
-    if said != KEEP:
+        received += piece
+    if received != KEEP:
         end_family(tag)
 
 

@@ -17,7 +17,7 @@ from sink.clients.kafka_process import LogProcess
 
 
 class SharedLog:
-    """A `LogReader` for several threads, and for all sinks of a process that read from one cluster."""
+    """A `LogSource` for several threads, and for all sinks of a process that read from one cluster."""
 
     def __init__(self, log: LogProcess) -> None:
         self._log = log

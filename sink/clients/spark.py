@@ -35,7 +35,7 @@ from sink.clients.artifacts import pyspark_jars
 from sink.clients.class_archive import archive_option
 from sink.clients.inline_reads import executor_options
 from sink.clients.java import find_java
-from sink.clients.java_errors import JAVA_ERRORS, everything, message
+from sink.clients.java_errors import JAVA_ERRORS, error_text, message
 from sink.clients.java_options import collector, committing_jvm
 from sink.clients.spark_storage import base_paths, class_path, session_options
 from sink.config import Settings
@@ -206,7 +206,7 @@ def warm_up(spark: SparkSession) -> None:
     try:
         spark.range(1).mapInArrow(_import_writer, "id long").collect()
     except JAVA_ERRORS as error:
-        if (missing := _MISSING_MODULE.search(everything(error))) is None:
+        if (missing := _MISSING_MODULE.search(error_text(error))) is None:
             raise
         raise ConfigError(
             f"spark.master: the executors' Python has no module {missing[1]!r}. Install there what the worker has"

@@ -57,7 +57,9 @@ def schemes(*sinks: Settings) -> frozenset[str]:
 
 def _connectors(sinks: Sequence[Settings]) -> Iterator[Connector]:
     settings = sinks[0]
-    needed = sorted({CONNECTORS[scheme] for scheme in schemes(*sinks) & set(CONNECTORS)}, key=lambda each: each.name)
+    needed = sorted(
+        {CONNECTORS[scheme] for scheme in schemes(*sinks) & set(CONNECTORS)}, key=lambda connector: connector.name
+    )
     brought = ",".join(settings.spark.get(name, "") for name in ("spark.jars", "spark.jars.packages"))
     brought += settings.spark.get("spark.driver.extraClassPath", "")
     for connector in needed:

@@ -49,49 +49,49 @@ class Answer:
 
 def probed(settings: Settings) -> Iterator[Answer]:
     """Python's answer, the auditor's and Java's. What is wrong for all of them is told once."""
-    place = f".sink-validate-{uuid.uuid4().hex}"
+    probe_dir = f".sink-validate-{uuid.uuid4().hex}"
     missing: list[str] = []
     if scheme_of(settings.base_path) in HDFS_SCHEMES:
-        yield from _probed_on_hdfs(settings, place)
+        yield from _probe_hdfs(settings, probe_dir)
         return
-    python = _answer(settings, "pyarrow", lambda: _by_pyarrow(settings, place, missing))
+    python = _answer(settings, "pyarrow", lambda: _by_pyarrow(settings, probe_dir, missing))
     yield python
     if python.wrong:
         return
-    yield _answer(settings, "hudi-rs", lambda: _by_rust(settings, place))
-    yield _answer(settings, "Java", lambda: _by_java(settings, f"{settings.base_path}/{place}-java", missing))
+    yield _answer(settings, "hudi-rs", lambda: _by_rust(settings, probe_dir))
+    yield _answer(settings, "Java", lambda: _by_java(settings, f"{settings.base_path}/{probe_dir}-java", missing))
 
 
-def _probed_on_hdfs(settings: Settings, place: str) -> Iterator[Answer]:
+def _probe_hdfs(settings: Settings, probe_dir: str) -> Iterator[Answer]:
     """The auditor reads by the same client as the writer."""
-    python = _answer(settings, "hdfs-native", lambda: probe_by_python(settings, place, _CONTENT))
+    python = _answer(settings, "hdfs-native", lambda: probe_by_python(settings, probe_dir, _CONTENT))
     yield python
     if not python.wrong:
         directory = address_of(settings, nearest(settings))
-        yield _answer(settings, "Java", lambda: _by_java(settings, f"{directory}/{place}-java", ()))
+        yield _answer(settings, "Java", lambda: _by_java(settings, f"{directory}/{probe_dir}-java", ()))
 
 
-def _answer(settings: Settings, library: str, tried: Any) -> Answer:
+def _answer(settings: Settings, library: str, probe: Any) -> Answer:
     try:
-        tried()
+        probe()
     except SinkError as error:
-        said = str(error)
+        reason = str(error)
     except JAVA_ERRORS as error:
-        said = message(error)
+        reason = message(error)
     except Exception as error:  # noqa: BLE001
         # hudi-rs raises its own, and pyarrow several.
-        said = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {error}"
     else:
         return Answer(library)
-    fault = fault_in(said, settings.base_path, settings.storage)
-    return Answer(library, fault.sentence if fault else f"{settings.base_path}: {said[:600]}")
+    fault = fault_in(reason, settings.base_path, settings.storage)
+    return Answer(library, fault.sentence if fault else f"{settings.base_path}: {reason[:600]}")
 
 
-def _by_pyarrow(settings: Settings, place: str, missing: list[str]) -> None:
+def _by_pyarrow(settings: Settings, probe_dir: str, missing: list[str]) -> None:
     """`missing` gets the directories, below the bucket, that are not there yet."""
     require_answer(settings.base_path, settings.storage)
     storage = open_storage(settings.base_path, settings.storage)
-    path = f"{place}/{_PROPERTIES}"
+    path = f"{probe_dir}/{_PROPERTIES}"
     directory = storage.locate(path)
     while "/" in (directory := directory.rpartition("/")[0]):
         if storage.files.get_file_info(directory).type is fs.FileType.NotFound:
@@ -108,14 +108,14 @@ def _by_pyarrow(settings: Settings, place: str, missing: list[str]) -> None:
         raise OSError(f"{path} was deleted and is still there")
 
 
-def _by_rust(settings: Settings, place: str) -> None:
+def _by_rust(settings: Settings, probe_dir: str) -> None:
     storage = open_storage(settings.base_path, settings.storage)
-    path = f"{place}/{_PROPERTIES}"
+    path = f"{probe_dir}/{_PROPERTIES}"
     with storage.create(path) as stream:
         stream.write(_CONTENT)
     try:
         base = re.sub(r"^s3n?://", "s3a://", settings.base_path)
-        builder = HudiTableBuilder.from_base_uri(f"{quote(base, safe=':/@')}/{place}")
+        builder = HudiTableBuilder.from_base_uri(f"{quote(base, safe=':/@')}/{probe_dir}")
         builder.with_storage_options(rust_options(settings.base_path, settings.storage)).build()
     finally:
         _deleted(storage, path)
@@ -126,23 +126,23 @@ def _deleted(storage: Storage, path: str) -> None:
         storage.delete(path)
 
 
-def _by_java(settings: Settings, place: str, missing: Sequence[str]) -> None:
+def _by_java(settings: Settings, probe_dir: str, missing: Sequence[str]) -> None:
     with bare_jvm(settings) as gateway:
         try:
-            _written_by(gateway, settings, place, missing)
+            _written_by(gateway, settings, probe_dir, missing)
         except JAVA_ERRORS as error:
             # It can be read for as long as this JVM is there.
             raise Unavailable(message(error)) from None
 
 
-def _written_by(gateway: JavaGateway, settings: Settings, place: str, missing: Sequence[str]) -> None:
+def _written_by(gateway: JavaGateway, settings: Settings, address: str, missing: Sequence[str]) -> None:
     jvm: Any = gateway.jvm
     conf = jvm.org.apache.hadoop.conf.Configuration()
-    given = {**hadoop_options(settings.storage), **failover_options(settings.storage.hdfs), **settings.spark}
-    for name, value in given.items():
+    options = {**hadoop_options(settings.storage), **failover_options(settings.storage.hdfs), **settings.spark}
+    for name, value in options.items():
         if name.startswith("spark.hadoop."):
             conf.set(name.removeprefix("spark.hadoop."), value)
-    path = jvm.org.apache.hadoop.fs.Path(place)
+    path = jvm.org.apache.hadoop.fs.Path(address)
     files = path.getFileSystem(conf)
     files.exists(path)
     stream = files.create(path, True)
@@ -153,8 +153,8 @@ def _written_by(gateway: JavaGateway, settings: Settings, place: str, missing: S
             raise OSError("what was written is not what is read: the store keeps more than it is given")
     finally:
         files.delete(path, False)
-        if scheme_of(place) in S3_SCHEMES:
+        if scheme_of(address) in S3_SCHEMES:
             # pyarrow and Hadoop leave an empty object for each directory in which they delete.
-            store, bucket = files.getAmazonS3ClientForTesting("sink validate"), bucket_of(place)
+            store, bucket = files.getAmazonS3ClientForTesting("sink validate"), bucket_of(address)
             for key in missing:
                 store.deleteObject(bucket, f"{key}/")

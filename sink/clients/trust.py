@@ -35,17 +35,21 @@ def certificates() -> list[bytes]:
 
 def write_trust_store(path: Path) -> tuple[str, ...]:
     """Writes the certificates to `path`; gives the options that make Java use it, none if there are none."""
-    found = certificates()
-    if not found:
+    authorities = certificates()
+    if not authorities:
         return ()
     now = int(time.time() * 1000)
     entries = [
-        struct.pack(">I", 2) + _text(f"ca{index}") + struct.pack(">Q", now) + _text("X.509") + _sized(certificate)
-        for index, certificate in enumerate(found)
+        struct.pack(">I", 2)
+        + _jks_string(f"ca{index}")
+        + struct.pack(">Q", now)
+        + _jks_string("X.509")
+        + _sized(certificate)
+        for index, certificate in enumerate(authorities)
     ]
     store = struct.pack(">III", 0xFEEDFEED, 2, len(entries)) + b"".join(entries)
-    sealed = hashlib.sha1(PASSWORD.encode("utf-16-be") + b"Mighty Aphrodite" + store).digest()
-    path.write_bytes(store + sealed)
+    digest = hashlib.sha1(PASSWORD.encode("utf-16-be") + b"Mighty Aphrodite" + store).digest()
+    path.write_bytes(store + digest)
     return (
         f"-Djavax.net.ssl.trustStore={path}",
         "-Djavax.net.ssl.trustStoreType=JKS",
@@ -53,7 +57,7 @@ def write_trust_store(path: Path) -> tuple[str, ...]:
     )
 
 
-def _text(value: str) -> bytes:
+def _jks_string(value: str) -> bytes:
     data = value.encode()
     return struct.pack(">H", len(data)) + data
 

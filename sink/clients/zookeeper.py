@@ -28,7 +28,7 @@ from coordination.errors import ConfigError, Unavailable
 from sink.config import ProcessSettings
 
 LOG = structlog.get_logger("sink.worker")
-SAY_SECONDS = 10.0
+WARN_SECONDS = 10.0
 POLL_SECONDS = 0.1
 CONNECT_SECONDS = 10.0
 """How long a command waits for an answer."""
@@ -44,9 +44,9 @@ class Complaints(logging.Handler):
         self.logger.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        said = record.getMessage()
-        if said.startswith(("Connection dropped: ", "Cannot resolve ", "AUTH_FAILED")):
-            self.last = said.removeprefix("Connection dropped: ")
+        line = record.getMessage()
+        if line.startswith(("Connection dropped: ", "Cannot resolve ", "AUTH_FAILED")):
+            self.last = line.removeprefix("Connection dropped: ")
         if record.levelno >= logging.ERROR:
             logging.getLogger("kazoo").handle(record)
 
@@ -94,14 +94,14 @@ def _certificates(settings: ProcessSettings) -> dict[str, str | None]:
     return {"ca": str(ca), "certfile": str(certificate), "keyfile": str(key), "keyfile_password": password}
 
 
-class Session:
+class ZooKeeperSession:
     """`on_state` hears every change of the session's state, from kazoo's thread."""
 
     def __init__(self, settings: ProcessSettings, on_state: Callable[[str], None]) -> None:
         self._address = settings.zookeeper
         self._timeout = settings.session_timeout_ms / 1000
         self._apart_since = time.monotonic()
-        self._said = self._apart_since
+        self._warned_at = self._apart_since
         self._on_state = on_state
         self._complaints = Complaints()
         self._looking = Lock()
@@ -132,8 +132,8 @@ class Session:
 
     def _look(self) -> None:
         now = time.monotonic()
-        if now - self._said > SAY_SECONDS:
-            self._said = now
+        if now - self._warned_at > WARN_SECONDS:
+            self._warned_at = now
             reason = self._complaints.last
             LOG.warning("zookeeper.unreachable", address=self._address, reason=reason, action="keeps trying")
         if now - self._apart_since > 2 * self._timeout:

@@ -13,7 +13,7 @@ import typer
 
 
 class Storage(Enum):
-    """The names of `sink.devtools.demo.place`, which is imported only when there is a demo."""
+    """The names of `sink.devtools.demo.tables`, which is imported only when there is a demo."""
 
     LOCAL = "local"
     S3 = "s3"

@@ -30,7 +30,7 @@ from sink.config import load
 from sink.telemetry.terminal import console, quiet
 
 if TYPE_CHECKING:
-    from sink.bad_records.replay import Tried
+    from sink.bad_records.replay import ReplayPreview
     from sink.bad_records.selection import Selection
 
 SHOWN_CHARACTERS = 80
@@ -161,7 +161,7 @@ def replay(
             spark.stop()
 
 
-def _told(out: Console, tried: Tried, done: bool, upserted: bool) -> None:
+def _told(out: Console, tried: ReplayPreview, done: bool, upserted: bool) -> None:
     if tried.marked:
         out.print(f"{tried.marked:,} were in the table already, of a replay that was interrupted: they are marked now.")
     if upserted:

@@ -146,7 +146,7 @@ def _schema_problems(entries: Mapping[str, Entry], directory: Path) -> Iterator[
             if name == "schema.file":
                 file = Path(directory, schema.strip())
                 schema_origin, schema = f"{name} ({file})", file.read_text("utf-8")
-            parse_ddl(schema, place=schema_origin)
+            parse_ddl(schema, origin=schema_origin)
         except (OSError, ValueError):
             continue
         except ConfigError as error:

@@ -35,8 +35,8 @@ class AvroReader:
 
     def __init__(self, writer: str, target: T.StructType, references: Iterable[str] = ()) -> None:
         named: dict[str, Any] = {}
-        for text in references:
-            _parsed(text, named)
+        for reference in references:
+            _parsed(reference, named)
         schema = _parsed(writer, named)
         if kind_of(schema) != "record":
             raise SchemaMismatch("", shown(schema), "a record")
@@ -44,15 +44,15 @@ class AvroReader:
 
     def read(self, cursors: Cursors, rows: Rows) -> list[pa.Array]:
         columns = self._record.columns(cursors, rows)
-        beyond = cursors.left(rows) > 0
+        beyond = cursors.bytes_left(rows) > 0
         if beyond.any():
             cursors.fail(rows[beyond], "bytes are left over behind the record: it was written with another schema")
         return columns
 
 
-def _parsed(text: str, named: dict[str, Any]) -> Any:
+def _parsed(schema: str, named: dict[str, Any]) -> Any:
     try:
-        return parse_schema(json.loads(text), named)
+        return parse_schema(json.loads(schema), named)
     except (ValueError, TypeError, KeyError, AttributeError, SchemaParseException, UnknownType) as error:
         raise ConfigError(f"the Avro schema cannot be read ({type(error).__name__}: {error}); correct it") from None
 
@@ -183,15 +183,15 @@ class _Record(Node):
                 )
 
     def columns(self, cursors: Cursors, rows: Rows) -> list[pa.Array]:
-        found: list[pa.Array | None] = [None] * len(self._target.fields)
+        columns: list[pa.Array | None] = [None] * len(self._target.fields)
         for number, node in self._fields:
             if number is None:
                 node.skip(cursors, rows)
             else:
-                found[number] = node.read(cursors, rows)
+                columns[number] = node.read(cursors, rows)
         return [
             pa.nulls(len(rows), stored_type(field.dataType)) if column is None else column
-            for field, column in zip(self._target.fields, found, strict=True)
+            for field, column in zip(self._target.fields, columns, strict=True)
         ]
 
     def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
@@ -227,7 +227,7 @@ class _Map(Node):
         values: list[tuple[Rows, pa.Array]] = []
 
         def entry(at: Cursors, some: Rows) -> None:
-            keys.append((some, at.text(some, *span(at, some))))
+            keys.append((some, at.utf8(some, *span(at, some))))
             values.append((some, self._value.read(at, some)))
 
         lengths = _blocks(cursors, rows, entry)
@@ -308,7 +308,7 @@ def _block_sizes(cursors: Cursors, rows: Rows) -> npt.NDArray[np.int64]:
     if len(sized):
         cursors.varints(rows[sized])
         counts[sized] = -np.maximum(counts[sized], -LONG_MAX)
-    beyond = counts > np.maximum(cursors.left(rows), 1)
+    beyond = counts > np.maximum(cursors.bytes_left(rows), 1)
     if beyond.any():
         cursors.fail(rows[beyond], "more items are announced than there are bytes")
         counts[beyond] = 0

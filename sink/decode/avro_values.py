@@ -45,11 +45,11 @@ class Null(Node):
 
 class _Boolean(Node):
     def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
-        found = cursors.fixed(rows, 1)[:, 0]
-        wrong = found > 1
+        numbers = cursors.fixed(rows, 1)[:, 0]
+        wrong = numbers > 1
         if wrong.any():
             cursors.fail(rows[wrong], "a boolean that is neither 0 nor 1")
-        return pa.array(found == 1)
+        return pa.array(numbers == 1)
 
 
 class _Integer(Node):
@@ -59,16 +59,16 @@ class _Integer(Node):
         self._low, self._high, self._kind, self._scale = low, high, kind, scale
 
     def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
-        found = cursors.zigzags(rows)
-        wrong = (found < self._low) | (found > self._high)
+        numbers = cursors.zigzags(rows)
+        wrong = (numbers < self._low) | (numbers > self._high)
         if wrong.any():
             cursors.fail(rows[wrong], f"a number outside {self._low}..{self._high}")
-            found = np.where(wrong, 0, found)
+            numbers = np.where(wrong, 0, numbers)
         if pa.types.is_date(self._kind):
-            return pa.array(found.astype(np.int32)).cast(self._kind)
+            return pa.array(numbers.astype(np.int32)).cast(self._kind)
         if pa.types.is_timestamp(self._kind):
-            return pa.array(found * self._scale).cast(self._kind)
-        return pa.array(found.astype(self._kind.to_pandas_dtype()))
+            return pa.array(numbers * self._scale).cast(self._kind)
+        return pa.array(numbers.astype(self._kind.to_pandas_dtype()))
 
 
 class _Float(Node):
@@ -81,7 +81,7 @@ class _Float(Node):
 
 class _Text(Node):
     def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
-        return cursors.text(rows, *span(cursors, rows))
+        return cursors.utf8(rows, *span(cursors, rows))
 
 
 class _Binary(Node):
@@ -97,12 +97,12 @@ class _Enum(Node):
         self._symbols = pa.array(symbols, pa.string())
 
     def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
-        found = cursors.zigzags(rows)
-        wrong = (found < 0) | (found >= len(self._symbols))
+        numbers = cursors.zigzags(rows)
+        wrong = (numbers < 0) | (numbers >= len(self._symbols))
         if wrong.any():
             cursors.fail(rows[wrong], f"an enum has {len(self._symbols)} symbols, and another is given")
-            found = np.where(wrong, 0, found)
-        return self._symbols.take(pa.array(found))
+            numbers = np.where(wrong, 0, numbers)
+        return self._symbols.take(pa.array(numbers))
 
 
 class _Decimal(Node):
@@ -117,15 +117,15 @@ class _Decimal(Node):
     def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
         starts, lengths = span(cursors, rows, self._size)
         # Little-endian, extended to the width of Arrow's decimals; longer ones one by one.
-        place = np.arange(_DECIMAL_BYTES)
-        index = (starts + lengths)[:, None] - 1 - place
-        inside = place < lengths[:, None]
-        found = np.where(inside, cursors.data[np.where(inside, index, 0)], 0).astype(np.uint8)
+        byte_position = np.arange(_DECIMAL_BYTES)
+        index = (starts + lengths)[:, None] - 1 - byte_position
+        inside = byte_position < lengths[:, None]
+        little_endian = np.where(inside, cursors.data[np.where(inside, index, 0)], 0).astype(np.uint8)
         negative = np.where(lengths > 0, cursors.data[np.minimum(starts, len(cursors.data) - 1)] >= 0x80, False)
-        found[negative[:, None] & ~inside] = 0xFF
-        plain = np.flatnonzero(lengths <= _DECIMAL_BYTES)
-        column = pa.Array.from_buffers(self._kind, len(rows), [None, pa.py_buffer(np.ascontiguousarray(found))])
-        if self._factor == 1 and len(plain) == len(rows):
+        little_endian[negative[:, None] & ~inside] = 0xFF
+        fitting = np.flatnonzero(lengths <= _DECIMAL_BYTES)
+        column = pa.Array.from_buffers(self._kind, len(rows), [None, pa.py_buffer(np.ascontiguousarray(little_endian))])
+        if self._factor == 1 and len(fitting) == len(rows):
             try:
                 column.validate(full=True)
                 return column
@@ -190,8 +190,8 @@ def _integer(name: str, logical: str | None, kind: T.DataType) -> Node | None:
         return None
     # Avro has no 8 and 16 bit integers: its int has to do for them, and a value beyond is refused.
     reach = 1 << (bits - 1)
-    held = pa.int64() if bits == 64 else pa.int32()
-    return _Integer(max(low, -reach), min(high, reach - 1), held)
+    column_type = pa.int64() if bits == 64 else pa.int32()
+    return _Integer(max(low, -reach), min(high, reach - 1), column_type)
 
 
 def kind_of(schema: Any) -> str:

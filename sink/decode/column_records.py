@@ -56,41 +56,41 @@ class ColumnDecoder:
 class WireDecoder:
     """Values that name their schema."""
 
-    def __init__(self, schema: TableSchema, reader_of: ReaderOf, places: bool) -> None:
+    def __init__(self, schema: TableSchema, reader_of: ReaderOf, message_paths: bool) -> None:
         self._schema = schema
         self._reader_of = reader_of
-        self._places = places
-        self._known: dict[tuple[int, tuple[int, ...]], Reader | str] = {}
+        self._message_paths = message_paths
+        self._readers: dict[tuple[int, tuple[int, ...]], Reader | str] = {}
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         cursors, rows = _begun(values)
         ids = schema_ids(cursors, rows)
-        places, codes = message_places(cursors, rows) if self._places else ([()], np.zeros(len(rows), np.int64))
-        named = ids * len(places) + codes
+        paths, codes = message_paths(cursors, rows) if self._message_paths else ([()], np.zeros(len(rows), np.int64))
+        named = ids * len(paths) + codes
         parts: list[tuple[Rows, list[pa.Array]]] = []
         for name in np.unique(named[~cursors.failed]).tolist():
-            found = rows[(named == name) & ~cursors.failed]
-            reader = self._reader(name // len(places), places[name % len(places)])
+            schema_rows = rows[(named == name) & ~cursors.failed]
+            reader = self._reader(name // len(paths), paths[name % len(paths)])
             if isinstance(reader, str):
-                cursors.fail(found, reader)
+                cursors.fail(schema_rows, reader)
             else:
-                parts.append((found, reader.read(cursors, found)))
+                parts.append((schema_rows, reader.read(cursors, schema_rows)))
         columns = [
-            scattered(len(rows), [(found, columns[number]) for found, columns in parts], field.type)
+            scattered(len(rows), [(schema_rows, columns[number]) for schema_rows, columns in parts], field.type)
             for number, field in enumerate(self._schema.stored_arrow)
         ]
         return _decoded(cursors, columns, self._schema)
 
-    def _reader(self, schema_id: int, place: tuple[int, ...]) -> Reader | str:
+    def _reader(self, schema_id: int, message_path: tuple[int, ...]) -> Reader | str:
         """Or what is wrong with every record of that schema."""
-        known = self._known.get((schema_id, place))
-        if known is None:
+        reader = self._readers.get((schema_id, message_path))
+        if reader is None:
             try:
-                known = self._reader_of(schema_id, place)
+                reader = self._reader_of(schema_id, message_path)
             except (SchemaMismatch, UnusableSchema, UnknownSchema) as error:
-                known = f"its schema, {schema_id} in the registry, cannot be used: {error}"
-            self._known[schema_id, place] = known
-        return known
+                reader = f"its schema, {schema_id} in the registry, cannot be used: {error}"
+            self._readers[schema_id, message_path] = reader
+        return reader
 
 
 class Unframed:
@@ -103,8 +103,10 @@ class Unframed:
         cursors, rows = _begun(values)
         schema_ids(cursors, rows)
         # What has failed is empty from here on, and bad for any format.
-        found = self._inner.decode(cursors.binary(*cursors.spans(rows, cursors.left(rows))))
-        return Decoded(found.rows, tuple(BadValue(b.index, cursors.reasons.get(b.index, b.reason)) for b in found.bad))
+        decoded = self._inner.decode(cursors.binary(*cursors.spans(rows, cursors.bytes_left(rows))))
+        return Decoded(
+            decoded.rows, tuple(BadValue(b.index, cursors.reasons.get(b.index, b.reason)) for b in decoded.bad)
+        )
 
 
 class RawDecoder:
@@ -112,7 +114,7 @@ class RawDecoder:
 
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
-        self._text = pa.types.is_string(schema.stored_arrow.field(0).type)
+        self._is_text = pa.types.is_string(schema.stored_arrow.field(0).type)
         self._nullable = schema.stored_arrow.field(0).nullable
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
@@ -121,8 +123,8 @@ class RawDecoder:
         nulls = values.is_null().to_numpy(zero_copy_only=False)
         if nulls.any() and not self._nullable:
             cursors.fail(rows[nulls], "the value is null, and its column NOT NULL")
-        starts, lengths = cursors.spans(rows, cursors.left(rows))
-        column = cursors.text(rows, starts, lengths) if self._text else cursors.binary(starts, lengths)
+        starts, lengths = cursors.spans(rows, cursors.bytes_left(rows))
+        column = cursors.utf8(rows, starts, lengths) if self._is_text else cursors.binary(starts, lengths)
         if nulls.any():
             column = scattered(len(rows), [(np.flatnonzero(~nulls), column.filter(pa.array(~nulls)))], column.type)
         return _decoded(cursors, [column], self._schema)
@@ -130,7 +132,7 @@ class RawDecoder:
 
 def schema_ids(cursors: Cursors, rows: Rows) -> Rows:
     """The ids of the schemas that the values name, each of which then stands behind its header."""
-    short = cursors.left(rows) < HEADER_BYTES
+    short = cursors.bytes_left(rows) < HEADER_BYTES
     if short.any():
         cursors.fail(rows[short & ~cursors.failed[rows]], "it is too short for the header of a schema registry")
     header = cursors.fixed(rows, HEADER_BYTES)
@@ -142,7 +144,7 @@ def schema_ids(cursors: Cursors, rows: Rows) -> Rows:
     return ids
 
 
-def message_places(cursors: Cursors, rows: Rows) -> tuple[list[tuple[int, ...]], Rows]:
+def message_paths(cursors: Cursors, rows: Rows) -> tuple[list[tuple[int, ...]], Rows]:
     """Where in their files the messages stand, each place once, and which of them is each row's. The first message,
     which most are, is written as a single 0."""
     counts = cursors.zigzags(rows)
@@ -150,15 +152,15 @@ def message_places(cursors: Cursors, rows: Rows) -> tuple[list[tuple[int, ...]],
     if wrong.any():
         cursors.fail(rows[wrong], "the list of message indexes in its header cannot be read")
         counts[wrong] = 0
-    places: dict[tuple[int, ...], int] = {FIRST_MESSAGE: 0}
+    paths: dict[tuple[int, ...], int] = {FIRST_MESSAGE: 0}
     codes = np.zeros(len(rows), np.int64)
     for count in np.unique(counts[counts > 0]).tolist():
         positions = np.flatnonzero(counts == count)
         indexes = np.column_stack([cursors.zigzags(rows[positions]) for _ in range(count)])
         distinct, inverse = np.unique(indexes, axis=0, return_inverse=True)
-        numbers = [places.setdefault(tuple(place), len(places)) for place in distinct.tolist()]
+        numbers = [paths.setdefault(tuple(path), len(paths)) for path in distinct.tolist()]
         codes[positions] = np.array(numbers, np.int64)[inverse.reshape(-1)]
-    return list(places), codes
+    return list(paths), codes
 
 
 def _begun(values: pa.BinaryArray, may_be_empty: bool = False) -> tuple[Cursors, Rows]:
@@ -166,7 +168,7 @@ def _begun(values: pa.BinaryArray, may_be_empty: bool = False) -> tuple[Cursors,
     rows: Rows = np.arange(len(values))
     if values.null_count:
         cursors.fail(rows[values.is_null().to_numpy(zero_copy_only=False)], TOMBSTONE)
-    empty = (cursors.left(rows) == 0) & ~cursors.failed
+    empty = (cursors.bytes_left(rows) == 0) & ~cursors.failed
     if empty.any() and not may_be_empty:
         cursors.fail(rows[empty], "the value is empty")
     return cursors, rows

@@ -38,42 +38,42 @@ class Cursors:
         self.failed[rows] = True
         self.at[rows] = self.end[rows]
 
-    def left(self, rows: Rows) -> Rows:
-        left: Rows = self.end[rows] - self.at[rows]
-        return left
+    def bytes_left(self, rows: Rows) -> Rows:
+        remaining: Rows = self.end[rows] - self.at[rows]
+        return remaining
 
     def varints(self, rows: Rows) -> npt.NDArray[np.uint64]:
         """The next number of each: seven bits a byte, the lowest first, at most ten bytes."""
         at = self.at[rows]
         byte = self.data[at]
-        found: npt.NDArray[np.uint64] = (byte & 0x7F).astype(np.uint64)
+        numbers: npt.NDArray[np.uint64] = (byte & 0x7F).astype(np.uint64)
         length = np.ones(len(rows), np.int64)
         more = np.flatnonzero(byte >= 0x80)
         for position in range(1, _VARINT_BYTES):
             if not len(more):
                 break
             byte = self.data[at[more] + position]
-            found[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(7 * position)
+            numbers[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(7 * position)
             length[more] += 1
             # The last byte has one bit left.
             more = more[byte >= (2 if position == _VARINT_BYTES - 1 else 0x80)]
         self._advance(rows, length)
         if len(more):
             self.fail(rows[more], TOO_LONG)
-        return found
+        return numbers
 
     def zigzags(self, rows: Rows) -> npt.NDArray[np.int64]:
         """Signed numbers, as Avro and `sint64` write them: 0, -1, 1, -2, ..."""
-        found = self.varints(rows)
-        signed: Rows = (found >> np.uint64(1)).astype(np.int64) ^ -(found & np.uint64(1)).astype(np.int64)
+        numbers = self.varints(rows)
+        signed: Rows = (numbers >> np.uint64(1)).astype(np.int64) ^ -(numbers & np.uint64(1)).astype(np.int64)
         return signed
 
     def fixed(self, rows: Rows, size: int) -> Bytes:
         """The next `size` bytes of each, one row of a matrix each."""
         at = self.at[rows]
         self._advance(rows, np.full(len(rows), size, np.int64))
-        found: Bytes = self.data[np.minimum(at[:, None] + np.arange(size), len(self.data) - 1)]
-        return found
+        matrix: Bytes = self.data[np.minimum(at[:, None] + np.arange(size), len(self.data) - 1)]
+        return matrix
 
     def numbers(self, rows: Rows, kind: str) -> npt.NDArray[np.generic]:
         """The next number of each in a fixed width: `<f4`, `<f8`, `<u4`, ... as numpy names them."""
@@ -82,7 +82,7 @@ class Cursors:
 
     def spans(self, rows: Rows, lengths: npt.NDArray[np.int64]) -> tuple[Rows, Rows]:
         """Steps over that many bytes of each; where they began and how many they are. What reaches too far fails."""
-        short = (lengths < 0) | (lengths > self.left(rows))
+        short = (lengths < 0) | (lengths > self.bytes_left(rows))
         if short.any():
             self.fail(rows[short], TOO_SHORT)
             lengths = np.where(short, 0, lengths)
@@ -103,13 +103,13 @@ class Cursors:
         )
         return both.take(pa.array(np.arange(0, len(offsets), 2)))
 
-    def text(self, rows: Rows, starts: Rows, lengths: Rows) -> pa.StringArray:
+    def utf8(self, rows: Rows, starts: Rows, lengths: Rows) -> pa.StringArray:
         """As `binary`, of UTF-8; what is none fails its row."""
-        found = self.binary(starts, lengths)
+        column = self.binary(starts, lengths)
         try:
-            return found.cast(pa.string())
+            return column.cast(pa.string())
         except pa.ArrowInvalid:
-            wrong = np.array([not _is_text(value) for value in found.to_pylist()])
+            wrong = np.array([not _is_utf8(value) for value in column.to_pylist()])
             self.fail(rows[wrong], "a text that is not UTF-8")
             return self.binary(starts, np.where(wrong, 0, lengths)).cast(pa.string())
 
@@ -126,9 +126,9 @@ class Cursors:
 
 
 class _Parts(Cursors):
-    def __init__(self, whole: Cursors, rows: Rows, starts: Rows, lengths: Rows) -> None:
-        self._whole, self._rows = whole, rows
-        self.data = whole.data
+    def __init__(self, values: Cursors, rows: Rows, starts: Rows, lengths: Rows) -> None:
+        self._values, self._rows = values, rows
+        self.data = values.data
         self.at = starts.copy()
         self.end = starts + lengths
         self.failed = np.zeros(len(rows), np.bool_)
@@ -136,21 +136,21 @@ class _Parts(Cursors):
 
     def fail(self, rows: Rows, reason: str) -> None:
         super().fail(rows, reason)
-        self._whole.fail(self._rows[rows], reason)
+        self._values.fail(self._rows[rows], reason)
 
 
 def scattered(count: int, parts: Sequence[tuple[Rows, pa.Array]], kind: pa.DataType) -> pa.Array:
     """A column of `count` values put together: each part with the positions its values go to; null elsewhere."""
     if len(parts) == 1 and len(parts[0][0]) == count:
         return parts[0][1]
-    place = np.full(count, -1, np.int64)
+    source_rows = np.full(count, -1, np.int64)
     before = 0
     for positions, values in parts:
-        place[positions] = np.arange(before, before + len(values))
+        source_rows[positions] = np.arange(before, before + len(values))
         before += len(values)
     if not before:
         return pa.nulls(count, kind)
-    return joined([values for _, values in parts], kind).take(pa.array(place, mask=place < 0))
+    return joined([values for _, values in parts], kind).take(pa.array(source_rows, mask=source_rows < 0))
 
 
 def joined(parts: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
@@ -177,7 +177,7 @@ def as_map(lengths: npt.NDArray[np.int64], keys: pa.Array, values: pa.Array, kin
     return pa.MapArray.from_arrays(offsets_after(lengths), keys, values, type=kind)
 
 
-def _is_text(value: bytes) -> bool:
+def _is_utf8(value: bytes) -> bool:
     try:
         value.decode()
     except UnicodeDecodeError:

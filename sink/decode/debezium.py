@@ -56,13 +56,13 @@ class EventDecoder:
         self._ordering = ordering
         self._wrapped = form.name == "json" or form.name == "json-confluent"
         event = event_type(row)
-        whole = T.StructType([*event.fields, T.StructField(_PAYLOAD, event)]) if self._wrapped else event
+        event_columns = T.StructType([*event.fields, T.StructField(_PAYLOAD, event)]) if self._wrapped else event
         self._names = event.names
-        self._decoder = form.decoder(TableSchema(whole, provenance=False))
+        self._decoder = form.decoder(TableSchema(event_columns, provenance=False))
 
     def decode(self, values: pa.BinaryArray) -> Events:
         decoded = self._decoder.decode(values)
-        reasons = {each.index: each.reason for each in decoded.bad}
+        reasons = {bad_value.index: bad_value.reason for bad_value in decoded.bad}
         good = np.array([at for at in range(len(values)) if at not in reasons], np.int64)
         event = self._unwrapped(decoded.rows)
         ops = [str(op) for op in event["op"].to_pylist()]
@@ -128,12 +128,12 @@ def event_type(row: T.StructType) -> T.StructType:
     )
 
 
-def row_of_event(event: T.StructType, place: str) -> T.StructType:
+def row_of_event(event: T.StructType, origin: str) -> T.StructType:
     """The columns of the changed row, of a schema of events. Raises ConfigError, which names the `place`."""
     after = event["after"].dataType if "after" in event.names else None
     if not isinstance(after, T.StructType):
         raise ConfigError(
-            f"{place} has no record `after`, as Debezium's events have; correct value.envelope, or name the subject of"
+            f"{origin} has no record `after`, as Debezium's events have; correct value.envelope, or name the subject of"
             " the events"
         )
     return after
@@ -149,12 +149,12 @@ def _no_change(op: str) -> str:
 
 def _binlog(files: pa.Array, positions: pa.Array) -> pa.Array:
     """As text that sorts as the binary log goes: the number in the file's name, and the place in the file."""
-    found: list[str | None] = []
+    texts: list[str | None] = []
     for file, position in zip(files.to_pylist(), positions.to_pylist(), strict=True):
         number = "" if file is None else file.rpartition(".")[2]
-        known = number.isdecimal() and number.isascii() and position is not None
-        found.append(f"{int(number):010d}.{position:020d}" if known else None)
-    return pa.array(found, pa.string())
+        has_position = number.isdecimal() and number.isascii() and position is not None
+        texts.append(f"{int(number):010d}.{position:020d}" if has_position else None)
+    return pa.array(texts, pa.string())
 
 
 def picked(first: Flags, yes: pa.Array, no: pa.Array) -> pa.Array:
@@ -169,6 +169,6 @@ def spread(column: pa.Array, places: npt.NDArray[np.int64]) -> pa.Array:
 
 
 def _spread_flags(flags: Flags, places: npt.NDArray[np.int64]) -> Flags:
-    found = np.zeros(len(places), np.bool_)
-    found[places >= 0] = flags[places[places >= 0]]
-    return found
+    spread_flags = np.zeros(len(places), np.bool_)
+    spread_flags[places >= 0] = flags[places[places >= 0]]
+    return spread_flags

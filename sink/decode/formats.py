@@ -49,7 +49,7 @@ class ValueFormat:
         if kind == "json":
             return Unframed(JsonDecoder(schema)) if wire else JsonDecoder(schema)
         if wire:
-            return WireDecoder(schema, partial(self._registered, schema), places=kind == "protobuf")
+            return WireDecoder(schema, partial(self._registered, schema), message_paths=kind == "protobuf")
         try:
             # A message of Protobuf whose fields all have their defaults is no bytes.
             return ColumnDecoder(schema, self._reader(schema), may_be_empty=kind == "protobuf")
@@ -61,30 +61,30 @@ class ValueFormat:
             return AvroReader(self.writer.decode(), schema.value_struct)
         return ProtobufReader(self.writer, self.message, schema.value_struct)
 
-    def _registered(self, schema: TableSchema, schema_id: int, place: tuple[int, ...]) -> Reader:
+    def _registered(self, schema: TableSchema, schema_id: int, message_path: tuple[int, ...]) -> Reader:
         assert self.access is not None
-        return self.reader(schema, registry(self.access).schema(schema_id), place)
+        return self.reader(schema, registry(self.access).schema(schema_id), message_path)
 
-    def reader(self, schema: TableSchema, found: RegisteredSchema, place: tuple[int, ...]) -> Reader:
+    def reader(self, schema: TableSchema, registered: RegisteredSchema, message_path: tuple[int, ...]) -> Reader:
         """For values written with a registered schema; raises SchemaMismatch and UnusableSchema. With Protobuf `place`
         says which message of its file."""
         wanted = self.name.removesuffix(WIRE).upper()
-        if found.kind != wanted:
-            raise UnusableSchema(f"it is one of {found.kind}, and value.format is {self.name}")
+        if registered.kind != wanted:
+            raise UnusableSchema(f"it is one of {registered.kind}, and value.format is {self.name}")
         try:
             if wanted == "PROTOBUF":
-                return ProtobufReader(descriptor_set(found), place, schema.value_struct)
-            return AvroReader(found.text, schema.value_struct, referred(found))
+                return ProtobufReader(descriptor_set(registered), message_path, schema.value_struct)
+            return AvroReader(registered.text, schema.value_struct, referred(registered))
         except ConfigError as error:
             raise UnusableSchema(str(error)) from None
 
 
 def referred(schema: RegisteredSchema) -> list[str]:
     """Schemas that this one refers to, each after those that it refers to itself."""
-    found: dict[str, None] = {}
+    texts: dict[str, None] = {}
     for _, reference in schema.references:
-        found |= dict.fromkeys(referred(reference)) | {reference.text: None}
-    return list(found)
+        texts |= dict.fromkeys(referred(reference)) | {reference.text: None}
+    return list(texts)
 
 
 def _raw(schema: TableSchema, kind: str) -> Decoder:

@@ -45,12 +45,12 @@ class FastParser:
 
     def parse(self, values: pa.BinaryArray) -> pa.RecordBatch | None:
         """The value columns in the table's types, or None when the reference has to decide."""
-        text = _joined(values) if self.supported else None
-        if text is None:
+        lines = _joined(values) if self.supported else None
+        if lines is None:
             return None
         for position, form in enumerate(self._forms):
             try:
-                rows = self._convert(_read(text, form), len(values))
+                rows = self._convert(_read(lines, form), len(values))
             except (pa.ArrowInvalid, NotExact):
                 continue
             if position:
@@ -84,11 +84,11 @@ def _joined(values: pa.BinaryArray) -> pa.Buffer | None:
     return pc.binary_join_element_wise(values, _EMPTY, _NEWLINE).buffers()[2]
 
 
-def _read(text: pa.Buffer, schema: pa.Schema) -> pa.Table:
+def _read(lines: pa.Buffer, schema: pa.Schema) -> pa.Table:
     return pj.read_json(
-        pa.BufferReader(text),
+        pa.BufferReader(lines),
         # One block: the parser would otherwise look for line ends, which a document may contain.
-        read_options=pj.ReadOptions(use_threads=False, block_size=max(1 << 20, text.size + 1)),
+        read_options=pj.ReadOptions(use_threads=False, block_size=max(1 << 20, lines.size + 1)),
         parse_options=pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
     )
 
@@ -178,7 +178,9 @@ def _nulls(column: pa.Array) -> pa.Array | None:
 
 def _from_base64(column: pa.StringArray) -> pa.Array:
     try:
-        decoded = [None if text is None else base64.b64decode(text, validate=True) for text in column.to_pylist()]
+        decoded = [
+            None if encoded is None else base64.b64decode(encoded, validate=True) for encoded in column.to_pylist()
+        ]
     except (binascii.Error, ValueError):
         raise NotExact from None
     return pa.array(decoded, pa.binary())
@@ -192,20 +194,24 @@ def _timestamps(column: pa.Array) -> pa.Array:
     present = column.drop_null()
     if not len(present):
         return pa.nulls(len(column), micros)
-    starts, ends, text = _extents(present)
+    starts, ends, characters = _extents(present)
     # Without seconds Arrow takes a zone where Spark takes none.
-    if (ends - starts <= _SECONDS_AT).any() or (text[starts + _SECONDS_AT] != _COLON).any():
+    if (ends - starts <= _SECONDS_AT).any() or (characters[starts + _SECONDS_AT] != _COLON).any():
         raise NotExact
-    if (text[ends - 1] == _UTC).all():
+    if (characters[ends - 1] == _UTC).all():
         return column.cast(micros)
     try:
         moments = column.cast(micros)
     except pa.ArrowInvalid:
         return column.cast(pa.timestamp("us")).cast(micros)
     # Arrow knows zones up to 24 hours away, Java up to 18; `+hh:mm` is looked at, rarer forms are not.
-    zoned = ends[text[ends - 1] != _UTC]
-    hours = (text[zoned - 5] - _ZERO) * 10 + text[zoned - 4] - _ZERO
-    if (text[zoned - 3] != _COLON).any() or not np.isin(text[zoned - 6], _SIGNS).all() or (hours >= 18).any():
+    zoned = ends[characters[ends - 1] != _UTC]
+    hours = (characters[zoned - 5] - _ZERO) * 10 + characters[zoned - 4] - _ZERO
+    if (
+        (characters[zoned - 3] != _COLON).any()
+        or not np.isin(characters[zoned - 6], _SIGNS).all()
+        or (hours >= 18).any()
+    ):
         raise NotExact
     return moments
 

@@ -71,13 +71,13 @@ def _members(record: bytes, at: int, spans: list[tuple[int, int, bool]], depth: 
         return members, at + 1
     while True:
         name = _STRING.match(record, at)
-        if name is None or depth == 0 or (text := name[1].decode()) in members:
+        if name is None or depth == 0 or (member := name[1].decode()) in members:
             raise _NoLayout
         at = _after(record, _blanks(record, name.end()), b":")
         if record[at : at + 1] == b"{":
-            members[text], at = _members(record, at, spans, depth - 1)
+            members[member], at = _members(record, at, spans, depth - 1)
         else:
-            members[text] = Span(len(spans), record[at : at + 1] == b'"')
+            members[member] = Span(len(spans), record[at : at + 1] == b'"')
             at = _value(record, at, spans)
         at = _blanks(record, at)
         if record[at : at + 1] == b"}":
@@ -87,15 +87,15 @@ def _members(record: bytes, at: int, spans: list[tuple[int, int, bool]], depth: 
 
 def _value(record: bytes, at: int, spans: list[tuple[int, int, bool]]) -> int:
     """Notes where the value at that place begins and ends, a string's without its quotes; the place behind it."""
-    found = _STRING.match(record, at)
-    if found is not None:
-        spans.append((*found.span(1), True))
-        return found.end()
-    found = _BARE.match(record, at)
-    if found is None:
+    match = _STRING.match(record, at)
+    if match is not None:
+        spans.append((*match.span(1), True))
+        return match.end()
+    match = _BARE.match(record, at)
+    if match is None:
         raise _NoLayout
-    spans.append((*found.span(), False))
-    return found.end()
+    spans.append((*match.span(), False))
+    return match.end()
 
 
 def _after(record: bytes, at: int, sign: bytes) -> int:

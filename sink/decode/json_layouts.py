@@ -46,7 +46,7 @@ _FITTING: dict[type[T.DataType], str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ParsedRows:
     """Rows by the positions of their values, which rise."""
 
     positions: Positions
@@ -62,57 +62,57 @@ class LayoutParser:
         self._scratch = Scratch()
         self._pause = 0
 
-    def parse(self, values: pa.BinaryArray) -> list[Taken]:
+    def parse(self, values: pa.BinaryArray) -> list[ParsedRows]:
         """The rows of the values that it takes, which may be none."""
         if self._pause:
             self._pause -= 1
             return []
-        text = BatchText.of(self._scratch, values)
-        if text is None:
+        batch = BatchText.of(self._scratch, values)
+        if batch is None:
             return []
-        taken: list[Taken] = []
+        parsed: list[ParsedRows] = []
         counted: dict[Layout, int] = {}
-        left = text.plain
-        for layout in self._candidates(text, left):
-            found = self._take(text, layout, left)
-            if found is not None:
-                counted[layout] = len(found.positions)
-                taken.append(found)
-                left[found.positions] = False
-            if not left.any():
+        unparsed = batch.plain
+        for layout in self._candidates(batch, unparsed):
+            rows = self._parse_layout(batch, layout, unparsed)
+            if rows is not None:
+                counted[layout] = len(rows.positions)
+                parsed.append(rows)
+                unparsed[rows.positions] = False
+            if not unparsed.any():
                 break
-        known = sorted(self._layouts, key=lambda layout: -counted.get(layout, 0))
-        self._layouts = known[:_KEPT]
+        by_frequency = sorted(self._layouts, key=lambda layout: -counted.get(layout, 0))
+        self._layouts = by_frequency[:_KEPT]
         if sum(counted.values()) * 2 < len(values):
             self._pause = _PAUSE
-        return taken
+        return parsed
 
-    def _candidates(self, text: BatchText, left: Flags) -> Iterator[Layout]:
+    def _candidates(self, batch: BatchText, unparsed: Flags) -> Iterator[Layout]:
         """The layouts that are known, then those of records that none of them has."""
         yield from tuple(self._layouts)
         for _ in range(_NEW):
-            if np.count_nonzero(left) < _WORTH:
+            if np.count_nonzero(unparsed) < _WORTH:
                 return
-            layout = layout_of(text.value(int(np.argmax(left))))
+            layout = layout_of(batch.value(int(np.argmax(unparsed))))
             if layout is None or layout in self._layouts:
                 return
             self._layouts.append(layout)
             yield layout
 
-    def _take(self, text: BatchText, layout: Layout, left: Flags) -> Taken | None:
-        matched = text.matches(layout, left)
+    def _parse_layout(self, batch: BatchText, layout: Layout, unparsed: Flags) -> ParsedRows | None:
+        matched = batch.matches(layout, unparsed)
         if matched is None:
             return None
-        columns = _Columns(text, layout, matched)
+        columns = _Columns(batch, layout, matched)
         try:
-            return Taken(matched.positions, columns.rows(self._schema))
+            return ParsedRows(matched.positions, columns.rows(self._schema))
         except (pa.ArrowInvalid, NotExact):
             good = columns.fitting(self._schema.value_struct)
         if good.all() or not good.any():
             return None
         matched = matched.only(good)
         try:
-            return Taken(matched.positions, _Columns(text, layout, matched).rows(self._schema))
+            return ParsedRows(matched.positions, _Columns(batch, layout, matched).rows(self._schema))
         except (pa.ArrowInvalid, NotExact):
             return None
 
@@ -120,8 +120,8 @@ class LayoutParser:
 class _Columns:
     """The columns of values of one layout, as `FastParser` would read them."""
 
-    def __init__(self, text: BatchText, layout: Layout, matched: Matched) -> None:
-        self._text = text
+    def __init__(self, batch: BatchText, layout: Layout, matched: Matched) -> None:
+        self._batch = batch
         self._layout = layout
         self._matched = matched
         self._count = len(matched.positions)
@@ -154,7 +154,7 @@ class _Columns:
             texts = self._texts(member)
             words = flags(pc.is_in(texts, _WORDS))
             if not words.all():
-                self._require_json_numbers(member, texts, ~words, whole=False)
+                self._require_json_numbers(member, texts, ~words, integers=False)
                 texts.filter(pa.array(~words)).cast(pa.float64())
 
     def _member(self, kind: T.DataType, member: Span | Members | None) -> pa.Array:
@@ -180,17 +180,17 @@ class _Columns:
 
     def _numbers(self, span: Span, texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
         nulls = pc.equal(texts, "null")
-        whole = pa.types.is_integer(kind)
+        integers = pa.types.is_integer(kind)
         if not pc.any(nulls).as_py():
-            self._require_json_numbers(span, texts, None, whole)
+            self._require_json_numbers(span, texts, None, integers)
             return texts.cast(kind)
-        self._require_json_numbers(span, texts, ~flags(nulls), whole)
+        self._require_json_numbers(span, texts, ~flags(nulls), integers)
         return pc.if_else(nulls, None, texts).cast(kind)
 
-    def _require_json_numbers(self, span: Span, texts: pa.StringArray, which: Flags | None, whole: bool) -> None:
+    def _require_json_numbers(self, span: Span, texts: pa.StringArray, which: Flags | None, integers: bool) -> None:
         """Arrow reads more than JSON has: zeros in front, `.5`, `5.`, hexadecimal digits, names of infinity. What Arrow
         refuses by itself may pass here."""
-        data, starts, ends = self._text.data, self._matched.starts[span.number], self._matched.ends[span.number]
+        data, starts, ends = self._batch.data, self._matched.starts[span.number], self._matched.ends[span.number]
         if which is not None:
             starts, ends = starts[which], ends[which]
         first = data[starts]
@@ -200,9 +200,9 @@ class _Columns:
             if not _digits(first).all():
                 raise NotExact
         zero = (first == _ZERO) & (ends - starts > 1)
-        if zero.any() and (whole or not _point_or_exponent(data[starts[zero] + 1]).all()):
+        if zero.any() and (integers or not _point_or_exponent(data[starts[zero] + 1]).all()):
             raise NotExact
-        if whole:
+        if integers:
             return
         if not _digits(data[ends - 1]).all():
             raise NotExact
@@ -217,7 +217,7 @@ class _Columns:
         offsets[:-1:2] = self._matched.starts[span.number]
         offsets[1::2] = self._matched.ends[span.number]
         offsets[-1] = offsets[-2]
-        buffers = [None, pa.py_buffer(offsets), self._text.buffer]
+        buffers = [None, pa.py_buffer(offsets), self._batch.buffer]
         return pa.Array.from_buffers(pa.string(), 2 * self._count, buffers).take(self._odd)
 
 
@@ -243,10 +243,10 @@ def _booleans(texts: pa.StringArray) -> pa.BooleanArray:
 
 
 def _point_or_exponent(signs: Bytes) -> Flags:
-    found: Flags = (signs == _POINT) | (signs | _TO_LOWER == _LOWER_E)
-    return found
+    matches: Flags = (signs == _POINT) | (signs | _TO_LOWER == _LOWER_E)
+    return matches
 
 
 def _digits(signs: Bytes) -> Flags:
-    found: Flags = signs - np.uint8(_ZERO) <= 9
-    return found
+    matches: Flags = signs - np.uint8(_ZERO) <= 9
+    return matches

@@ -39,7 +39,9 @@ class Matched:
     ends: tuple[Positions, ...]
 
     def only(self, wanted: Flags) -> Matched:
-        starts, ends = (tuple(place[wanted] for place in places) for places in (self.starts, self.ends))
+        starts, ends = (
+            tuple(positions[wanted] for positions in span_positions) for span_positions in (self.starts, self.ends)
+        )
         return Matched(self.positions[wanted], starts, ends)
 
 
@@ -56,23 +58,23 @@ class Scratch:
         size = len(data) + LONGEST + _WORD
         if len(self._bytes) < size:
             self._bytes = np.zeros(size * 5 // 4, np.uint8)
-        found = self._bytes[:size]
-        found[: len(data)] = data
-        found[len(data) :] = 0
-        return found
+        padded_bytes = self._bytes[:size]
+        padded_bytes[: len(data)] = data
+        padded_bytes[len(data) :] = 0
+        return padded_bytes
 
     def places(self, data: Bytes, sign: int) -> Positions | None:
         """Where the byte stands; None when that is in too many places."""
         count = 0
         for begin in range(0, len(data), _BLOCK):
             block = data[begin : begin + _BLOCK]
-            found = np.flatnonzero(np.equal(block, sign, out=self._flags[: len(block)]))
-            if count + len(found) > _MOST_QUOTES:
+            in_block = np.flatnonzero(np.equal(block, sign, out=self._flags[: len(block)]))
+            if count + len(in_block) > _MOST_QUOTES:
                 return None
-            if count + len(found) > len(self._places):
-                self._places = np.concatenate([self._places[:count], np.empty(count + len(found), np.int64)])
-            np.add(found, begin, out=self._places[count : count + len(found)])
-            count += len(found)
+            if count + len(in_block) > len(self._places):
+                self._places = np.concatenate([self._places[:count], np.empty(count + len(in_block), np.int64)])
+            np.add(in_block, begin, out=self._places[count : count + len(in_block)])
+            count += len(in_block)
         return self._places[:count]
 
     def has(self, data: Bytes, sign: int) -> bool:
@@ -110,20 +112,20 @@ class BatchText:
         quotes = scratch.places(data, _QUOTE)
         if quotes is None:
             return None
-        places = offsets.astype(np.int64) - first
-        text = cls(values, places[:-1], places[1:], scratch.padded(data), quotes)
+        bounds = offsets.astype(np.int64) - first
+        batch = cls(values, bounds[:-1], bounds[1:], scratch.padded(data), quotes)
         if data.min(initial=_BLANK) < _BLANK:
-            text._exclude(data < _BLANK)
+            batch._exclude(data < _BLANK)
         if scratch.has(data, _BACKSLASH):
-            text._exclude(data == _BACKSLASH)
-        return text
+            batch._exclude(data == _BACKSLASH)
+        return batch
 
     def value(self, position: int) -> bytes:
         return self.data[self._starts[position] : self._ends[position]].tobytes()
 
     def matches(self, layout: Layout, among: Flags) -> Matched | None:
         """The values that have the layout, of those that `among` says."""
-        first, counts = self._quotes_of_each(layout.quotes)
+        first, counts = self._value_quotes(layout.quotes)
         rows = np.flatnonzero(among & (counts == layout.quotes))
         if not len(rows):
             return None
@@ -158,18 +160,18 @@ class BatchText:
         good = np.ones(len(at), np.bool_)
         for begin in range(0, len(text), _WORD):
             piece = text[begin : begin + _WORD]
-            found = self._words[at + begin]
+            words = self._words[at + begin]
             if len(piece) < _WORD:
-                found &= np.uint64((1 << 8 * len(piece)) - 1)
-            good &= found == np.uint64(int.from_bytes(piece, "little"))
+                words &= np.uint64((1 << 8 * len(piece)) - 1)
+            good &= words == np.uint64(int.from_bytes(piece, "little"))
         return good
 
-    def _quotes_of_each(self, usual: int) -> tuple[Positions, Positions]:
+    def _value_quotes(self, per_value: int) -> tuple[Positions, Positions]:
         """The number of each value's first quote among all quotes, and how many quotes it has."""
-        if self._counted is None and len(self._quotes) == usual * len(self._starts):
-            each = self._quotes.reshape(-1, usual)
-            if (each[:, 0] >= self._starts).all() and (each[:, -1] < self._ends).all():
-                self._counted = np.arange(len(each)) * usual, np.full(len(each), usual)
+        if self._counted is None and len(self._quotes) == per_value * len(self._starts):
+            by_value = self._quotes.reshape(-1, per_value)
+            if (by_value[:, 0] >= self._starts).all() and (by_value[:, -1] < self._ends).all():
+                self._counted = np.arange(len(by_value)) * per_value, np.full(len(by_value), per_value)
         if self._counted is None:
             first = np.searchsorted(self._quotes, self._starts)
             self._counted = first, np.searchsorted(self._quotes, self._ends) - first
@@ -182,5 +184,5 @@ class BatchText:
 
 
 def flags(array: pa.BooleanArray) -> Flags:
-    found: Flags = array.fill_null(False).to_numpy(zero_copy_only=False)
-    return found
+    values: Flags = array.fill_null(False).to_numpy(zero_copy_only=False)
+    return values

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from sink.decode.json_columns import FastParser
-from sink.decode.json_layouts import LayoutParser, Taken
+from sink.decode.json_layouts import LayoutParser, ParsedRows
 from sink.decode.json_values import Undecodable, record_decoder
 from sink.decode.records import BadValue, Decoded
 from sink.schema import TableSchema
@@ -35,19 +35,19 @@ class JsonDecoder:
         self._slow = record_decoder(schema.value_struct)
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        taken = self._layouts.parse(values)
-        if not taken:
+        parsed = self._layouts.parse(values)
+        if not parsed:
             return self._parsed(values)
-        if len(taken) == 1 and len(taken[0].positions) == len(values):
-            return Decoded(taken[0].rows, ())
-        left = np.ones(len(values), np.bool_)
-        for part in taken:
-            left[part.positions] = False
-        rest = np.flatnonzero(left)
+        if len(parsed) == 1 and len(parsed[0].positions) == len(values):
+            return Decoded(parsed[0].rows, ())
+        unparsed = np.ones(len(values), np.bool_)
+        for part in parsed:
+            unparsed[part.positions] = False
+        rest = np.flatnonzero(unparsed)
         decoded = self._parsed(values.take(pa.array(rest)))
-        bad = tuple(BadValue(int(rest[each.index]), each.reason) for each in decoded.bad)
-        good = np.delete(rest, [each.index for each in decoded.bad])
-        return Decoded(_in_order([*taken, Taken(good, decoded.rows)]), bad)
+        bad = tuple(BadValue(int(rest[bad_value.index]), bad_value.reason) for bad_value in decoded.bad)
+        good = np.delete(rest, [bad_value.index for bad_value in decoded.bad])
+        return Decoded(_in_order([*parsed, ParsedRows(good, decoded.rows)]), bad)
 
     def _parsed(self, values: pa.BinaryArray) -> Decoded:
         rows = self._fast.parse(values)
@@ -56,8 +56,8 @@ class JsonDecoder:
         parts: list[pa.RecordBatch] = []
         bad: list[BadValue] = []
         self._cut(values, 0, parts, bad)
-        whole = pa.Table.from_batches(parts, schema=self._schema.stored_arrow).combine_chunks().to_batches()
-        return Decoded(whole[0] if whole else _rows([], self._schema.stored_arrow), tuple(bad))
+        batches = pa.Table.from_batches(parts, schema=self._schema.stored_arrow).combine_chunks().to_batches()
+        return Decoded(batches[0] if batches else _rows([], self._schema.stored_arrow), tuple(bad))
 
     def _cut(self, values: pa.BinaryArray, at: int, parts: list[pa.RecordBatch], bad: list[BadValue]) -> None:
         """Decodes values that the fast parser refused as a whole; `at` is where they begin in the batch."""
@@ -88,7 +88,7 @@ class JsonDecoder:
         parts.append(_rows(pending, self._schema.stored_arrow))
 
 
-def _in_order(parts: list[Taken]) -> pa.RecordBatch:
+def _in_order(parts: list[ParsedRows]) -> pa.RecordBatch:
     order = np.argsort(np.concatenate([part.positions for part in parts]))
     return pa.concat_batches([part.rows for part in parts]).take(pa.array(order))
 

@@ -18,11 +18,11 @@ _ESCAPES = str.maketrans(
 _BEYOND_16_BITS = re.compile("[\U00010000-\U0010ffff]")
 
 
-class Whole(str):
+class WholeNumber(str):
     """The digits of a JSON number without fraction or exponent."""
 
 
-class Fractional(str):
+class FractionalNumber(str):
     """The digits of any other JSON number, or NaN, Infinity, -Infinity."""
 
 
@@ -37,9 +37,9 @@ def compact_text(value: Any) -> str:
         return "{" + ",".join(members) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(_inner, value)) + "]"
-    if isinstance(value, Whole):
+    if isinstance(value, WholeNumber):
         return "0" if value == "-0" else str(value)
-    if isinstance(value, Fractional):
+    if isinstance(value, FractionalNumber):
         return _java_double(float(value))
     return "null" if value is None else str(value).lower()
 
@@ -52,8 +52,8 @@ def _quote(text: str) -> str:
     return f'"{_BEYOND_16_BITS.sub(_surrogates, text.translate(_ESCAPES))}"'
 
 
-def _surrogates(found: re.Match[str]) -> str:
-    code = ord(found[0]) - 0x10000
+def _surrogates(character: re.Match[str]) -> str:
+    code = ord(character[0]) - 0x10000
     return f"\\u{0xD800 + (code >> 10):04X}\\u{0xDC00 + (code & 0x3FF):04X}"
 
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyspark.sql import types as T
 
 from sink.decode import spark_times
-from sink.decode.json_text import Fractional, JsonObject, Whole, compact_text
+from sink.decode.json_text import FractionalNumber, JsonObject, WholeNumber, compact_text
 from sink.decode.records import TOMBSTONE
 
 FROM_JSON_OPTIONS = {"mode": "FAILFAST", "allowSingleQuotes": "false"}
@@ -66,10 +66,10 @@ def record_decoder(struct: T.StructType) -> Callable[[bytes | None], dict[str, A
         if value is None:
             raise Undecodable(TOMBSTONE)
         try:
-            found = document(value.decode())
-            if type(found) is not JsonObject:
-                raise Undecodable(f"a JSON object is needed, found {_name(found)}")
-            record: dict[str, Any] = convert(found)
+            value_document = document(value.decode())
+            if type(value_document) is not JsonObject:
+                raise Undecodable(f"a JSON object is needed, found {_name(value_document)}")
+            record: dict[str, Any] = convert(value_document)
         except UnicodeDecodeError as error:
             raise Undecodable(f"not UTF-8 at byte {error.start}") from None
         except json.JSONDecodeError as error:
@@ -91,7 +91,7 @@ def document(text: str) -> Any:
         return _loads(text)
     except json.JSONDecodeError:
         # Parsed again rather than searched before: hardly any document has such a number.
-        spelled = _STRING_OR_INFINITE.sub(lambda found: _PYTHON_INFINITE.get(found[0], found[0]), text)
+        spelled = _STRING_OR_INFINITE.sub(lambda match: _PYTHON_INFINITE.get(match[0], match[0]), text)
         if spelled == text:
             raise
         return _loads(spelled)
@@ -100,9 +100,9 @@ def document(text: str) -> Any:
 def _loads(text: str) -> Any:
     return json.loads(
         text,
-        parse_int=Whole,
-        parse_float=Fractional,
-        parse_constant=Fractional,
+        parse_int=WholeNumber,
+        parse_float=FractionalNumber,
+        parse_constant=FractionalNumber,
         object_pairs_hook=JsonObject,
     )
 
@@ -126,15 +126,15 @@ def _struct(kind: T.StructType) -> Converter:
     empty = dict.fromkeys(converters)
     required = [field.name for field in kind.fields if not field.nullable]
 
-    def convert(found: Any) -> dict[str, Any]:
-        if type(found) is not JsonObject:
-            raise _mismatch(found, kind)
+    def convert(value: Any) -> dict[str, Any]:
+        if type(value) is not JsonObject:
+            raise _mismatch(value, kind)
         record: dict[str, Any] = empty.copy()
-        for name, inner in found:
-            known = converters.get(name)
-            if known is not None:
+        for name, inner in value:
+            converter = converters.get(name)
+            if converter is not None:
                 try:
-                    record[name] = None if inner is None else known[0](inner)
+                    record[name] = None if inner is None else converter[0](inner)
                 except Undecodable as error:
                     raise Undecodable(_at(name, error)) from None
         for name in required:
@@ -153,12 +153,12 @@ def _at(name: str, error: Undecodable) -> str:
 def _array(kind: T.ArrayType) -> Converter:
     convert = _converter(kind.elementType)
 
-    def convert_all(found: Any) -> list[Any]:
-        if type(found) is not list:
-            raise _mismatch(found, kind)
-        if not kind.containsNull and None in found:
+    def convert_all(value: Any) -> list[Any]:
+        if type(value) is not list:
+            raise _mismatch(value, kind)
+        if not kind.containsNull and None in value:
             raise Undecodable("its elements are NOT NULL, and one is null")
-        return [None if inner is None else convert(inner) for inner in found]
+        return [None if inner is None else convert(inner) for inner in value]
 
     return convert_all
 
@@ -166,10 +166,10 @@ def _array(kind: T.ArrayType) -> Converter:
 def _map(kind: T.MapType) -> Converter:
     convert = _converter(kind.valueType)
 
-    def convert_all(found: Any) -> list[tuple[str, Any]]:
-        if type(found) is not JsonObject:
-            raise _mismatch(found, kind)
-        entries = {_string(key): None if inner is None else convert(inner) for key, inner in found}
+    def convert_all(value: Any) -> list[tuple[str, Any]]:
+        if type(value) is not JsonObject:
+            raise _mismatch(value, kind)
+        entries = {_string(key): None if inner is None else convert(inner) for key, inner in value}
         if not kind.valueContainsNull and None in entries.values():
             raise Undecodable("its values are NOT NULL, and one is null")
         return list(entries.items())
@@ -180,13 +180,13 @@ def _map(kind: T.MapType) -> Converter:
 def _integer(kind: T.DataType) -> Converter:
     low, high = _RANGES[type(kind)]
 
-    def convert(found: Any) -> int:
-        if type(found) is not Whole:
-            raise _mismatch(found, kind)
+    def convert(value: Any) -> int:
+        if type(value) is not WholeNumber:
+            raise _mismatch(value, kind)
         # Longer than any integer column: not worth parsing, and Python would refuse to beyond 4,300 digits.
-        number = int(found) if len(found) <= 20 else high + 1
+        number = int(value) if len(value) <= 20 else high + 1
         if not low <= number <= high:
-            raise Undecodable(f"{_shorten(found)} does not fit {kind.simpleString()}")
+            raise Undecodable(f"{_shorten(value)} does not fit {kind.simpleString()}")
         return number
 
     return convert
@@ -195,88 +195,88 @@ def _integer(kind: T.DataType) -> Converter:
 def _decimal(kind: T.DecimalType) -> Converter:
     step, bound = Decimal(1).scaleb(-kind.scale), Decimal(10) ** (kind.precision - kind.scale)
 
-    def convert(found: Any) -> Decimal:
-        if type(found) not in (Whole, Fractional, str):
-            raise _mismatch(found, kind)
-        text = found.replace(",", "") if type(found) is str else found
-        if not _JAVA_DECIMAL.fullmatch(text):
-            raise Undecodable(f"{_shorten(found)!r} is not a decimal number")
+    def convert(value: Any) -> Decimal:
+        if type(value) not in (WholeNumber, FractionalNumber, str):
+            raise _mismatch(value, kind)
+        digits = value.replace(",", "") if type(value) is str else value
+        if not _JAVA_DECIMAL.fullmatch(digits):
+            raise Undecodable(f"{_shorten(value)!r} is not a decimal number")
         try:
-            number = _EXACT.quantize(_EXACT.create_decimal(text), step)
+            number = _EXACT.quantize(_EXACT.create_decimal(digits), step)
         except InvalidOperation:
-            raise Undecodable(f"{_shorten(found)} does not fit {kind.simpleString()}") from None
+            raise Undecodable(f"{_shorten(value)} does not fit {kind.simpleString()}") from None
         # `abs` would round to the digits of Python's default context.
         if number.copy_abs() >= bound:
-            raise Undecodable(f"{_shorten(found)} does not fit {kind.simpleString()}")
+            raise Undecodable(f"{_shorten(value)} does not fit {kind.simpleString()}")
         return number
 
     return convert
 
 
-def _boolean(found: Any) -> bool:
-    if type(found) is not bool:
-        raise _mismatch(found, T.BooleanType())
-    return found
+def _boolean(value: Any) -> bool:
+    if type(value) is not bool:
+        raise _mismatch(value, T.BooleanType())
+    return value
 
 
-def _float(found: Any) -> float:
-    if type(found) is str:
-        if found not in _SPECIAL:
-            raise _mismatch(found, T.DoubleType())
-        return float(_SPECIAL[found])
-    if type(found) not in (Whole, Fractional):
-        raise _mismatch(found, T.DoubleType())
-    return float(found)
+def _float(value: Any) -> float:
+    if type(value) is str:
+        if value not in _SPECIAL:
+            raise _mismatch(value, T.DoubleType())
+        return float(_SPECIAL[value])
+    if type(value) not in (WholeNumber, FractionalNumber):
+        raise _mismatch(value, T.DoubleType())
+    return float(value)
 
 
-def _float32(found: Any) -> float:
+def _float32(value: Any) -> float:
     """From the digits as written: a detour over 64 bits would round twice."""
-    number = _float(found)
+    number = _float(value)
     if math.isfinite(number):
         try:
-            single: float = pa.scalar(str(found)).cast(pa.float32()).as_py()
+            single: float = pa.scalar(str(value)).cast(pa.float32()).as_py()
         except pa.ArrowInvalid:
             return math.copysign(math.inf, number)
         return single
     return number
 
 
-def _string(found: Any) -> str:
-    text = found if type(found) is str else compact_text(found)
+def _string(value: Any) -> str:
+    as_text = value if type(value) is str else compact_text(value)
     try:
-        text.encode()
+        as_text.encode()
     except UnicodeEncodeError:
         raise Undecodable("half a surrogate pair (\\ud800 to \\udfff), which UTF-8 cannot hold") from None
-    return text
+    return as_text
 
 
-def _binary(found: Any) -> bytes:
-    if type(found) is not str:
-        raise _mismatch(found, T.BinaryType())
+def _binary(value: Any) -> bytes:
+    if type(value) is not str:
+        raise _mismatch(value, T.BinaryType())
     try:
-        return base64.b64decode(_BLANK.sub("", found), validate=True)
+        return base64.b64decode(_BLANK.sub("", value), validate=True)
     except (binascii.Error, ValueError):
         raise Undecodable("not base64") from None
 
 
-def _date(found: Any) -> int:
-    if type(found) is not str:
-        raise _mismatch(found, T.DateType())
+def _date(value: Any) -> int:
+    if type(value) is not str:
+        raise _mismatch(value, T.DateType())
     try:
-        return spark_times.days(found)
+        return spark_times.days(value)
     except ValueError as error:
         raise Undecodable(str(error)) from None
 
 
-def _timestamp(found: Any) -> int:
-    if type(found) is Whole and len(found) <= 20:
-        micros = int(found) * 1_000_000
+def _timestamp(value: Any) -> int:
+    if type(value) is WholeNumber and len(value) <= 20:
+        micros = int(value) * 1_000_000
         if _LONG_MIN <= micros <= _LONG_MAX:
             return micros
-    if type(found) is not str:
-        raise _mismatch(found, T.TimestampType())
+    if type(value) is not str:
+        raise _mismatch(value, T.TimestampType())
     try:
-        return spark_times.micros(found)
+        return spark_times.micros(value)
     except ValueError as error:
         raise Undecodable(str(error)) from None
 
@@ -292,15 +292,15 @@ _SCALARS: dict[type[T.DataType], Converter] = {
 }
 
 
-def _mismatch(found: Any, kind: T.DataType) -> Undecodable:
-    return Undecodable(f"{_name(found)} where {kind.simpleString()} is needed")
+def _mismatch(value: Any, kind: T.DataType) -> Undecodable:
+    return Undecodable(f"{_name(value)} where {kind.simpleString()} is needed")
 
 
-def _name(found: Any) -> str:
-    names = {JsonObject: "an object", list: "an array", bool: f"{found}".lower(), type(None): "null"}
-    if type(found) in names:
-        return names[type(found)]
-    return f"the string {_shorten(found)!r}" if type(found) is str else f"the number {_shorten(found)}"
+def _name(value: Any) -> str:
+    names = {JsonObject: "an object", list: "an array", bool: f"{value}".lower(), type(None): "null"}
+    if type(value) in names:
+        return names[type(value)]
+    return f"the string {_shorten(value)!r}" if type(value) is str else f"the number {_shorten(value)}"
 
 
 def _shorten(text: str) -> str:

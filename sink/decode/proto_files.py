@@ -47,22 +47,22 @@ def descriptor_set(schema: RegisteredSchema) -> bytes:
     where = f"schema id {schema.id}"
     files: dict[str, FileDescriptorProto] = {}
     sources: dict[str, str] = {}
-    for name, text in _texts(schema, root, where).items():
-        described = _described(text)
+    for name, content in _texts(schema, root, where).items():
+        described = _described(content)
         if described is None:
-            sources[name] = text
+            sources[name] = content
         else:
             # Registries and serializers name a file as they please; who imports it knows it by this name.
             described.name = name
             files[name] = described
     if sources:
-        with tempfile.TemporaryDirectory() as place:
-            for name, text in sources.items():
-                path = Path(place, name)
+        with tempfile.TemporaryDirectory() as directory:
+            for name, content in sources.items():
+                path = Path(directory, name)
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text)
-            compiled = _compile(Path(place), sorted(sources), files, where)
-        files = {each.name: each for each in compiled.file} | files
+                path.write_text(content)
+            compiled = _compile(Path(directory), sorted(sources), files, where)
+        files = {file.name: file for file in compiled.file} | files
     return _ordered(files, root, where).SerializeToString()
 
 
@@ -73,43 +73,43 @@ def descriptor_set_of_file(path: str | Path) -> bytes:
     try:
         if path.suffix == ".proto":
             name, root = _import_root(path.absolute())
-            files = {each.name: each for each in _compile(root, [name], {}, str(path)).file}
+            files = {file.name: file for file in _compile(root, [name], {}, str(path)).file}
             return _ordered(files, name, str(path)).SerializeToString()
         content = path.read_bytes()
-        found = FileDescriptorSet.FromString(content)
+        files_in_set = FileDescriptorSet.FromString(content)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read ({error.strerror}); check the path") from None
     except DecodeError:
-        found = FileDescriptorSet()
-    if not found.file or not all(each.name for each in found.file):
+        files_in_set = FileDescriptorSet()
+    if not files_in_set.file or not all(file.name for file in files_in_set.file):
         raise ConfigError(f"{path} is no descriptor set; make one with protoc --include_imports --descriptor_set_out")
-    there = {each.name: each for each in found.file}
-    for each in found.file:
-        _ordered(there, each.name, str(path), known={})
+    by_name = {file.name: file for file in files_in_set.file}
+    for file in files_in_set.file:
+        _ordered(by_name, file.name, str(path), known={})
     return content
 
 
 def _texts(schema: RegisteredSchema, root: str, where: str) -> dict[str, str]:
     """By the names under which files import each other."""
     texts: dict[str, str] = {}
-    ahead = [(root, schema)]
-    while ahead:
-        name, each = ahead.pop()
+    pending = [(root, schema)]
+    while pending:
+        name, registered = pending.pop()
         path = PurePosixPath(name)
-        if each.kind != "PROTOBUF":
-            raise ConfigError(f"{where}: {name} is of kind {each.kind}, not PROTOBUF")
+        if registered.kind != "PROTOBUF":
+            raise ConfigError(f"{where}: {name} is of kind {registered.kind}, not PROTOBUF")
         if not path.parts or path.is_absolute() or ".." in path.parts or str(path) != name or "\\" in name:
             raise ConfigError(f"{where}: {name!r} is no name of an import; register the reference anew")
-        if texts.setdefault(name, each.text) != each.text:
+        if texts.setdefault(name, registered.text) != registered.text:
             raise ConfigError(f"{where}: {name} stands for two different files; register the references anew")
-        ahead += each.references
+        pending += registered.references
     return texts
 
 
-def _described(text: str) -> FileDescriptorProto | None:
+def _described(content: str) -> FileDescriptorProto | None:
     """None for a source: that is never base64, for it has blanks and braces."""
     try:
-        return FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+        return FileDescriptorProto.FromString(base64.b64decode(content, validate=True))
     except (binascii.Error, ValueError, DecodeError):
         return None
 
@@ -122,22 +122,22 @@ def _compile(
             f"{where} is a .proto source, which needs a compiler: pip install grpcio-tools on every host, or give a"
             " descriptor set (protoc --include_imports --descriptor_set_out)"
         )
-    there = FileDescriptorSet(file={**_known(), **described}.values())
-    with tempfile.TemporaryDirectory() as place:
-        given, made = Path(place, "given"), Path(place, "made")
-        given.write_bytes(there.SerializeToString())
-        arguments = [f"--descriptor_set_in={given}", f"--proto_path={root}", "--include_imports"]
-        command = [sys.executable, "-m", f"{COMPILER}.protoc", *arguments, f"--descriptor_set_out={made}", *names]
+    importable = FileDescriptorSet(file={**_known(), **described}.values())
+    with tempfile.TemporaryDirectory() as directory:
+        descriptors, compiled = Path(directory, "given"), Path(directory, "made")
+        descriptors.write_bytes(importable.SerializeToString())
+        arguments = [f"--descriptor_set_in={descriptors}", f"--proto_path={root}", "--include_imports"]
+        command = [sys.executable, "-m", f"{COMPILER}.protoc", *arguments, f"--descriptor_set_out={compiled}", *names]
         try:
-            done = subprocess.run(
+            compiler = subprocess.run(
                 command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False
             )
         except subprocess.TimeoutExpired:
             raise ConfigError(f"{where} did not compile within {COMPILE_SECONDS} s") from None
-        if done.returncode != 0:
-            said = done.stderr.replace(f"{root}/", "").strip()
-            raise ConfigError(f"{where} does not compile: {said[:_SHORT]}")
-        return FileDescriptorSet.FromString(made.read_bytes())
+        if compiler.returncode != 0:
+            errors = compiler.stderr.replace(f"{root}/", "").strip()
+            raise ConfigError(f"{where} does not compile: {errors[:_SHORT]}")
+        return FileDescriptorSet.FromString(compiled.read_bytes())
 
 
 def _ordered(
@@ -147,21 +147,21 @@ def _ordered(
     known: Mapping[str, FileDescriptorProto] | None = None,
 ) -> FileDescriptorSet:
     """The files that `root` needs, each after its imports."""
-    there = {**(_known() if known is None else known), **files}
-    done: dict[str, FileDescriptorProto] = {}
+    available = {**(_known() if known is None else known), **files}
+    ordered: dict[str, FileDescriptorProto] = {}
 
     def add(name: str, above: tuple[str, ...]) -> None:
         if name in above:
             raise ConfigError(f"{where}: {name} imports itself by way of {', '.join(above)}")
-        if name not in there:
+        if name not in available:
             raise ConfigError(f"{where}: {above[-1]} imports {name}, which is missing among its references and imports")
-        if name not in done:
-            for imported in there[name].dependency:
+        if name not in ordered:
+            for imported in available[name].dependency:
                 add(imported, (*above, name))
-            done[name] = there[name]
+            ordered[name] = available[name]
 
     add(root, ())
-    return FileDescriptorSet(file=done.values())
+    return FileDescriptorSet(file=ordered.values())
 
 
 def _import_root(path: Path) -> tuple[str, Path]:
@@ -179,11 +179,11 @@ def _imports(path: Path) -> list[str]:
 
 @cache
 def _known() -> dict[str, FileDescriptorProto]:
-    found: dict[str, FileDescriptorProto] = {}
+    files: dict[str, FileDescriptorProto] = {}
     for package in _KNOWN_PACKAGES:
         for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
             if module.name.endswith("_pb2"):
-                each = FileDescriptorProto()
-                importlib.import_module(f"{package}.{module.name}").DESCRIPTOR.CopyToProto(each)
-                found[each.name] = each
-    return found
+                file = FileDescriptorProto()
+                importlib.import_module(f"{package}.{module.name}").DESCRIPTOR.CopyToProto(file)
+                files[file.name] = file
+    return files

@@ -64,7 +64,7 @@ class ProtobufReader:
         self._message = _Message(descriptor_of(descriptors, message), target, "", 0)
 
     def read(self, cursors: Cursors, rows: Rows) -> list[pa.Array]:
-        inside = cursors.inside(rows, cursors.at[rows], cursors.left(rows))
+        inside = cursors.inside(rows, cursors.at[rows], cursors.bytes_left(rows))
         columns = self._message.columns(Lot(inside, np.arange(len(rows)), len(rows)))
         cursors.at[rows] = cursors.end[rows]
         return columns
@@ -74,8 +74,8 @@ def descriptor_of(descriptors: bytes, message: str | Sequence[int]) -> Descripto
     try:
         files = FileDescriptorSet.FromString(descriptors).file
         pool = DescriptorPool()
-        for each in files:
-            pool.AddSerializedFile(each.SerializeToString())
+        for file in files:
+            pool.AddSerializedFile(file.SerializeToString())
         if isinstance(message, str):
             return pool.FindMessageTypeByName(message)
         nested = pool.FindFileByName(files[-1].name).message_types_by_name
@@ -119,7 +119,7 @@ class _Singular(_Field):
     """`default` is for messages that have none; `always` for a message's field that is there in any case, empty."""
 
     def __init__(self, value: Value, column: T.StructField, default: pa.Scalar | None, always: bool = False) -> None:
-        self._value, self._held = value, stored_type(column.dataType)
+        self._value, self._column_type = value, stored_type(column.dataType)
         self._default, self._always = default, always and isinstance(value, _Nested)
         self._needed = None if column.nullable else f"{column.name!r} is not set, and its column is NOT NULL"
 
@@ -138,7 +138,7 @@ class _Singular(_Field):
             values = self._value.convert(lot.cursors, occurrences.only(last))
         if len(positions) == lot.count:
             return values
-        column = scattered(lot.count, [(positions, values)], self._held)
+        column = scattered(lot.count, [(positions, values)], self._column_type)
         if self._default is not None:
             return pc.fill_null(column, self._default)
         if self._needed:
@@ -158,13 +158,13 @@ class _Singular(_Field):
 
 class _Repeated(_Field):
     def __init__(self, value: Value, kind: T.DataType) -> None:
-        self._value, self._held = value, stored_type(kind)
+        self._value, self._column_type = value, stored_type(kind)
 
     def column(self, lot: Lot, occurrences: Occurrences) -> pa.Array:
         lengths = np.bincount(lot.owners[occurrences.rows], minlength=lot.count)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
         return pa.ListArray.from_arrays(
-            pa.array(offsets), self._value.convert(lot.cursors, occurrences), type=self._held
+            pa.array(offsets), self._value.convert(lot.cursors, occurrences), type=self._column_type
         )
 
 
@@ -172,7 +172,7 @@ class _Map(_Field):
     """An entry is a message of two fields. One whose value is an unknown number of a closed enum is none."""
 
     def __init__(self, entry: _Message, kind: T.DataType) -> None:
-        self._entry, self._held = entry, stored_type(kind)
+        self._entry, self._column_type = entry, stored_type(kind)
 
     def column(self, lot: Lot, occurrences: Occurrences) -> pa.Array:
         count = len(occurrences.rows)
@@ -185,7 +185,7 @@ class _Map(_Field):
         if unknown.any():
             keep = pa.array(~unknown)
             keys, values, owners = keys.filter(keep), values.filter(keep), owners[~unknown]
-        return as_map(np.bincount(owners, minlength=lot.count), keys, values, self._held)
+        return as_map(np.bincount(owners, minlength=lot.count), keys, values, self._column_type)
 
 
 class _Message:
@@ -225,10 +225,10 @@ class _Message:
         """Sets in `unknown` which messages have numbers that their closed enums have not."""
         occurrences = dict(zip(self._numbers, self._scanner.scan(lot.cursors), strict=True))
         for number, symbols in self._closed.items():
-            known = np.isin(int32(occurrences[number].bits), symbols)
+            has_symbol = np.isin(int32(occurrences[number].bits), symbols)
             if unknown is not None:
-                unknown |= lot.has(occurrences[number].only(~known))
-            occurrences[number] = occurrences[number].only(known)
+                unknown |= lot.has(occurrences[number].only(~has_symbol))
+            occurrences[number] = occurrences[number].only(has_symbol)
         for members in self._oneofs:
             self._settle(
                 lot, {number: occurrences[number] for number in members if len(occurrences[number].rows)}, occurrences
@@ -249,17 +249,17 @@ class _Message:
         if len(members) < 2:
             return
         last = np.full((len(members), lot.count), -1)
-        for line, each in zip(last, members.values(), strict=True):
-            ends = _last(lot.owners[each.rows])
-            line[lot.owners[each.rows[ends]]] = each.starts[ends]
+        for line, member in zip(last, members.values(), strict=True):
+            ends = _last(lot.owners[member.rows])
+            line[lot.owners[member.rows[ends]]] = member.starts[ends]
         second, first = np.sort(last, axis=0)[-2:]
-        for line, (number, each) in zip(last, members.items(), strict=True):
-            others = np.where(line == first, second, first)
-            counts = each.starts > others[lot.owners[each.rows]]
-            occurrences[number] = each.only(counts)
+        for line, (number, member) in zip(last, members.items(), strict=True):
+            other_ends = np.where(line == first, second, first)
+            counts = member.starts > other_ends[lot.owners[member.rows]]
+            occurrences[number] = member.only(counts)
             field = self._fields[number][1] if number in self._fields else None
             if isinstance(field, _Singular) and not counts.all():
-                field.replaced(lot.cursors, each.only(~counts))
+                field.replaced(lot.cursors, member.only(~counts))
 
 
 def _last(owners: Rows) -> npt.NDArray[np.bool_]:
@@ -274,8 +274,8 @@ def _key(field: FieldDescriptor) -> FieldKey:
 
 
 def _shown(field: FieldDescriptor) -> str:
-    of = field.message_type or field.enum_type
-    name = of.full_name if of is not None else _TYPE_NAMES[field.type]
+    named_type = field.message_type or field.enum_type
+    name = named_type.full_name if named_type is not None else _TYPE_NAMES[field.type]
     return f"repeated {name}" if field.is_repeated else name
 
 
@@ -339,21 +339,21 @@ def _value(field: FieldDescriptor, kind: T.DataType, path: str, depth: int, key:
 
 
 def _nested(message: Descriptor, kind: T.DataType, path: str, depth: int) -> Value | None:
-    def of(compose: Composer, **fields: T.DataType) -> Value:
-        target = T.StructType([T.StructField(name, each, False) for name, each in fields.items()])
+    def nested(compose: Composer, **fields: T.DataType) -> Value:
+        target = T.StructType([T.StructField(name, field_type, False) for name, field_type in fields.items()])
         return _Nested(_Message(message, target, path, depth + 1), compose)
 
     name = message.full_name
     if isinstance(kind, T.StructType):
         return _Nested(_Message(message, kind, path, depth + 1), partial(as_struct, kind))
     if name in WRAPPERS:
-        return of(lambda _, columns: columns[0], value=kind)
+        return nested(lambda _, columns: columns[0], value=kind)
     if name == "google.protobuf.Timestamp" and isinstance(kind, T.TimestampType):
-        return of(as_moment, seconds=T.LongType(), nanos=T.IntegerType())
+        return nested(as_moment, seconds=T.LongType(), nanos=T.IntegerType())
     if name == "google.type.Date" and isinstance(kind, T.DateType):
-        return of(as_date, year=T.IntegerType(), month=T.IntegerType(), day=T.IntegerType())
+        return nested(as_date, year=T.IntegerType(), month=T.IntegerType(), day=T.IntegerType())
     if name == "google.type.Decimal" and isinstance(kind, T.DecimalType):
-        return of(partial(as_decimal, kind, decimal_of_text), value=T.StringType())
+        return nested(partial(as_decimal, kind, decimal_of_text), value=T.StringType())
     if name == "confluent.type.Decimal" and isinstance(kind, T.DecimalType):
-        return of(partial(as_decimal, kind, decimal_of_bytes), value=T.BinaryType(), scale=T.IntegerType())
+        return nested(partial(as_decimal, kind, decimal_of_bytes), value=T.BinaryType(), scale=T.IntegerType())
     return None

@@ -83,7 +83,7 @@ class Scanner:
             self._tags[key.number << 3 | key.wire] = slot
             if key.repeated and key.wire not in (Wire.LENGTH, Wire.GROUP):
                 self._tags[key.number << 3 | Wire.LENGTH] = len(keys) + slot
-        self._known = np.array([-1, *sorted(self._tags)], np.int64)
+        self._known_tags = np.array([-1, *sorted(self._tags)], np.int64)
         self._slots = np.array([-1, *(self._tags[tag] for tag in sorted(self._tags))], np.int64)
 
     def scan(self, cursors: Cursors) -> list[Occurrences]:
@@ -111,11 +111,11 @@ class Scanner:
         if (tags == first).all():
             yield self._tags.get(first, beyond), rows, tags
             return
-        place = np.minimum(np.searchsorted(self._known, tags), len(self._known) - 1)
-        slots = np.where(self._known[place] == tags, self._slots[place], beyond + (tags & 7)).astype(np.uint16)
+        index = np.minimum(np.searchsorted(self._known_tags, tags), len(self._known_tags) - 1)
+        slots = np.where(self._known_tags[index] == tags, self._slots[index], beyond + (tags & 7)).astype(np.uint16)
         order = np.argsort(slots, kind="stable")
-        for some in np.split(order, np.flatnonzero(np.diff(slots[order])) + 1):
-            yield int(slots[some[0]]), rows[some], tags[some]
+        for part in np.split(order, np.flatnonzero(np.diff(slots[order])) + 1):
+            yield int(slots[part[0]]), rows[part], tags[part]
 
     def _alone(self, cursors: Cursors, row: int, parts: list[list[Occurrences]]) -> None:
         """The same for one message."""
@@ -219,21 +219,21 @@ def _unpacked(cursors: Cursors, runs: Occurrences, wire: Wire) -> Occurrences:
     width = _WIDTHS.get(wire)
     lengths = runs.lengths
     if width is None:
-        whole = (lengths == 0) | (cursors.data[runs.starts + np.maximum(lengths, 1) - 1] < 0x80)
+        is_complete = (lengths == 0) | (cursors.data[runs.starts + np.maximum(lengths, 1) - 1] < 0x80)
     else:
-        whole = lengths % width == 0
-    if not whole.all():
-        cursors.fail(runs.rows[~whole], TOO_SHORT)
-        runs, lengths = runs.only(whole), lengths[whole]
-    places = np.repeat(runs.starts - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
+        is_complete = lengths % width == 0
+    if not is_complete.all():
+        cursors.fail(runs.rows[~is_complete], TOO_SHORT)
+        runs, lengths = runs.only(is_complete), lengths[is_complete]
+    byte_positions = np.repeat(runs.starts - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
     rows = np.repeat(runs.rows, lengths)
     if width is not None:
-        rows, starts = rows[::width], places[::width]
+        rows, starts = rows[::width], byte_positions[::width]
         numbers = cursors.inside(rows, starts, np.full(len(rows), width)).numbers(np.arange(len(rows)), f"<u{width}")
         return Occurrences(rows, starts, numbers.astype(np.uint64))
-    ends = np.flatnonzero(cursors.data[places] < 0x80)
+    ends = np.flatnonzero(cursors.data[byte_positions] < 0x80)
     begins = np.concatenate([[0], ends[:-1] + 1]).astype(np.int64)[: len(ends)]
-    rows, starts = rows[begins], places[begins]
+    rows, starts = rows[begins], byte_positions[begins]
     numbers = cursors.inside(rows, starts, ends - begins + 1).varints(np.arange(len(rows)))
     return Occurrences(rows, starts, numbers)
 

@@ -73,22 +73,22 @@ class Value(ABC):
 
 class Number(Value):
     def __init__(self, of_bits: Callable[[Bits], Numbers], kind: T.DataType) -> None:
-        self._of_bits, self._held = of_bits, stored_type(kind)
+        self._of_bits, self._column_type = of_bits, stored_type(kind)
         self._range = _RANGES.get(type(kind), (-_LONG_MAX - 1, _LONG_MAX))
         self._name = kind.simpleString()
 
     def convert(self, cursors: Cursors, occurrences: Occurrences) -> pa.Array:
         numbers = self._of_bits(occurrences.bits)
-        if pa.types.is_decimal(self._held):
+        if pa.types.is_decimal(self._column_type):
             wide = np.stack([numbers, np.zeros(len(numbers), np.uint64)], axis=1)
-            return pa.Array.from_buffers(self._held, len(numbers), [None, pa.py_buffer(wide)])
+            return pa.Array.from_buffers(self._column_type, len(numbers), [None, pa.py_buffer(wide)])
         low, high = self._range
         if numbers.dtype == np.uint64 or low > -_LONG_MAX - 1:
             wrong = (numbers < low) | (numbers > high) if low > -_LONG_MAX - 1 else numbers > high
             if wrong.any():
                 cursors.fail(occurrences.rows[wrong], f"a number outside of the {self._name} column")
                 numbers = np.where(wrong, 0, numbers)
-        return pa.array(numbers.astype(self._held.to_pandas_dtype(), copy=False))
+        return pa.array(numbers.astype(self._column_type.to_pandas_dtype(), copy=False))
 
 
 class AsText(Value):
@@ -103,7 +103,7 @@ class AsText(Value):
 
 class Text(Value):
     def convert(self, cursors: Cursors, occurrences: Occurrences) -> pa.Array:
-        return cursors.text(occurrences.rows, occurrences.starts, occurrences.lengths)
+        return cursors.utf8(occurrences.rows, occurrences.starts, occurrences.lengths)
 
 
 class Binary(Value):
@@ -121,11 +121,11 @@ class Enum(Value):
 
     def convert(self, cursors: Cursors, occurrences: Occurrences) -> pa.Array:  # noqa: ARG002 - nothing can be wrong
         numbers = int32(occurrences.bits)
-        place = np.minimum(np.searchsorted(self._numbers, numbers), len(self._numbers) - 1)
-        unknown = self._numbers[place] != numbers
+        index = np.minimum(np.searchsorted(self._numbers, numbers), len(self._numbers) - 1)
+        unknown = self._numbers[index] != numbers
         symbols = self._symbols
         if unknown.any():
-            others, which = np.unique(numbers[unknown], return_inverse=True)
-            place[unknown] = len(symbols) + which
-            symbols = pa.concat_arrays([symbols, pa.array(others).cast(pa.string())])
-        return symbols.take(pa.array(place))
+            without_symbol, which = np.unique(numbers[unknown], return_inverse=True)
+            index[unknown] = len(symbols) + which
+            symbols = pa.concat_arrays([symbols, pa.array(without_symbol).cast(pa.string())])
+        return symbols.take(pa.array(index))

@@ -35,7 +35,7 @@ Kind = Literal["AVRO", "JSON", "PROTOBUF"]
 KINDS: tuple[Kind, ...] = ("AVRO", "JSON", "PROTOBUF")
 
 LOG = logging.getLogger(__name__)
-SAY_SECONDS = 10.0
+WARN_SECONDS = 10.0
 LARGEST_ID = (1 << 31) - 1
 """Ids are Java's integers: what lies beyond is no id, and registries answer it as they answer a wrong path."""
 _T = TypeVar("_T")
@@ -65,8 +65,8 @@ class Registry:
         self._redactor = redactor(access)
         self._patience = access.patience_seconds
         self._lock = threading.Lock()
-        self._known: dict[int, Future[RegisteredSchema]] = {}
-        self._said = -SAY_SECONDS
+        self._schemas: dict[int, Future[RegisteredSchema]] = {}
+        self._warned_at = -WARN_SECONDS
 
     def schema(self, schema_id: int) -> RegisteredSchema:
         return self._schema(schema_id, ())
@@ -82,39 +82,42 @@ class Registry:
     def version(self, subject: str, number: int) -> RegisteredSchema:
         return self.schema(self._id(subject, number, deleted=False))
 
-    def _schema(self, schema_id: int, above: tuple[int, ...]) -> RegisteredSchema:
+    def _schema(self, schema_id: int, referring: tuple[int, ...]) -> RegisteredSchema:
         """`above` are the ids on the way here, each of which refers to the next."""
-        if schema_id in above:
-            raise ConfigError(f"schema id {schema_id} refers to itself by way of {above}; register it anew")
+        if schema_id in referring:
+            raise ConfigError(f"schema id {schema_id} refers to itself by way of {referring}; register it anew")
         if not 0 <= schema_id <= LARGEST_ID:
             raise UnknownSchema(f"schema id {schema_id} is no id of any registry: they end at {LARGEST_ID}")
-        mine: Future[RegisteredSchema] = Future()
+        own: Future[RegisteredSchema] = Future()
         with self._lock:
-            known = self._known.setdefault(schema_id, mine)
-        if known is mine:
+            pending = self._schemas.setdefault(schema_id, own)
+        if pending is own:
             try:
-                mine.set_result(self._fetch(schema_id, above))
+                own.set_result(self._fetch(schema_id, referring))
             except BaseException as error:
                 with self._lock:
-                    del self._known[schema_id]
-                mine.set_exception(error)
+                    del self._schemas[schema_id]
+                own.set_exception(error)
                 raise
-        return known.result()
+        return pending.result()
 
-    def _fetch(self, schema_id: int, above: tuple[int, ...]) -> RegisteredSchema:
-        what = f"schema id {schema_id}"
-        found = self._ask(what, lambda client: _whole(client.get_schema(schema_id)))
-        if found.schema_type == "PROTOBUF":
+    def _fetch(self, schema_id: int, referring: tuple[int, ...]) -> RegisteredSchema:
+        request = f"schema id {schema_id}"
+        answer = self._ask(request, lambda client: _complete(client.get_schema(schema_id)))
+        if answer.schema_type == "PROTOBUF":
             # Some give the descriptor itself, which spares a compiler; others do not know the format and ignore it.
-            found = self._ask(what, lambda client: _whole(client.get_schema(schema_id, fmt="serialized")))
-        if found.schema_type not in KINDS:
-            raise ConfigError(f"{what} is of kind {found.schema_type}; only {', '.join(KINDS)} can be decoded")
+            answer = self._ask(request, lambda client: _complete(client.get_schema(schema_id, fmt="serialized")))
+        if answer.schema_type not in KINDS:
+            raise ConfigError(f"{request} is of kind {answer.schema_type}; only {', '.join(KINDS)} can be decoded")
         # A version that was deleted since is still part of what the id means.
         references = tuple(
-            (each.name, self._schema(self._id(each.subject, each.version, deleted=True), (*above, schema_id)))
-            for each in found.references or ()
+            (
+                reference.name,
+                self._schema(self._id(reference.subject, reference.version, deleted=True), (*referring, schema_id)),
+            )
+            for reference in answer.references or ()
         )
-        return RegisteredSchema(schema_id, found.schema_type, found.schema_str, references)
+        return RegisteredSchema(schema_id, answer.schema_type, answer.schema_str, references)
 
     def _id(self, subject: str, version: int | Literal["latest"], deleted: bool) -> int:
         def ask(client: SchemaRegistryClient) -> int:
@@ -122,41 +125,41 @@ class Registry:
 
         return self._ask(f"subject {subject} version {version}", ask)
 
-    def _ask(self, what: str, ask: Callable[[SchemaRegistryClient], _T]) -> _T:
+    def _ask(self, wanted: str, ask: Callable[[SchemaRegistryClient], _T]) -> _T:
         retrying = Retrying(
             retry=retry_if_exception_type(_NoAnswer),
             stop=stop_before_delay(self._patience),
             wait=wait_exponential(multiplier=0.2, max=5) + wait_random(0, 0.2),
-            before_sleep=self._say,
+            before_sleep=self._warn,
             reraise=True,
         )
         try:
-            return cast(_T, retrying(self._ask_each, what, ask))
+            return cast(_T, retrying(self._ask_each, wanted, ask))
         except _NoAnswer as error:
             raise RegistryUnavailable(
-                f"schema registry: no answer for {what} within {self._patience:g} s ({error}); nothing was decided, and"
-                " it is asked again when the work is tried again: check that it runs, and schema.registry.url"
+                f"schema registry: no answer for {wanted} within {self._patience:g} s ({error}). The sink asks again"
+                " with its next attempt. Check that the registry runs, and schema.registry.url."
             ) from None
 
-    def _ask_each(self, what: str, ask: Callable[[SchemaRegistryClient], _T]) -> _T:
-        said = []
+    def _ask_each(self, wanted: str, ask: Callable[[SchemaRegistryClient], _T]) -> _T:
+        reasons = []
         for url, client in self._clients:
             # The client's own caches keep the latest version for ever, and do not tell formats apart.
             cast(Any, client).clear_caches()
             try:
                 return ask(client)
             except Exception as error:  # noqa: BLE001 - what it does not decide, whatever it is, is asked again
-                decided = definite(error, url, what)
+                decided = definite(error, url, wanted)
                 if decided is not None:
                     # Without its cause, which may repeat a secret.
                     raise decided from None
-                said.append(f"{url}: {reason(error, self._redactor)}")
-        raise _NoAnswer("; ".join(said))
+                reasons.append(f"{url}: {reason(error, self._redactor)}")
+        raise _NoAnswer("; ".join(reasons))
 
-    def _say(self, state: RetryCallState) -> None:
+    def _warn(self, state: RetryCallState) -> None:
         now = time.monotonic()
-        if now - self._said >= SAY_SECONDS and state.outcome and state.next_action:
-            self._said = now
+        if now - self._warned_at >= WARN_SECONDS and state.outcome and state.next_action:
+            self._warned_at = now
             wait = state.next_action.sleep
             LOG.warning("schema registry gives no answer: %s; asking again in %.1f s", state.outcome.exception(), wait)
 
@@ -175,7 +178,7 @@ def registry(access: RegistryAccess) -> Registry:
         return _REGISTRIES[key]
 
 
-def _whole(found: Any) -> Any:
-    if not isinstance(found.schema_str, str):
+def _complete(answer: Any) -> Any:
+    if not isinstance(answer.schema_str, str):
         raise ValueError("an answer without a schema")
-    return found
+    return answer

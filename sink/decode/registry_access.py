@@ -90,16 +90,16 @@ def _client(url: str, settings: dict[str, Any]) -> SchemaRegistryClient:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("not an http:// or https:// address")
-    given = dict(settings)
+    login_settings = dict(settings)
     if parts.username is not None:
-        if LOGIN in given:
+        if LOGIN in login_settings:
             raise ValueError(f"a login in the address and in schema.registry.{LOGIN}, too; keep one of them")
-        given[LOGIN] = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        login_settings[LOGIN] = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     bare = parts._replace(netloc=parts.netloc.rpartition("@")[2])
     # It takes 20 MB of a process, and few sinks have a registry.
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
-    return SchemaRegistryClient({**given, "url": bare.geturl()})
+    return SchemaRegistryClient({**login_settings, "url": bare.geturl()})
 
 
 def _secrets(access: RegistryAccess) -> Iterator[str]:

@@ -30,14 +30,14 @@ class UnknownSchema(SinkError):
     """The registry says that it has no such id, subject or version."""
 
 
-def definite(error: Exception, url: str, what: str) -> SinkError | None:
+def definite(error: Exception, url: str, wanted: str) -> SinkError | None:
     """The final meaning of `error` when `what` was asked for at `url`."""
-    if said := _by_a_server(error):
-        if said.http_status_code == 404 and said.error_code in _NOT_THERE:
-            return UnknownSchema(f"schema registry {url} has no {what} (error code {said.error_code})")
-        if said.http_status_code in (401, 403):
+    if server_error := _server_error(error):
+        if server_error.http_status_code == 404 and server_error.error_code in _NOT_THERE:
+            return UnknownSchema(f"schema registry {url} has no {wanted} (error code {server_error.error_code})")
+        if server_error.http_status_code in (401, 403):
             return ConfigError(
-                f"schema registry {url} refuses access to {what} (HTTP {said.http_status_code}); check"
+                f"schema registry {url} refuses access to {wanted} (HTTP {server_error.http_status_code}); check"
                 f" schema.registry.{LOGIN} (user:password), and what that user may read"
             )
     for cause in _causes(error):
@@ -56,10 +56,10 @@ def definite(error: Exception, url: str, what: str) -> SinkError | None:
 
 def reason(error: Exception, redactor: Redactor) -> str:
     """One short line without secrets."""
-    text = redactor.text(" ".join(str(error).split())) or "no reason given"
-    said = _by_a_server(error)
-    prefix = f"HTTP {said.http_status_code}" if said else type(error).__name__
-    return f"{prefix}, {text[:_SHORT]}"
+    message = redactor.text(" ".join(str(error).split())) or "no reason given"
+    server_error = _server_error(error)
+    prefix = f"HTTP {server_error.http_status_code}" if server_error else type(error).__name__
+    return f"{prefix}, {message[:_SHORT]}"
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -68,7 +68,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _by_a_server(error: Exception) -> SchemaRegistryError | None:
+def _server_error(error: Exception) -> SchemaRegistryError | None:
     from confluent_kafka.schema_registry import SchemaRegistryError
 
     return error if isinstance(error, SchemaRegistryError) else None

@@ -99,10 +99,10 @@ def _with_or_without_gmt(parse: Callable[[str], int], text: str) -> int:
 
 def _days(text: str) -> int:
     match = _DATE.fullmatch(text.strip(_BLANKS))
-    found = _day(match, text) if match else None
-    if found is None or not -_INT <= found < _INT:
+    day = _day(match, text) if match else None
+    if day is None or not -_INT <= day < _INT:
         raise ValueError(f"{text!r} is not a date, for instance 2024-02-29")
-    return found
+    return day
 
 
 def _micros(text: str) -> int:
@@ -118,10 +118,10 @@ def _micros(text: str) -> int:
     zone = _zone((match["zone"] or "Z").strip(_SPACES))
     # Spark keeps six digits and drops the rest.
     fraction = int(((match["fraction"] or "") + "000000")[:6])
-    found = (seconds - _offset(zone, seconds)) * 1_000_000 + fraction
-    if not -_LONG <= found < _LONG:
+    moment = (seconds - _offset(zone, seconds)) * 1_000_000 + fraction
+    if not -_LONG <= moment < _LONG:
         raise refusal
-    return found
+    return moment
 
 
 def _day(match: re.Match[str], text: str) -> int | None:

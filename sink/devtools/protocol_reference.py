@@ -76,10 +76,10 @@ def rules() -> str:
 
 def znodes() -> str:
     """The tree, as its own module shows it."""
-    found = re.search(r"\n\n((?:    .+\n)+)", tree.__doc__ or "")
-    if found is None:
+    match = re.search(r"\n\n((?:    .+\n)+)", tree.__doc__ or "")
+    if match is None:
         raise ValueError("the docstring of coordination.state.tree shows no tree")
-    return f"```\n{dedent(found[1]).rstrip()}\n```"
+    return f"```\n{dedent(match[1]).rstrip()}\n```"
 
 
 PARTS: Mapping[str, Callable[[], str]] = {"phases": phases, "rules": rules, "znodes": znodes}

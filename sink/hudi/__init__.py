@@ -39,7 +39,7 @@ from sink.hudi.timeline import CHECKPOINT_KEY, EPOCH_KEY, NUMBER_KEY, SINK_KEY, 
 from sink.layout.file_ids import unplanned
 from sink.schema import TableSchema
 from sink.schema.avro import avro_schema
-from sink.schema.evolution import Compatibility, Misfit, evolved
+from sink.schema.evolution import Compatibility, SchemaConflict, evolved
 
 _METADATA_PATIENCE = 2
 """A transaction serves the metadata table itself when it has twice as many commits as a compaction waits for: no worker
@@ -254,7 +254,7 @@ class Table:
         try:
             wanted = self._schema.with_columns(columns).spark if columns else self.columns
             self.columns = evolved(self.columns, wanted, Compatibility.BACKWARD)
-        except Misfit as error:
+        except SchemaConflict as error:
             raise TableError(f"{self._settings.base_path}: the table was changed by others: {error}") from error
         return avro_schema(self.columns, self._settings.table_name)
 

@@ -32,7 +32,7 @@ from sink.hudi.options import (
 from sink.hudi.preflight import require_usable
 from sink.schema import META_COLUMNS, TableSchema
 from sink.schema.avro import struct_of_avro
-from sink.schema.evolution import Compatibility, Misfit, evolved
+from sink.schema.evolution import Compatibility, SchemaConflict, evolved
 
 PARQUET = "PARQUET"
 RECORD_INDEX = "record_index"
@@ -272,7 +272,7 @@ def columns_conflict(avro: str, schema: TableSchema, settings: Settings) -> str 
         return None
     try:
         evolved(has, schema.spark, Compatibility(settings.schema_compatibility), merges_on_read(settings))
-    except Misfit as error:
+    except SchemaConflict as error:
         return f"{error}\ncorrect schema.ddl or schema.file, or change the table with Spark SQL"
     # Whoever writes columns down means them: one that is missing is as likely a name that was misspelt.
     known = {name.lower() for name in schema.spark.names}

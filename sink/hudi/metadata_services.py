@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from coordination.zookeeper.table_service_lock import Service
@@ -49,7 +49,7 @@ class MetadataTableServices:
 
     def _steps(self) -> Iterator[tuple[str, Callable[[], str]]]:
         for name, step in (("cleaning", self._clean), ("compaction", self._compact), ("archiving", self._archive)):
-            yield f"metadata {name}", lambda step=step: self._alone(step)
+            yield f"metadata {name}", partial(self._alone, step)
 
     def _alone(self, step: Callable[[], str]) -> str:
         with self._locks():

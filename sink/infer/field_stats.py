@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 
 from sink.decode import spark_times
-from sink.decode.json_text import Fractional, JsonObject, Whole
+from sink.decode.json_text import FractionalNumber, JsonObject, WholeNumber
 from sink.schema.avro import AVRO_NAME
 
 MAP_KEYS = 20
@@ -76,32 +76,32 @@ class FieldStats:
         """In how many objects each member is."""
         self.element: FieldStats | None = None
 
-    def add(self, found: Any, index: int, depth: int = 0) -> None:
-        kind = _kind_of(found, depth)
+    def add(self, value: Any, index: int, depth: int = 0) -> None:
+        kind = _kind_of(value, depth)
         self.first.setdefault(kind, index)
         if kind is Kind.WHOLE:
-            self._add_whole(found, index)
+            self._add_whole(value, index)
         elif kind is Kind.FRACTION:
-            if self.lossy is None and _loses(found):
+            if self.lossy is None and _loses(value):
                 self.lossy = index
         elif kind is Kind.TEXT:
-            self._add_text(found, index)
+            self._add_text(value, index)
         elif kind is Kind.OBJECT:
             self.objects += 1
-            for name, inner in found:
+            for name, inner in value:
                 member = self.members.get(name)
                 if member is None:
                     member = self.members[name] = FieldStats()
                 member.add(inner, index, depth + 1)
-            self.holders.update({name for name, _ in found})
+            self.holders.update({name for name, _ in value})
         elif kind is Kind.ARRAY:
             self.element = self.element or FieldStats()
-            for inner in found:
+            for inner in value:
                 self.element.add(inner, index, depth + 1)
 
-    def _add_whole(self, found: Whole, index: int) -> None:
-        digits = len(found.lstrip("-"))
-        number = int(found) if digits <= _DOUBLE_DIGITS else None
+    def _add_whole(self, value: WholeNumber, index: int) -> None:
+        digits = len(value.lstrip("-"))
+        number = int(value) if digits <= _DOUBLE_DIGITS else None
         if number is None or not -_LONG <= number < _LONG:
             self.wide = index if self.wide is None else self.wide
             if digits > DECIMAL_DIGITS:
@@ -145,14 +145,14 @@ class FieldStats:
         return len(self.members) >= MAP_KEYS and 2 * max(self.holders.values()) <= self.objects
 
 
-def _kind_of(found: Any, depth: int) -> Kind:
-    if found is None:
+def _kind_of(value: Any, depth: int) -> Kind:
+    if value is None:
         return Kind.NULL
-    if isinstance(found, list):
+    if isinstance(value, list):
         if depth > DEEPEST:
             return Kind.DEEP
-        return Kind.OBJECT if isinstance(found, JsonObject) else Kind.ARRAY
-    return {bool: Kind.BOOLEAN, Whole: Kind.WHOLE, Fractional: Kind.FRACTION, str: Kind.TEXT}[type(found)]
+        return Kind.OBJECT if isinstance(value, JsonObject) else Kind.ARRAY
+    return {bool: Kind.BOOLEAN, WholeNumber: Kind.WHOLE, FractionalNumber: Kind.FRACTION, str: Kind.TEXT}[type(value)]
 
 
 def _takes(parse: Callable[[str], int], text: str) -> bool:

@@ -62,12 +62,12 @@ def infer_json(values: Sequence[bytes | None], where: Callable[[int], str] = str
         except Undecodable as error:
             bad[index] = str(error)
     while True:
-        work = _Work(where)
-        columns = work.columns(documents)
+        builder = _TypeBuilder(where)
+        columns = builder.columns(documents)
         wrong = _refused(columns, {index: values[index] for index in documents})
         if not wrong:
-            found = tuple(BadValue(index, reason) for index, reason in sorted(bad.items()))
-            return Inferred(columns, tuple(work.warnings), tuple(work.null), tuple(work.missing), found)
+            bad_values = tuple(BadValue(index, reason) for index, reason in sorted(bad.items()))
+            return Inferred(columns, tuple(builder.warnings), tuple(builder.null), tuple(builder.missing), bad_values)
         # No columns would hold them (half a surrogate pair, say): what else is in them shall not count.
         bad |= wrong
         documents = {index: document for index, document in documents.items() if index not in wrong}
@@ -127,9 +127,9 @@ def _usable_names(names: Iterable[str], weights: Counter[str], warnings: list[Sc
             reserved.append(name)
         else:
             alike.setdefault(name.lower(), []).append(name)
-    place = f"in {path.rstrip('.')}: " if path else ""
+    prefix = f"in {path.rstrip('.')}: " if path else ""
     if unusable:
-        warnings.append(f"left out, for Hudi can hold no column of such a name: {place}{_listed(unusable)}")
+        warnings.append(f"left out, for Hudi can hold no column of such a name: {prefix}{_listed(unusable)}")
     if reserved:
         warnings.append(f"left out, for Hudi and the sink add columns of such names: {_listed(reserved)}")
     kept = []
@@ -137,8 +137,8 @@ def _usable_names(names: Iterable[str], weights: Counter[str], warnings: list[Sc
         best = max(group, key=lambda name: weights[name])
         kept.append(best)
         if len(group) > 1:
-            others = [name for name in group if name != best]
-            warnings.append(f"left out, for it differs in case only from {path}{best}: {place}{_listed(others)}")
+            dropped = [name for name in group if name != best]
+            warnings.append(f"left out, for it differs in case only from {path}{best}: {prefix}{_listed(dropped)}")
     return kept
 
 
@@ -147,7 +147,7 @@ def _listed(names: Sequence[str]) -> str:
     return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED:,} more"
 
 
-class _Work:
+class _TypeBuilder:
     """Turns places into types; what has to be said of them is added to the lists."""
 
     def __init__(self, where: Callable[[int], str]) -> None:
@@ -158,8 +158,8 @@ class _Work:
 
     def columns(self, documents: dict[int, Any]) -> T.StructType:
         root = FieldStats()
-        for index, found in documents.items():
-            root.add(found, index)
+        for index, value in documents.items():
+            root.add(value, index)
         return self._struct(root, "")
 
     def _struct(self, stats: FieldStats, path: str) -> T.StructType:
@@ -178,8 +178,8 @@ class _Work:
         if set(kinds) == {Kind.WHOLE, Kind.FRACTION}:
             return self._mixed(stats, path)
         if len(kinds) > 1:
-            found = ", ".join(f"{kind.value} ({self._where(stats.first[kind])})" for kind in kinds)
-            return self._text(path, f"it holds {found}, each of which goes into it as text")
+            kinds_seen = ", ".join(f"{kind.value} ({self._where(stats.first[kind])})" for kind in kinds)
+            return self._string(path, f"it holds {kinds_seen}, each of which goes into it as text")
         return self._of_one_kind(stats, kinds[0], path)
 
     def _of_one_kind(self, stats: FieldStats, kind: Kind, path: str) -> T.DataType:
@@ -196,47 +196,47 @@ class _Work:
                 return self._object(stats, path)
             case Kind.ARRAY:
                 return self._array(stats, path)
-        return self._text(path, f"it is more than {DEEPEST} levels deep, and goes into it as the text of its JSON")
+        return self._string(path, f"it is more than {DEEPEST} levels deep, and goes into it as the text of its JSON")
 
-    def _text(self, path: str, reason: str) -> T.DataType:
+    def _string(self, path: str, reason: str) -> T.DataType:
         self.warnings.append(f"{path} is STRING: {reason}")
         return T.StringType()
 
     def _whole(self, stats: FieldStats, path: str) -> T.DataType:
         if stats.wider is not None:
-            found = f"it holds an integer of more than {DECIMAL_DIGITS} digits ({self._where(stats.wider)})"
-            return self._text(path, found)
+            reason = f"it holds an integer of more than {DECIMAL_DIGITS} digits ({self._where(stats.wider)})"
+            return self._string(path, reason)
         if stats.wide is not None:
-            found = f"it holds an integer beyond 64 bits ({self._where(stats.wide)})"
-            self.warnings.append(f"{path} is DECIMAL({DECIMAL_DIGITS},0): {found}")
+            reason = f"it holds an integer beyond 64 bits ({self._where(stats.wide)})"
+            self.warnings.append(f"{path} is DECIMAL({DECIMAL_DIGITS},0): {reason}")
             return T.DecimalType(DECIMAL_DIGITS, 0)
         return T.LongType()
 
     def _mixed(self, stats: FieldStats, path: str) -> T.DataType:
         if stats.inexact is not None:
-            found = f"it holds fractions, and an integer that a DOUBLE would change ({self._where(stats.inexact)})"
-            return self._text(path, found)
+            reason = f"it holds fractions, and an integer that a DOUBLE would change ({self._where(stats.inexact)})"
+            return self._string(path, reason)
         return self._double(stats, path)
 
     def _double(self, stats: FieldStats, path: str) -> T.DataType:
         if stats.lossy is not None:
-            found = f"it holds more digits than that keeps ({self._where(stats.lossy)})"
-            self.warnings.append(f"{path} is DOUBLE: {found}; make it a DECIMAL if they matter")
+            reason = f"it holds more digits than that keeps ({self._where(stats.lossy)})"
+            self.warnings.append(f"{path} is DOUBLE: {reason}; make it a DECIMAL if they matter")
         return T.DoubleType()
 
     def _form(self, stats: FieldStats, path: str) -> T.DataType:
         if stats.forms == {Form.DATE}:
             return T.DateType()
         if stats.forms == {Form.DATE, Form.TIME}:
-            return self._text(path, "it holds dates and timestamps")
+            return self._string(path, "it holds dates and timestamps")
         if Form.OTHER in stats.forms:
             return T.StringType()
         if stats.unzoned is not None:
-            found = f"it holds some without a zone ({self._where(stats.unzoned)}), which are taken as UTC"
-            self.warnings.append(f"{path} is TIMESTAMP: {found}")
+            reason = f"it holds some without a zone ({self._where(stats.unzoned)}), which are taken as UTC"
+            self.warnings.append(f"{path} is TIMESTAMP: {reason}")
         if stats.nanos is not None:
-            found = f"it holds more digits than microseconds ({self._where(stats.nanos)}), which are dropped"
-            self.warnings.append(f"{path} is TIMESTAMP: {found}")
+            reason = f"it holds more digits than microseconds ({self._where(stats.nanos)}), which are dropped"
+            self.warnings.append(f"{path} is TIMESTAMP: {reason}")
         return T.TimestampType()
 
     def _object(self, stats: FieldStats, path: str) -> T.DataType:

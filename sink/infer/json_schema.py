@@ -43,15 +43,15 @@ _NULLS = ({"type": "null"}, {"enum": [None]}, {"const": None})
 def columns_of_json_schema(schema: RegisteredSchema, warnings: list[SchemaWarning]) -> T.StructType:
     """Its properties, but for what the warnings tell."""
     try:
-        found = _columns(schema, warnings)
+        root_type = _columns(schema, warnings)
     except SchemaError as error:
         raise ConfigError(f"it is no JSON Schema: {error.message}") from None
     except (ValueError, RecursionError) as error:
         # No JSON, or an `$id` that is no address.
         raise ConfigError(f"it is no JSON Schema: {error}") from None
-    if not isinstance(found, T.StructType):
-        raise ConfigError(f"it says {found.simpleString()}, and only the properties of an object can be columns")
-    return found
+    if not isinstance(root_type, T.StructType):
+        raise ConfigError(f"it says {root_type.simpleString()}, and only the properties of an object can be columns")
+    return root_type
 
 
 def _columns(schema: RegisteredSchema, warnings: list[SchemaWarning]) -> T.DataType:
@@ -62,8 +62,8 @@ def _columns(schema: RegisteredSchema, warnings: list[SchemaWarning]) -> T.DataT
 
 
 def _dialect(contents: Any) -> str:
-    said = contents.get("$schema") if isinstance(contents, dict) else None
-    return said if isinstance(said, str) else ""
+    dialect = contents.get("$schema") if isinstance(contents, dict) else None
+    return dialect if isinstance(dialect, str) else ""
 
 
 def _parsed(schema: RegisteredSchema) -> Resource[Schema]:
@@ -76,10 +76,10 @@ def _parsed(schema: RegisteredSchema) -> Resource[Schema]:
 def _named(schema: RegisteredSchema, parsed: Resource[Schema]) -> Iterator[tuple[str, Resource[Schema]]]:
     """All that it refers to, and these to others, by the names under which they are looked up."""
     for name, reference in schema.references:
-        found = _parsed(reference)
-        yield name, found
-        yield urljoin(parsed.id() or "", name), found
-        yield from _named(reference, found)
+        resource = _parsed(reference)
+        yield name, resource
+        yield urljoin(parsed.id() or "", name), resource
+        yield from _named(reference, resource)
 
 
 class _Walk:
@@ -96,8 +96,8 @@ class _Walk:
 
     def type_of(self, schema: Any, path: str) -> T.DataType:
         """Raises ConfigError where it tells no type, or more than one."""
-        walk, found = self._at(schema)
-        return walk._type_of(found, path)
+        walk, target = self._at(schema)
+        return walk._type_of(target, path)
 
     def column_of(self, schema: Any, path: str) -> T.DataType:
         try:
@@ -115,13 +115,13 @@ class _Walk:
             return self._to(resolver, schema), schema
         reference = schema["$ref"]
         try:
-            found = self._resolver.lookup(reference)
+            resolved = self._resolver.lookup(reference)
         except (Unresolvable, TypeError, ValueError):
             # The last two are of a way through what is no schema.
             raise ConfigError(f"it refers to {reference}, which is not there") from None
-        if id(found.contents) in self._above:
+        if id(resolved.contents) in self._above:
             raise ConfigError("it contains itself")
-        return self._to(found.resolver, schema)._at(found.contents)
+        return self._to(resolved.resolver, schema)._at(resolved.contents)
 
     def _to(self, resolver: Any, schema: Mapping[str, Any]) -> _Walk:
         return _Walk(resolver, self._specification, (*self._above, id(schema)), self._warnings)
@@ -141,7 +141,7 @@ class _Walk:
         return _CONNECT.get((name, str(schema.get("connect.type"))), _SCALARS[name])
 
     def _object(self, schema: Mapping[str, Any], path: str) -> T.DataType:
-        properties = {name: (each, walk) for name, each, walk in self._properties(schema)}
+        properties = {name: (property_schema, walk) for name, property_schema, walk in self._properties(schema)}
         if not properties:
             values = schema.get("additionalProperties")
             if isinstance(values, dict) and values:
@@ -149,26 +149,34 @@ class _Walk:
             if not any(key in schema for key in _BRANCHES):
                 raise ConfigError("an object without properties")
             return self.type_of(_only_branch(schema), path)
-        choices = (each for key in ("oneOf", "anyOf") for each in schema.get(key, ()) if isinstance(each, dict))
-        if any("properties" in each for each in choices):
+        choices = (
+            property_schema
+            for key in ("oneOf", "anyOf")
+            for property_schema in schema.get(key, ())
+            if isinstance(property_schema, dict)
+        )
+        if any("properties" in property_schema for property_schema in choices):
             self._warnings.append(f"left out: {path or 'columns'}: what is in some of its values only (oneOf, anyOf)")
         within = f"{path}." if path else ""
-        columns = [(name, walk.column_of(each, within + name)) for name, (each, walk) in properties.items()]
+        columns = [
+            (name, walk.column_of(property_schema, within + name))
+            for name, (property_schema, walk) in properties.items()
+        ]
         return T.StructType([T.StructField(name, kind) for name, kind in columns])
 
     def _properties(self, schema: Mapping[str, Any]) -> Iterator[tuple[str, Any, _Walk]]:
         """Properties of all schemas that an object must satisfy at once; the last one of a name counts."""
         for branch in schema.get("allOf", ()):
-            walk, found = self._at(branch)
-            yield from walk._properties(found)
-        for name, each in schema.get("properties", {}).items():
-            yield name, each, self
+            walk, target = self._at(branch)
+            yield from walk._properties(target)
+        for name, property_schema in schema.get("properties", {}).items():
+            yield name, property_schema, self
 
 
 def _type_name(schema: Mapping[str, Any]) -> str | None:
     """The one that is not null; None where the schema leaves that to others in it."""
-    said = schema.get("type")
-    names = [said] if isinstance(said, str) else said or []
+    declared = schema.get("type")
+    names = [declared] if isinstance(declared, str) else declared or []
     values = schema.get("enum", [schema["const"]] if "const" in schema else [])
     names = [name for name in names or map(_type_of_value, values) if name != "null"]
     if not all(isinstance(name, str) for name in names):
@@ -186,7 +194,7 @@ def _type_of_value(value: Any) -> str:
 
 def _only_branch(schema: Mapping[str, Any]) -> Any:
     """The one alternative that is not null."""
-    branches = [each for key in _BRANCHES for each in schema.get(key, ()) if not _is_null(each)]
+    branches = [branch for key in _BRANCHES for branch in schema.get(key, ()) if not _is_null(branch)]
     if len(branches) != 1:
         raise ConfigError("it is one of several schemas" if branches else "no type is said of it")
     return branches[0]

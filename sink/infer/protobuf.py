@@ -44,9 +44,9 @@ def columns_of_message(
     `descriptors` and `message` as `ProtobufReader` takes them.
     """
     warnings: list[SchemaWarning] = []
-    found = descriptor_of(descriptors, message)
-    struct = _struct(found, "", (), warnings)
-    return found.full_name, struct or T.StructType([]), tuple(warnings)
+    descriptor = descriptor_of(descriptors, message)
+    struct = _struct(descriptor, "", (), warnings)
+    return descriptor.full_name, struct or T.StructType([]), tuple(warnings)
 
 
 def _struct(
@@ -67,15 +67,17 @@ def _type(
 ) -> T.DataType | None:
     entry = map_entry(field)
     if entry is not None:
-        value = _one(entry.fields_by_name["value"], f"{path}{{}}", above, warnings)
+        value = _single_type(entry.fields_by_name["value"], f"{path}{{}}", above, warnings)
         return None if value is None else T.MapType(T.StringType(), value)
     if field.is_repeated:
-        element = _one(field, f"{path}[]", above, warnings)
+        element = _single_type(field, f"{path}[]", above, warnings)
         return None if element is None else T.ArrayType(element)
-    return _one(field, path, above, warnings)
+    return _single_type(field, path, above, warnings)
 
 
-def _one(field: FieldDescriptor, path: str, above: tuple[str, ...], warnings: list[SchemaWarning]) -> T.DataType | None:
+def _single_type(
+    field: FieldDescriptor, path: str, above: tuple[str, ...], warnings: list[SchemaWarning]
+) -> T.DataType | None:
     message = field.message_type
     if message is None:
         return _SCALARS[field.type]

@@ -28,14 +28,14 @@ _PRIMITIVE = {"null", "boolean", "int", "long", "float", "double", "bytes", "str
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class SchemaSelection:
     """A schema of the registry, and of Protobuf the message in it."""
 
     schema: RegisteredSchema
-    place: tuple[int, ...] = (0,)
+    message_path: tuple[int, ...] = (0,)
 
 
-def columns_of_registered(named: Registered, kind: str, warnings: list[SchemaWarning]) -> tuple[str, T.StructType]:
+def columns_of_registered(named: SchemaSelection, kind: str, warnings: list[SchemaWarning]) -> tuple[str, T.StructType]:
     schema = named.schema
     where = f"schema id {schema.id}"
     if schema.kind != kind:
@@ -50,13 +50,13 @@ def columns_of_registered(named: Registered, kind: str, warnings: list[SchemaWar
             return where, columns_of_json_schema(schema, warnings)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
-    name, columns, said = columns_of_message(descriptor_set(schema), named.place)
-    warnings += said
+    name, columns, message_warnings = columns_of_message(descriptor_set(schema), named.message_path)
+    warnings += message_warnings
     return f"{name} of {where}", columns
 
 
 def nullable(struct: T.StructType) -> T.StructType:
-    return T.StructType([T.StructField(each.name, _nullable(each.dataType)) for each in struct.fields])
+    return T.StructType([T.StructField(field.name, _nullable(field.dataType)) for field in struct.fields])
 
 
 def _nullable(kind: T.DataType) -> T.DataType:
@@ -67,18 +67,18 @@ def _nullable(kind: T.DataType) -> T.DataType:
     return T.MapType(kind.keyType, _nullable(kind.valueType)) if isinstance(kind, T.MapType) else kind
 
 
-def columns_of_avro(text: str, references: Sequence[str], warnings: list[SchemaWarning]) -> T.StructType:
+def columns_of_avro(schema: str, references: Sequence[str], warnings: list[SchemaWarning]) -> T.StructType:
     """Fields that can be columns; the warnings tell what is left out. Raises ConfigError for what is no record."""
     try:
-        AvroReader(text, T.StructType([]), references)
+        AvroReader(schema, T.StructType([]), references)
     except SchemaMismatch as error:
         raise ConfigError(f"{error}; its values cannot be columns") from None
     named: dict[str, Any] = {}
-    for each in references:
-        parse_schema(json.loads(each), named)
+    for reference in references:
+        parse_schema(json.loads(reference), named)
     # Types that are named and used again are written out where they are used, as `struct_of_avro` needs them.
-    whole: Any = parse_schema(json.loads(text), named, expand=True)
-    fields = _fitting(whole, "", warnings)
+    expanded: Any = parse_schema(json.loads(schema), named, expand=True)
+    fields = _fitting(expanded, "", warnings)
     return _struct_of(fields) if fields else T.StructType([])
 
 
@@ -89,18 +89,18 @@ def _struct_of(fields: list[dict[str, Any]]) -> T.StructType:
 def _fitting(record: Mapping[str, Any], path: str, warnings: list[SchemaWarning]) -> list[dict[str, Any]]:
     """The fields of a record that can be columns, without what cannot be one in them."""
     kept = []
-    for each in record["fields"]:
-        name, inner = each["name"], f"{path}{each['name']}"
+    for field in record["fields"]:
+        name, inner = field["name"], f"{path}{field['name']}"
         try:
-            found = {"name": name, "type": _without_misfits(each["type"], inner, warnings)}
-            _struct_of([found])
+            fitting = {"name": name, "type": _without_misfits(field["type"], inner, warnings)}
+            _struct_of([fitting])
         except ConfigError as error:
-            if each["type"] in ("null", ["null"]):
+            if field["type"] in ("null", ["null"]):
                 warnings.append(f"left out: {inner}: it is always null")
                 continue
             warnings.append(OmittedField(inner, str(error).removeprefix("schema: ").removeprefix(f"{name}: ")))
         else:
-            kept.append(found)
+            kept.append(fitting)
     return kept
 
 

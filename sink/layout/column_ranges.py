@@ -81,8 +81,8 @@ def ranges_of(metadata: pq.FileMetaData) -> dict[str, Any] | None:
         rows = [_row(_range(metadata, index, name)) for index, name in enumerate(names)]
     except _Unknown:
         return None
-    found = {"cut": metadata.num_columns > len(names), "ranges": rows}
-    return found if len(json.dumps(found)) <= _BYTES_MOST else None
+    ranges = {"cut": metadata.num_columns > len(names), "ranges": rows}
+    return ranges if len(json.dumps(ranges)) <= _BYTES_MOST else None
 
 
 def within_bounds(stats: Sequence[str]) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ def unplanned(table: str, sink: str, tasks: Iterable[WriteTask], stats: Iterable
             while (written := file_id(table, sink, task, path, roll)) in ids:
                 ids.discard(written)
                 roll += 1
-    return tuple(sorted(left for ids in paths.values() for left in ids))
+    return tuple(sorted(unclaimed for ids in paths.values() for unclaimed in ids))
 
 
 def _identity(task: WriteTask) -> list[object]:

@@ -26,8 +26,8 @@ def joined(*parts: pa.StringArray | pa.StringScalar) -> pa.StringArray:
     pieces: list[tuple[str, bytes | pa.StringArray]] = []
     for constant, group in groupby(parts, lambda part: isinstance(part, pa.StringScalar)):
         if constant:
-            text = "".join(part.as_py() for part in group).encode()
-            pieces += [(f"V{len(text)}", text)] if text else []
+            constant_bytes = "".join(part.as_py() for part in group).encode()
+            pieces += [(f"V{len(constant_bytes)}", constant_bytes)] if constant_bytes else []
         else:
             pieces += ((f"V{_width(part)}", part) for part in group)
     row = np.dtype([(str(at), kind) for at, (kind, _) in enumerate(pieces)])

@@ -95,19 +95,19 @@ class PartitionPaths:
         return Groups(tuple(distinct), renumber[codes] if len(paths) else codes.astype(np.int64))
 
     def _name(self, field: str, value: str | None) -> str:
-        text = value or NULL_PARTITION
+        name = value or NULL_PARTITION
         if self.url_encode:
-            text = _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
-        return f"{field}={text}" if self.hive_style else text
+            name = _ESCAPED.sub(lambda character: f"%{ord(character[0]):02X}", name)
+        return f"{field}={name}" if self.hive_style else name
 
     def _misreading(self, path: str) -> str | None:
         """Spark reads partition columns from the names of directories, and takes back what it takes for escaped."""
         for name in () if self.url_encode else path.split("/"):
-            text = name.partition("=")[2] if self.hive_style else name
-            if _ESCAPE.search(text):
-                return f"partition path {path!r} has in {text!r} what readers take for an escaped character; {_REMEDY}"
-            if "=" in text and not self.hive_style:
-                return f"partition path {path!r} has in {text!r} what readers take for a column's name; {_REMEDY}"
+            value = name.partition("=")[2] if self.hive_style else name
+            if _ESCAPE.search(value):
+                return f"partition path {path!r} has in {value!r} what readers take for an escaped character; {_REMEDY}"
+            if "=" in value and not self.hive_style:
+                return f"partition path {path!r} has in {value!r} what readers take for a column's name; {_REMEDY}"
         return None
 
 
@@ -121,9 +121,9 @@ def _texts(values: pa.Array) -> list[str | None]:
 def _date_text(day: int) -> str:
     """Formats days since 1970, by way of a year within Python's calendar, which repeats itself every 400 years."""
     cycles, within = divmod(day + date(1970, 1, 1).toordinal() - 1, DAYS_OF_400_YEARS)
-    found = date.fromordinal(within + 1)
-    year = found.year + 400 * cycles
-    return f"{'-' if year < 0 else '+' if year > 9999 else ''}{abs(year):04d}-{found:%m-%d}"
+    day_of_cycle = date.fromordinal(within + 1)
+    year = day_of_cycle.year + 400 * cycles
+    return f"{'-' if year < 0 else '+' if year > 9999 else ''}{abs(year):04d}-{day_of_cycle:%m-%d}"
 
 
 def _refusal(path: str) -> str | None:

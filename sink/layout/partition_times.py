@@ -70,7 +70,7 @@ class Pattern:
         usual = (fields["year"] >= 0) & (fields["year"] <= 9_999)
         if not usual.all():
             every = zip(*(fields[name].tolist() for name in fields), strict=True)
-            return pa.array([self._text(dict(zip(fields, each, strict=True))) for each in every], pa.string())
+            return pa.array([self._text(dict(zip(fields, values, strict=True))) for values in every], pa.string())
         columns: list[npt.NDArray[np.uint8]] = []
         for part in self.parts:
             if isinstance(part, str):
@@ -92,13 +92,13 @@ def _number(value: int, digits: int) -> str:
 
 
 @lru_cache
-def pattern_of(text: str) -> Pattern:
+def pattern_of(pattern: str) -> Pattern:
     """Parses a preset's name or a Java date pattern. Raises ValueError with the second half of a sentence."""
-    text = PRESETS[text][1] if text in PRESETS else text
+    pattern = PRESETS[pattern][1] if pattern in PRESETS else pattern
     parts: list[tuple[str, int] | str] = []
     position = 0
-    while position < len(text):
-        token = _TOKEN.match(text, position)
+    while position < len(pattern):
+        token = _TOKEN.match(pattern, position)
         if token is None:
             raise ValueError("has a quote that is not closed; a literal text is written 'like this'")
         position = token.end()
@@ -113,19 +113,19 @@ def pattern_of(text: str) -> Pattern:
             )
     if all(isinstance(part, str) for part in parts):
         raise ValueError(f"names no part of a time; use some of {', '.join(_FIELDS)}, or {', '.join(PRESETS)}")
-    if any(part in ("", ".", "..") for part in text.split("/")):
+    if any(part in ("", ".", "..") for part in pattern.split("/")):
         raise ValueError("has a part between slashes that is no directory of its own")
     return Pattern(tuple(parts))
 
 
-_OF_THE_HOST = frozenset({"localtime", "posixrules", "Factory"})
+_HOST_ZONES = frozenset({"localtime", "posixrules", "Factory"})
 """They stand among the zones, and are what each host makes of them."""
 
 
 def zone_of(name: str) -> ZoneInfo:
     """ValueError with the second half of a sentence."""
     try:
-        if name in _OF_THE_HOST:
+        if name in _HOST_ZONES:
             raise ValueError(name)
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
@@ -183,9 +183,9 @@ class PartitionTime:
 
     def _refuse_the_impossible(self, times: pa.Array, seconds: Numbers, scale: int) -> None:
         if scale == 1 and (seconds.min() < -_LAST_SECOND or seconds.max() > _LAST_SECOND):
-            said = "{} is {}, which is no time in seconds since 1970".format
-            found = {row: each for row, each in enumerate(times.to_pylist()) if each and abs(each) > _LAST_SECOND}
-            raise BadPartition({row: said(self.field, each) for row, each in found.items()})
+            sentence = "{} is {}, which is no time in seconds since 1970".format
+            impossible = {row: time for row, time in enumerate(times.to_pylist()) if time and abs(time) > _LAST_SECOND}
+            raise BadPartition({row: sentence(self.field, time) for row, time in impossible.items()})
 
 
 def _fields(seconds: Numbers) -> dict[str, Numbers]:
@@ -210,7 +210,7 @@ class _Zone:
     def __init__(self, zone: ZoneInfo) -> None:
         self._zone = zone
         self._starts = self._offsets = np.empty(0, np.int64)
-        self._known = range(0)
+        self._known_blocks = range(0)
 
     def offsets(self, seconds: Numbers) -> Numbers:
         """One for each, or one for all."""
@@ -223,17 +223,17 @@ class _Zone:
         low, high = np.searchsorted(self._starts, (first, last), "right")
         if low == high:
             return self._offsets[low - 1 : low]
-        found: Numbers = self._offsets[np.searchsorted(self._starts, seconds, "right") - 1]
-        return found
+        offsets: Numbers = self._offsets[np.searchsorted(self._starts, seconds, "right") - 1]
+        return offsets
 
     def _learn(self, first: int, last: int) -> None:
-        if self._known and self._known[0] <= first and last <= self._known[-1]:
+        if self._known_blocks and self._known_blocks[0] <= first and last <= self._known_blocks[-1]:
             return
-        if self._known:
-            first, last = min(first, self._known[0]), max(last, self._known[-1])
+        if self._known_blocks:
+            first, last = min(first, self._known_blocks[0]), max(last, self._known_blocks[-1])
         changes = list(self._changes(first * _BLOCK_DAYS, (last + 1) * _BLOCK_DAYS))
         self._starts, self._offsets = (np.array(column, np.int64) for column in zip(*changes, strict=True))
-        self._known = range(first, last + 1)
+        self._known_blocks = range(first, last + 1)
 
     def _changes(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """`(second, offset from then on)`, the first at the beginning. No zone changes twice within a day."""
@@ -250,9 +250,9 @@ class _Zone:
                 before = after
 
     def _offset(self, second: int) -> int:
-        found = datetime.fromtimestamp(second, timezone.utc).astimezone(self._zone).utcoffset()
-        assert found is not None
-        return round(found.total_seconds())
+        offset = datetime.fromtimestamp(second, timezone.utc).astimezone(self._zone).utcoffset()
+        assert offset is not None
+        return round(offset.total_seconds())
 
 
 @lru_cache

@@ -59,13 +59,13 @@ class KeyBytes:
             return dict.fromkeys(rows[chosen.is_null().to_numpy(zero_copy_only=False)].tolist(), _NO_KEY)
         decoded = self._decoder.decode(chosen)
         if decoded.bad:
-            return {int(rows[each.index]): f"its key: {each.reason}" for each in decoded.bad}
-        places = np.full(len(wanted), -1, np.int64)
-        places[rows] = np.arange(len(rows))
-        for name, kind, found in zip(self._fields, self._kinds, self._read(decoded.rows), strict=True):
-            if wrong := _unlike(found, kind):
-                return {int(rows[at]): f"its key is no {kind}: {text[:60]!r}" for at, text in wrong.items()}
-            columns[name] = picked(wanted, spread(found.cast(kind), places), columns[name])
+            return {int(rows[bad_value.index]): f"its key: {bad_value.reason}" for bad_value in decoded.bad}
+        source_rows = np.full(len(wanted), -1, np.int64)
+        source_rows[rows] = np.arange(len(rows))
+        for name, kind, column in zip(self._fields, self._kinds, self._read(decoded.rows), strict=True):
+            if wrong := _unlike(column, kind):
+                return {int(rows[at]): f"its key is no {kind}: {value[:60]!r}" for at, value in wrong.items()}
+            columns[name] = picked(wanted, spread(column.cast(kind), source_rows), columns[name])
         return {}
 
     def _read(self, rows: pa.RecordBatch) -> list[pa.Array]:
@@ -77,15 +77,15 @@ class KeyBytes:
         return [picked(wrapped, inner, outer) for inner, outer in zip(payload.flatten(), plain, strict=True)]
 
 
-def _unlike(found: pa.Array, kind: pa.DataType) -> dict[int, str]:
+def _unlike(column: pa.Array, kind: pa.DataType) -> dict[int, str]:
     """The values that are not of the column's type, and where they are. Only texts are not known to be."""
-    if not pa.types.is_string(found.type) or pa.types.is_string(kind):
+    if not pa.types.is_string(column.type) or pa.types.is_string(kind):
         return {}
     # Arrow takes hexadecimal numbers, which no record key is written in.
-    odd = pc.match_substring(found, "x", ignore_case=True).to_numpy(zero_copy_only=False) & pa.types.is_integer(kind)
-    if not odd.any() and _casts(found, kind):
+    odd = pc.match_substring(column, "x", ignore_case=True).to_numpy(zero_copy_only=False) & pa.types.is_integer(kind)
+    if not odd.any() and _casts(column, kind):
         return {}
-    return {at: found[at].as_py() for at in range(len(found)) if odd[at] or not _casts(found[at : at + 1], kind)}
+    return {at: column[at].as_py() for at in range(len(column)) if odd[at] or not _casts(column[at : at + 1], kind)}
 
 
 def _casts(texts: pa.Array, kind: pa.DataType) -> bool:

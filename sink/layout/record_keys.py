@@ -45,18 +45,18 @@ class RecordKeys:
         if not self.named:
             return texts[0]
         parts = []
-        for name, text in zip(self.fields, texts, strict=True):
-            text = pc.if_else(pc.equal(text, ""), EMPTY, text)
-            parts.append(pc.binary_join_element_wise(pa.scalar(f"{name}:"), text, pa.scalar("")))
+        for name, value in zip(self.fields, texts, strict=True):
+            value = pc.if_else(pc.equal(value, ""), EMPTY, value)
+            parts.append(pc.binary_join_element_wise(pa.scalar(f"{name}:"), value, pa.scalar("")))
         return pc.binary_join_element_wise(*parts, pa.scalar(","))
 
     def bad(self, rows: pa.RecordBatch) -> dict[int, str]:
         """The rows that have no key, and why."""
-        found: dict[int, str] = {}
+        reasons: dict[int, str] = {}
 
         def note(which: pa.Array, reason: str) -> None:
             for row in pc.indices_nonzero(which).to_pylist():
-                found.setdefault(row, reason)
+                reasons.setdefault(row, reason)
 
         for name in self.fields:
             column = rows.column(name)
@@ -69,4 +69,4 @@ class RecordKeys:
             for name in self.fields[1:]:
                 blank = pc.and_(blank, pc.equal(rows.column(name), ""))
             note(blank, f"record key columns {', '.join(self.fields)} are all empty")
-        return found
+        return reasons

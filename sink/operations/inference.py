@@ -23,14 +23,14 @@ from coordination.errors import ConfigError, SinkError, Unavailable
 from coordination.state.model import LogView, TopicPartition
 from sink.clients.kafka import DEFAULTS, AccessDenied, Log
 from sink.config import Settings
-from sink.decode.column_records import HEADER_BYTES, message_places, schema_ids
+from sink.decode.column_records import HEADER_BYTES, message_paths, schema_ids
 from sink.decode.cursors import Cursors
 from sink.decode.formats import WIRE
 from sink.decode.records import TOMBSTONE
 from sink.decode.registry import Registry, UnknownSchema, registry
 from sink.infer.json_samples import infer_json, nameable
 from sink.infer.protobuf import columns_of_message
-from sink.infer.registered import Registered, columns_of_avro, columns_of_registered, nullable
+from sink.infer.registered import SchemaSelection, columns_of_avro, columns_of_registered, nullable
 from sink.schema import parse_ddl
 from sink.schema.ddl import to_ddl
 from sink.schema.warnings import SchemaWarning
@@ -181,7 +181,7 @@ def _headers(values: Sequence[bytes | None], places: bool = False) -> dict[int, 
     cursors.fail(rows[array.is_null().to_numpy(zero_copy_only=False)], TOMBSTONE)
     schema_ids(cursors, rows)
     if places:
-        message_places(cursors, rows)
+        message_paths(cursors, rows)
     return cursors.reasons
 
 
@@ -228,11 +228,11 @@ def _columns_of_registry(settings: Settings, topics: Sequence[str], sample: Samp
     else:
         # Ids rise; of one schema's messages the one that most records are.
         schema_id, message_index = max(named, key=lambda key: (key[0], named[key]))
-        newest = Registered(asked.schema(schema_id), message_index)
+        newest = SchemaSelection(asked.schema(schema_id), message_index)
     origin, columns = columns_of_registered(newest, kind, warnings)
-    for schema_id, message_index in sorted(set(named) - {(newest.schema.id, newest.place)}, reverse=True):
+    for schema_id, message_index in sorted(set(named) - {(newest.schema.id, newest.message_path)}, reverse=True):
         try:
-            other, more = columns_of_registered(Registered(asked.schema(schema_id), message_index), kind, [])
+            other, more = columns_of_registered(SchemaSelection(asked.schema(schema_id), message_index), kind, [])
         except (ConfigError, UnknownSchema) as error:
             warnings.append(
                 f"schema id {schema_id} ({named[schema_id, message_index]:,} records) cannot be used: {error}"
@@ -249,12 +249,12 @@ def _named(values: Sequence[bytes | None], places: bool) -> Counter[tuple[int, t
     array = pa.array([value for value in values if value], pa.binary())
     cursors, rows = Cursors(array), np.arange(len(array))
     ids = schema_ids(cursors, rows)
-    known, codes = message_places(cursors, rows) if places else ([(0,)], np.zeros(len(rows), np.int64))
+    known, codes = message_paths(cursors, rows) if places else ([(0,)], np.zeros(len(rows), np.int64))
     good = ~cursors.failed
     return Counter((int(i), known[c]) for i, c in zip(ids[good], codes[good].tolist(), strict=True))
 
 
-def _latest(asked: Registry, topics: Sequence[str], sample: Sample, places: bool) -> Registered:
+def _latest(asked: Registry, topics: Sequence[str], sample: Sample, places: bool) -> SchemaSelection:
     """For topics without a record that names a schema."""
     if sample.values:
         reasons = _headers(sample.values, places)
@@ -266,7 +266,7 @@ def _latest(asked: Registry, topics: Sequence[str], sample: Sample, places: bool
     if len(topics) > 1:
         _require_records(topics, sample)
     try:
-        return Registered(asked.latest(f"{topics[0]}-value"))
+        return SchemaSelection(asked.latest(f"{topics[0]}-value"))
     except UnknownSchema as error:
         raise ConfigError(f"{topics[0]} has no record to infer columns from, and the {error}") from None
 

@@ -26,7 +26,7 @@ from coordination.state.messages import (
     Tick,
     Unknown,
 )
-from sink.clients.java_errors import said
+from sink.clients.java_errors import error_summary
 from sink.runtime.pools import SerialExecutor, Ticker
 from sink.telemetry.failpoints import Failpoints
 from sink.telemetry.logs import bound, in_context
@@ -153,7 +153,7 @@ class Actor:
                     outcome = self._handler.perform(request)
             except Exception as error:
                 LOG.exception("request.failed", operation=type(request.operation).__name__)
-                outcome = Unknown(said(error))
+                outcome = Unknown(error_summary(error))
             self._failpoints.reach(request.operation, "after")
         self._request_started_at = None
         self.post(Answered(time.monotonic(), request.id, outcome))

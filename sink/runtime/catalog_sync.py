@@ -18,7 +18,7 @@ import structlog
 
 from coordination.errors import Unavailable
 from coordination.zookeeper.catalog_progress import CatalogState
-from sink.clients.java_errors import said
+from sink.clients.java_errors import error_summary
 from sink.config import Settings
 from sink.telemetry.logs import ContextThread
 from sink.telemetry.metrics import SinkMetrics
@@ -125,7 +125,7 @@ class CatalogSync:
         except Exception as error:  # noqa: BLE001 (nothing rests on it, and there is nobody else to say it)
             if self._ended.is_set():
                 return  # Spark may be stopped already
-            reason = said(error)
+            reason = error_summary(error)
             self._state = self._state.after_failure(self._worker, time.time(), reason)
             LOG.warning(
                 "catalog.failed",

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from coordination.errors import SinkError
 from sink.clients.artifacts import locked
 from sink.clients.class_archive import archive_path
-from sink.clients.java_errors import JAVA_ERRORS, said
+from sink.clients.java_errors import JAVA_ERRORS, error_summary
 from sink.clients.spark import start_session, warm_up
 from sink.config import Settings, load
 from sink.runtime.commit_warmup import rehearse
@@ -38,7 +38,7 @@ def main() -> int:
             if not archive.is_file():
                 _make(archive)
     except (SinkError, *JAVA_ERRORS, OSError, subprocess.TimeoutExpired) as error:
-        print(f"no archive of classes was made, workers start without it: {said(error)}", file=sys.stderr)
+        print(f"no archive of classes was made, workers start without it: {error_summary(error)}", file=sys.stderr)
         return 1
     return 0
 

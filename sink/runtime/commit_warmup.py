@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from coordination.errors import Unavailable
 from coordination.state.model import Checkpoint
-from sink.clients.java_errors import said
+from sink.clients.java_errors import error_summary
 from sink.config import Settings
 from sink.hudi import Table, TableOutcome
 from sink.hudi.options import partition_columns, populate_meta_fields
@@ -62,7 +62,7 @@ class CommitWarmup:
             LOG.info("worker.rehearsed")
         except Exception as error:
             # Whatever it is: nothing rests on it, and there is nobody else to say it.
-            LOG.warning("worker.cold", reason=said(error), exc_info=True)
+            LOG.warning("worker.cold", reason=error_summary(error), exc_info=True)
 
 
 def rehearse(spark: SparkSession, settings: Settings, schema: TableSchema) -> None:

@@ -34,9 +34,9 @@ from coordination.state.model import (
 )
 from coordination.state.tree import EPOCH, Check, KeeperView, header_path
 from coordination.zookeeper.keeper import Keeper
-from sink.bad_records.table import ErrorsTable, SetAsideGone
-from sink.clients.java_errors import JAVA_ERRORS, said
-from sink.clients.kafka import LogReader, UnknownTopic
+from sink.bad_records.table import ErrorsTable, QuarantineMissing
+from sink.clients.java_errors import JAVA_ERRORS, error_summary
+from sink.clients.kafka import LogSource, UnknownTopic
 from sink.hudi import Table, TableOutcome
 from sink.layout.column_ranges import within_bounds
 from sink.telemetry.failpoints import Failpoints
@@ -54,7 +54,7 @@ class CoordinatorEffectHandler:
         keeper: Keeper,
         table: Table,
         errors: ErrorsTable,
-        log: LogReader,
+        log: LogSource,
         columns: ColumnResolver,
         lock_path: str,
         metrics: SinkMetrics,
@@ -87,7 +87,7 @@ class CoordinatorEffectHandler:
             return Failed(str(error), invalid=True)
         except (SinkError, *JAVA_ERRORS, OSError) as error:
             # Only reads come here: whatever went wrong, nothing was changed.
-            return Failed(said(error))
+            return Failed(error_summary(error))
 
     def cancel(self, request_id: int) -> None:
         raise AssertionError(f"a coordinator cancels nothing, and was asked to cancel {request_id}")
@@ -137,7 +137,7 @@ class CoordinatorEffectHandler:
         except (TableError, Unavailable, Conflict) as error:
             return Failed(str(error), invalid=isinstance(error, TableError))
         except (SinkError, *JAVA_ERRORS, OSError) as error:
-            return Unknown(said(error))
+            return Unknown(error_summary(error))
 
     def _complete(self, operation: messages.Complete) -> Outcome:
         """The checks run inside the table lock, right before the commit.
@@ -170,7 +170,7 @@ class CoordinatorEffectHandler:
         except (Conflict, Unavailable, TableError) as error:
             return Failed(str(error), invalid=isinstance(error, TableError))
         except (SinkError, *JAVA_ERRORS, OSError) as error:
-            return Unknown(said(error))
+            return Unknown(error_summary(error))
         return _COMPLETE_OUTCOMES[outcome](outcome.value)
 
     def _publish(self, operation: messages.Complete) -> Outcome | None:
@@ -181,7 +181,7 @@ class CoordinatorEffectHandler:
             return None
         try:
             self._errors.publish(operation, lambda: self._fence(operation))
-        except SetAsideGone as error:
+        except QuarantineMissing as error:
             # They are removed when the instant is completed, or rolled back: then there is nothing to publish.
             state = self._table.view((operation.instant,)).instants[operation.instant]
             if state is InstantState.PENDING:
@@ -258,8 +258,8 @@ class ParticipantEffectHandler:
             return _failed(FailureKind.DATA_LOSS, error)
         except (SinkError, *JAVA_ERRORS, OSError, MemoryError) as error:
             if from_memory(error):
-                return Failed(said(error), Failure(FailureKind.OUT_OF_MEMORY, said(error)))
-            return Failed(said(error))
+                return Failed(error_summary(error), Failure(FailureKind.OUT_OF_MEMORY, error_summary(error)))
+            return Failed(error_summary(error))
         self._metrics.wrote(sum(json.loads(stat)["fileSizeInBytes"] for stat in written.stats))
         seconds = round(time.monotonic() - started, 3)
         return Done(

@@ -36,7 +36,7 @@ from coordination.zookeeper.election import Candidacy
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.table_service_lock import TableServiceLock
 from sink.bad_records.table import ErrorsTable
-from sink.clients.kafka import LogReader
+from sink.clients.kafka import LogSource
 from sink.config import Settings
 from sink.config.values import flag
 from sink.hudi import Table
@@ -67,7 +67,7 @@ class Resources:
     table: Table
     errors: ErrorsTable
     engine: Engine
-    log: LogReader
+    log: LogSource
     coordinating: SerialExecutor
     participating: SerialExecutor
     pool: Executor

@@ -19,12 +19,12 @@ import structlog
 from pyspark.sql import SparkSession
 
 from coordination.errors import ConfigError
-from sink.clients.java_errors import said
+from sink.clients.java_errors import error_summary
 from sink.clients.kafka_groups import GroupCommitter
 from sink.clients.kafka_process import LogProcess
 from sink.clients.shared_log import SharedLog
 from sink.clients.spark import WARM_UP, StartingSession, warm_up
-from sink.clients.zookeeper import Session, require_chroot
+from sink.clients.zookeeper import ZooKeeperSession, require_chroot
 from sink.config import Fleet, Settings, load_fleet
 from sink.http.server import WorkerHttp
 from sink.runtime.commit_warmup import CommitWarmup
@@ -73,7 +73,7 @@ class WorkerProcess:
         http = WorkerHttp(self._settings, self._facts)
         self._metrics.serve(self._settings.metrics_port)
         http.start()
-        session = Session(self._settings, self._session_changed)
+        session = ZooKeeperSession(self._settings, self._session_changed)
         session.start()
         for settings in self._fleet.hosted:
             self._begin(settings)
@@ -91,7 +91,7 @@ class WorkerProcess:
             session.close()
         LOG.info("worker.stopped")
 
-    def _connect(self, session: Session) -> bool:
+    def _connect(self, session: ZooKeeperSession) -> bool:
         """Until there is a session with ZooKeeper, and Spark; False when told to stop before."""
         while not session.wait(self._stop, seconds=LOOK_SECONDS):
             self._require_a_sink()
@@ -104,7 +104,7 @@ class WorkerProcess:
         LOG.debug("worker.reached", phase="spark")
         return not self._stop.is_set()
 
-    def _host(self, session: Session, spark: SparkSession) -> None:
+    def _host(self, session: ZooKeeperSession, spark: SparkSession) -> None:
         watchdog, ticker = JvmWatchdog(spark), Ticker()
         watchdog.start()
         self._facts.watchdog = watchdog
@@ -137,9 +137,9 @@ class WorkerProcess:
         if isinstance(error, ConfigError):
             raise error
         if error is not None and not self._stop.is_set():
-            LOG.warning("worker.cold", reason=said(error))
+            LOG.warning("worker.cold", reason=error_summary(error))
 
-    def _supervise(self, session: Session, watchdog: JvmWatchdog, spark: SparkSession) -> None:
+    def _supervise(self, session: ZooKeeperSession, watchdog: JvmWatchdog, spark: SparkSession) -> None:
         """Until `stop` is set."""
         self._watched = self._grace_start = time.monotonic()
         warmup: CommitWarmup | None = None

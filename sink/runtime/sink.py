@@ -30,7 +30,7 @@ from sink.bad_records.table import ErrorsTable
 from sink.clients.kafka_groups import GroupCommitter
 from sink.clients.shared_log import SharedLog
 from sink.clients.spark import use_pool
-from sink.clients.zookeeper import Session
+from sink.clients.zookeeper import ZooKeeperSession
 from sink.config import Settings
 from sink.hudi import Table
 from sink.hudi.lock import TableLocks
@@ -73,7 +73,7 @@ _Done = TypeVar("_Done")
 class SharedParts:
     """The parts that a process has once, for all of its sinks."""
 
-    session: Session
+    session: ZooKeeperSession
     spark: SparkSession
     watchdog: JvmWatchdog
     pool: Executor

@@ -18,7 +18,7 @@ import structlog
 
 from coordination.errors import SinkError, Unavailable
 from coordination.zookeeper.table_service_lock import Service, TableServiceLock, TableServiceRun
-from sink.clients.java_errors import JAVA_ERRORS, said
+from sink.clients.java_errors import JAVA_ERRORS, error_summary
 from sink.config import Settings
 from sink.runtime.catalog_sync import CatalogSync
 from sink.runtime.table_reports import TableReports
@@ -149,7 +149,7 @@ class TableServiceRunner:
         try:
             return run()
         except (SinkError, *JAVA_ERRORS, OSError) as error:
-            return (Service(name, 0.0, "", said(error)),)
+            return (Service(name, 0.0, "", error_summary(error)),)
 
     def _tell(self, services: tuple[Service, ...]) -> None:
         for each in services:

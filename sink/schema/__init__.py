@@ -99,9 +99,9 @@ class TableSchema:
         """The value columns as a text that `with_columns` takes: of DDL it would lose which elements may be null."""
         return str(self.value_struct.json())
 
-    def with_columns(self, text: str) -> TableSchema:
+    def with_columns(self, columns_json: str) -> TableSchema:
         """The same table with these value columns; with none, as it is."""
-        return replace(self, value_struct=T.StructType.fromJson(json.loads(text))) if text else self
+        return replace(self, value_struct=T.StructType.fromJson(json.loads(columns_json))) if columns_json else self
 
     @cached_property
     def stored_arrow(self) -> pa.Schema:
@@ -126,33 +126,33 @@ class TableSchema:
         """Refuses a setting that names a column the table has not, or one of a type that cannot serve."""
         for name in names:
             if name not in self.spark.names:
-                known = ", ".join(self.spark.names)
-                raise ConfigError(f"{setting}: no column {name!r} in the schema; columns are {known}")
+                names_in_table = ", ".join(self.spark.names)
+                raise ConfigError(f"{setting}: no column {name!r} in the schema; columns are {names_in_table}")
             kind = self.spark[name].dataType
             if not isinstance(kind, tuple(allowed)):
-                served = ", ".join(sorted(each.typeName() for each in allowed))
+                served = ", ".join(sorted(allowed_type.typeName() for allowed_type in allowed))
                 raise ConfigError(
                     f"{setting}: column {name!r} is {kind.simpleString()}, which cannot serve; use one of {served}"
                 )
 
 
-def parse_ddl(text: str, provenance: bool = True, place: str = "schema") -> TableSchema:
+def parse_ddl(declaration: str, provenance: bool = True, origin: str = "schema") -> TableSchema:
     """A schema from Spark DDL (`id bigint not null, tags array<string>`) or from an Avro record in JSON.
 
     `place` is what an error names as the text's origin.
     """
     try:
-        return TableSchema(_struct(text), provenance)
+        return TableSchema(_struct(declaration), provenance)
     except ConfigError as error:
-        raise ConfigError(f"{place}: {str(error).removeprefix('schema: ')}") from None
+        raise ConfigError(f"{origin}: {str(error).removeprefix('schema: ')}") from None
     except RecursionError:
-        raise ConfigError(f"{place}: types are nested too deeply; flatten them") from None
+        raise ConfigError(f"{origin}: types are nested too deeply; flatten them") from None
 
 
-def _struct(text: str) -> T.StructType:
-    if not text.strip():
+def _struct(declaration: str) -> T.StructType:
+    if not declaration.strip():
         raise ConfigError("schema: it is empty; give columns as DDL, for instance `id bigint, name string`")
-    struct = struct_of_avro(text) if text.lstrip().startswith("{") else parse_struct(text)
+    struct = struct_of_avro(declaration) if declaration.lstrip().startswith("{") else parse_struct(declaration)
     _check_names(struct, "")
     for field in struct.fields:
         if field.name.lower().startswith(RESERVED_PREFIXES):

@@ -66,8 +66,8 @@ def logical_type(node: Any) -> str | None:
     """The logical type, or None where Avro defines none of that name for the type: readers have to ignore it."""
     if not isinstance(node, dict):
         return None
-    said = node.get("logicalType")
-    return said if isinstance(said, str) and node["type"] in _LOGICAL.get(said, ()) else None
+    logical = node.get("logicalType")
+    return logical if isinstance(logical, str) and node["type"] in _LOGICAL.get(logical, ()) else None
 
 
 def avro_schema(struct: T.StructType, table_name: str) -> str:
@@ -117,10 +117,10 @@ def _decimal_bytes(precision: int) -> int:
     return (int("9" * precision).bit_length() + 8) // 8
 
 
-def struct_of_avro(text: str) -> T.StructType:
+def struct_of_avro(schema_json: str) -> T.StructType:
     """The columns of an Avro record given as JSON."""
     try:
-        avro = json.loads(text)
+        avro = json.loads(schema_json)
     except ValueError as error:
         raise ConfigError(f"schema: neither DDL nor Avro JSON, {error}") from None
     try:
@@ -135,13 +135,13 @@ def struct_of_avro(text: str) -> T.StructType:
 def _from_avro(avro: Any, path: str, named: dict[str, Any]) -> tuple[T.DataType, bool]:
     """The type and whether null is allowed."""
     if isinstance(avro, list):
-        others = [branch for branch in avro if branch != "null"]
-        if len(others) != 1 or len(avro) > 2:
+        not_null = [branch for branch in avro if branch != "null"]
+        if len(not_null) != 1 or len(avro) > 2:
             types = ", ".join(map(_named, avro))
             raise ConfigError(
                 f"schema: {path or 'the record'}: of unions only [null, type] can be a column, not [{types}]"
             )
-        return _from_avro(others[0], path, named)[0], len(avro) == 2
+        return _from_avro(not_null[0], path, named)[0], len(avro) == 2
     if isinstance(avro, str) and named.get(avro) is _WITHIN:
         raise ConfigError(f"schema: {path}: {avro} contains itself, which no column can")
     if isinstance(avro, str) and avro in named:
@@ -191,11 +191,11 @@ def _from_node(node: dict[str, Any], path: str, named: dict[str, Any]) -> T.Data
     if kind == "map":
         value, nullable = _from_avro(_part(node, "values", path), path, named)
         return T.MapType(T.StringType(), value, nullable)
-    found = _FROM_AVRO.get((kind, logical))
-    if found is None:
+    column_type = _FROM_AVRO.get((kind, logical))
+    if column_type is None:
         shown = f"{kind} ({logical})" if logical else kind
         raise ConfigError(f"schema: {path or 'the text'}: Avro type {shown} cannot be a column")
-    return found()
+    return column_type()
 
 
 def _part(node: Any, name: str, path: str) -> Any:

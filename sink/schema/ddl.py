@@ -61,9 +61,9 @@ _REFUSED = {
 }
 
 
-def parse_struct(text: str) -> T.StructType:
+def parse_struct(ddl: str) -> T.StructType:
     """Columns of a DDL text; `struct<...>` around the whole is allowed, as Spark allows it."""
-    reader = _Reader(text)
+    reader = _Reader(ddl)
     if [word.lower() for word, _ in reader.tokens[:2]] == ["struct", "<"]:
         kind = reader.kind()
         assert isinstance(kind, T.StructType)
@@ -98,9 +98,9 @@ def _written(kind: T.DataType) -> str:
 class _Reader:
     """Recursive descent over the words of one text; `position` counts words."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.tokens = _tokens(text)
+    def __init__(self, ddl: str) -> None:
+        self.ddl = ddl
+        self.tokens = _tokens(ddl)
         self.position = 0
 
     def peek(self) -> str:
@@ -125,8 +125,8 @@ class _Reader:
 
     def error(self, reason: str) -> ConfigError:
         word, at = self.tokens[self.position]
-        found = f"found {word[:40]!r}" if word else "the text ends"
-        return ConfigError(f"schema: {reason} at position {at}, {found}: {_excerpt(self.text, at)}")
+        token = f"found {word[:40]!r}" if word else "the text ends"
+        return ConfigError(f"schema: {reason} at position {at}, {token}: {_excerpt(self.ddl, at)}")
 
     def columns(self) -> list[T.StructField]:
         fields = [self.column()]
@@ -199,20 +199,20 @@ class _Reader:
         return T.StructType(self.columns())
 
 
-def _tokens(text: str) -> list[tuple[str, int]]:
+def _tokens(ddl: str) -> list[tuple[str, int]]:
     tokens: list[tuple[str, int]] = []
     at = 0
-    while text[at:].strip():
-        match = _TOKEN.match(text, at)
+    while ddl[at:].strip():
+        match = _TOKEN.match(ddl, at)
         if match is None:
-            at += len(text[at:]) - len(text[at:].lstrip())
-            raise ConfigError(f"schema: cannot read position {at}: {_excerpt(text, at)}")
+            at += len(ddl[at:]) - len(ddl[at:].lstrip())
+            raise ConfigError(f"schema: cannot read position {at}: {_excerpt(ddl, at)}")
         word = match[match.lastgroup or 0]
         tokens.append((word, match.end() - len(word)))
         at = match.end()
     # The empty word marks the end, so that looking ahead is always possible.
-    return [*tokens, ("", len(text))]
+    return [*tokens, ("", len(ddl))]
 
 
-def _excerpt(text: str, at: int) -> str:
-    return f"...{text[max(0, at - 20) : at]} >>> {text[at : at + 20]}"
+def _excerpt(ddl: str, at: int) -> str:
+    return f"...{ddl[max(0, at - 20) : at]} >>> {ddl[at : at + 20]}"

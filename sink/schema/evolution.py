@@ -39,7 +39,7 @@ class Compatibility(Enum):
     way round."""
 
 
-class Misfit(ConfigError):
+class SchemaConflict(ConfigError):
     """Columns that cannot become the table's."""
 
 
@@ -66,14 +66,14 @@ def evolved(
     """
     reasons: list[str] = []
     # Whose elements no column can hold has none itself.
-    why = {each.path.rstrip("[]{}").lower(): each.reason for each in left_out}
-    found = _struct(table, wanted, _Rules(compatibility, on_read, why, reasons), "")
+    why = {field.path.rstrip("[]{}").lower(): field.reason for field in left_out}
+    columns = _struct(table, wanted, _Rules(compatibility, on_read, why, reasons), "")
     if reasons:
-        raise Misfit(
+        raise SchemaConflict(
             f"the records' columns cannot become the table's with schema.compatibility={compatibility.value}:"
             f" {'; '.join(reasons)}\n{_side_by_side(table, wanted, why)}"
         )
-    return found
+    return columns
 
 
 def _side_by_side(table: T.StructType, wanted: T.StructType, left_out: Mapping[str, str]) -> str:
@@ -96,11 +96,11 @@ def _texts(struct: T.StructType) -> dict[str, str]:
 
 
 def _struct(table: T.StructType, wanted: T.StructType, rules: _Rules, path: str) -> T.StructType:
-    known = {field.name.lower(): field.name for field in table.fields}
-    others = {field.name: field for field in wanted.fields}
+    names_in_table = {field.name.lower(): field.name for field in table.fields}
+    wanted_fields = {field.name: field for field in wanted.fields}
     fields = []
     for field in table.fields:
-        other = others.get(field.name)
+        other = wanted_fields.get(field.name)
         if other is not None:
             fields.append(_field(field, other, rules, f"{path}{field.name}"))
             continue
@@ -108,7 +108,7 @@ def _struct(table: T.StructType, wanted: T.StructType, rules: _Rules, path: str)
             rules.reasons.extend(_without(field, rules, f"{path}{field.name}"))
         fields.append(field)
     for field in wanted.fields if rules.compatibility is not Compatibility.FORWARD else ():
-        if (name := known.get(field.name.lower())) is not None:
+        if (name := names_in_table.get(field.name.lower())) is not None:
             if name != field.name:
                 # Spark does not tell such names apart; records' fields are found by theirs.
                 rules.reasons.append(f"{path}{field.name} is spelt {path}{name} in the table")

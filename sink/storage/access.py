@@ -92,13 +92,13 @@ def access_of(
     """`own` is `storage.s3.*` by Hadoop's names, and wins over what Spark was given; the environment comes last."""
     options = {name.removeprefix(HADOOP): value for name, value in spark.items() if name.startswith(HADOOP)}
     options |= own or {}
-    given = environment or {}
+    variables_set = environment or {}
     for name, variables in _ENVIRONMENT.items():
-        value = next((given[variable] for variable in variables if given.get(variable)), "")
+        value = next((variables_set[variable] for variable in variables if variables_set.get(variable)), "")
         if value and name not in options:
             options[name] = value
     if not {"access.key", "secret.key", _PROVIDERS} & set(options):
-        options |= {name: given[variable] for name, variable in _KEYS.items() if given.get(variable)}
+        options |= {name: variables_set[variable] for name, variable in _KEYS.items() if variables_set.get(variable)}
     own_endpoint = (own or {}).get("endpoint") or f"{HADOOP}endpoint" not in spark
     if options.get("endpoint") and own_endpoint and "path.style.access" not in options:
         # Servers of one's own seldom have a name for each bucket.

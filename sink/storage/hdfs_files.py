@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hdfs_native import Client, FileStatus
 
 _REMOTE = re.compile(r'RPCError\("(?P<kind>[\w.$]+)", "(?P<text>(?:[^"\\]|\\.)*)"\)')
-_NOBODY_ACTIVE = ("StandbyException", "RetriableException", "SafeModeException")
+_NO_ACTIVE_NAMENODE = ("StandbyException", "RetriableException", "SafeModeException")
 _NO_HOST = re.compile(r"lookup address|Name or service not known|nodename nor servname|No NameNode hosts")
 Answer = TypeVar("Answer")
 
@@ -159,9 +159,9 @@ class HdfsHandler(fs.FileSystemHandler):  # type: ignore[misc]
 class _Translated:
     """Turns what the client raises into OSError."""
 
-    def __init__(self, address: str, who: str = "") -> None:
+    def __init__(self, address: str, server: str = "") -> None:
         """`who` is asked, where it is not the namenode."""
-        self._address = f"{address}: {who}" if who else address
+        self._address = f"{address}: {server}" if server else address
 
     def __enter__(self) -> None:
         return None
@@ -246,7 +246,7 @@ def _as_os_error(error: Exception, address: str) -> OSError:
         kind = ConnectionError if isinstance(error, ConnectionError) or "onnection" in summary else OSError
         return kind(f"{address}: {summary}")
     java_class, detail = remote["kind"].rpartition(".")[2], remote["text"].partition("\\n")[0].replace('\\"', '"')
-    if java_class in _NOBODY_ACTIVE:
+    if java_class in _NO_ACTIVE_NAMENODE:
         return OSError(f"{address}: no namenode is active ({java_class}: {detail})")
     if java_class == "AccessControlException":
         return PermissionError(f"{address}: {detail}")

@@ -57,4 +57,4 @@ def for_java(environment: Mapping[str, str]) -> dict[str, str]:
     return {own: file} if file and own not in environment else {}
 
 
-OF_THIS_PROCESS = Identity()
+PROCESS_IDENTITY = Identity()

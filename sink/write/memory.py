@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from sink.clients.java_errors import everything
+from sink.clients.java_errors import error_text
 
 LOG = structlog.get_logger("sink.worker")
 _MEMORY = re.compile(
@@ -31,8 +31,9 @@ _MOST_HALVINGS = 6
 
 def from_memory(error: BaseException) -> bool:
     """Whether a job that failed so may have wanted for memory; not when it was cancelled, or the disk was full."""
-    error_text = everything(error)
-    return isinstance(error, MemoryError) or (bool(_MEMORY.search(error_text)) and not _CANCELLED.search(error_text))
+    text_of_causes = error_text(error)
+    is_memory = _MEMORY.search(text_of_causes) is not None and _CANCELLED.search(text_of_causes) is None
+    return isinstance(error, MemoryError) or is_memory
 
 
 @dataclass(frozen=True, slots=True)

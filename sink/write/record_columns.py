@@ -143,7 +143,7 @@ def _key(keys: pa.BinaryArray, kind: T.DataType) -> pa.Array:
         return _compacted(keys)
     cursors = Cursors(keys)
     rows = np.arange(len(keys))
-    texts = cursors.text(rows, *cursors.spans(rows, cursors.left(rows)))
+    texts = cursors.utf8(rows, *cursors.spans(rows, cursors.bytes_left(rows)))
     if cursors.reasons:
         reason = "its key is not UTF-8, and key.format is string"
         raise BadRows("key", dict.fromkeys(cursors.reasons, reason))

@@ -21,7 +21,7 @@ from sink.decode.registry import RegistryAccess, registry
 from sink.hudi.changes import change_columns, key_is_global, ordering_fields
 from sink.hudi.options import partition_columns, partition_paths, partition_time
 from sink.infer.json_samples import nameable
-from sink.infer.registered import Registered, columns_of_registered, nullable
+from sink.infer.registered import SchemaSelection, columns_of_registered, nullable
 from sink.layout.record_keys import DEFAULT_KEY, RecordKeys
 from sink.schema import TableSchema, parse_ddl
 from sink.schema.warnings import OmittedField, SchemaWarning
@@ -64,7 +64,7 @@ def newest_columns(settings: Settings, subject: str, warnings: list[SchemaWarnin
     """Nullable throughout: a column that is NOT NULL would halt the sink once records have its field no more."""
     access = registry_access(settings)
     assert access is not None
-    newest = Registered(registry(access).latest(subject))
+    newest = SchemaSelection(registry(access).latest(subject))
     kind = settings.value_format.removesuffix(WIRE).upper()
     origin, registered = columns_of_registered(newest, kind, warnings)
     if settings.value_envelope == "debezium":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from coordination.errors import BadRecord, DataLoss
-from sink.clients.java_errors import everything
+from sink.clients.java_errors import error_text
 
 _MARK = "sink-task-error:"
 _KINDS: dict[str, type[BadRecord] | type[DataLoss]] = {kind.__name__: kind for kind in (BadRecord, DataLoss)}
@@ -27,7 +27,7 @@ def failed_task(error: BadRecord | DataLoss) -> TaskFailed:
 
 def task_error(error: BaseException) -> BadRecord | DataLoss | None:
     """The error that a task of this job ended with; None where it ended with another one."""
-    _, mark, rest = everything(error).partition(_MARK)
+    _, mark, rest = error_text(error).partition(_MARK)
     if not mark:
         return None
     kind, topic, partition, offset, reason = json.JSONDecoder().raw_decode(rest)[0]

@@ -69,7 +69,7 @@ def main() -> None:
     }
     framed = [struct.pack(">bI", 0, 1 + number % 2) + value for number, value in enumerate(written["avro"])]
     readers = {number: AvroReader(json.dumps(AVRO), schema.value_struct) for number in (1, 2)}
-    two_schemas = WireDecoder(schema, lambda schema_id, _: readers[schema_id], places=False)
+    two_schemas = WireDecoder(schema, lambda schema_id, _: readers[schema_id], message_paths=False)
     tried: dict[str, tuple[list[bytes], Callable[[Any], Any]]] = {}
     for name, values in written.items():
         writer = {"avro": json.dumps(AVRO).encode(), "protobuf": descriptors()}.get(name, b"")

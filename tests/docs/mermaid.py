@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 
-from sink.clients.artifacts import cache_home, download
+from sink.clients.artifacts import cache_home, download_into
 
 VERSION = "11.6.0"
 """The newest that Maven Central has as a WebJar."""
@@ -20,6 +20,6 @@ def script() -> bytes:
     place = cache_home() / "jars" / f"mermaid-{VERSION}"
     if not place.is_dir():
         place.parent.mkdir(parents=True, exist_ok=True)
-        download("mermaid", _IVY, place)
+        download_into("mermaid", _IVY, place)
     with zipfile.ZipFile(place / f"mermaid-{VERSION}.jar") as jar:
         return jar.read(f"META-INF/resources/webjars/mermaid/{VERSION}/dist/mermaid.min.js")

@@ -12,7 +12,7 @@ from coordination.errors import BadRecord, ConfigError, NotLeader, TableError
 from sink.audit import audit
 from sink.bad_records.replay import Replay
 from sink.bad_records.selection import Selection
-from sink.bad_records.table import SetAsideGone
+from sink.bad_records.table import QuarantineMissing
 from sink.hudi import Table, TableOutcome
 from sink.hudi.lock import TableLocks
 from sink.write.engines import ENGINES
@@ -48,7 +48,7 @@ def test_bad_records_are_set_aside_published_once_and_their_files_go_with_the_co
     assert not list(Path(it.settings.base_path).glob("name=*/*.parquet"))
     it.sweep()
     assert not it.aside()
-    with pytest.raises(SetAsideGone):
+    with pytest.raises(QuarantineMissing):
         it.publish(it.operation(first, lost))
     assert not it.errors.exists()
 

@@ -9,7 +9,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from sink.clients.java_errors import everything, message, said
+from sink.clients.java_errors import error_summary, error_text, message
 
 pytestmark = pytest.mark.integration
 
@@ -32,8 +32,8 @@ def test_every_cause_is_told_once_in_one_line(spark: SparkSession) -> None:
         "java.util.concurrent.ExecutionException: java.lang.IllegalStateException: cannot begin an instant;"
         " caused by java.lang.RuntimeException: cannot list; caused by java.io.IOException: Access Denied"
     )
-    assert said(error) == message(error)
-    assert "at org.Somewhere" in everything(error)
+    assert error_summary(error) == message(error)
+    assert "at org.Somewhere" in error_text(error)
 
 
 @pytest.mark.parametrize("length", [600, 300])
@@ -64,5 +64,5 @@ def test_what_a_task_raised_is_told_without_its_traceback(spark: SparkSession) -
 
     with pytest.raises(PySparkException) as thrown:
         spark.range(1).mapInPandas(fail, "id long").collect()
-    assert "ValueError: no such thing" in said(thrown.value)
-    assert "\n" not in said(thrown.value)
+    assert "ValueError: no such thing" in error_summary(thrown.value)
+    assert "\n" not in error_summary(thrown.value)

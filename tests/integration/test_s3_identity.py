@@ -84,7 +84,7 @@ def test_keys_of_a_profile_that_expire_are_renewed_in_mid_run(
     now.write_text(json.dumps(first))
     monkeypatch.setenv("AWS_PROFILE", "lake")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
-    monkeypatch.setattr(identity.OF_THIS_PROCESS, "_asked", False)
+    monkeypatch.setattr(identity.PROCESS_IDENTITY, "_asked", False)
     with S3Proxy(tmp_path / "proxy", strict.url) as proxy:
         given = {"storage.s3.endpoint": proxy.url, "target.base.path": f"s3a://{bucket}/orders"}
         it = fleet(ROUND, **METADATA, **given)

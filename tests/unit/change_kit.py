@@ -49,7 +49,7 @@ def changes_of(settings: Settings, records: Sequence[Record]) -> list[dict[str, 
 def separated(settings: Settings, records: Sequence[Record]) -> tuple[list[dict[str, Any]], tuple[BadRow, ...]]:
     """The rows of the good records, and what is said of the bad ones."""
     changes = Changes(change_spec(settings, table_schema(settings)))
-    _, found, bad = separate_bad(batch_of(records), "t", changes.of)
+    _, found, bad = separate_bad(batch_of(records), "t", changes.decode_batch)
     rows = [] if found is None else found.to_pylist()
     for row in rows:
         row["offset"] = row.pop("_sink_offset")

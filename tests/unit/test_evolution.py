@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyspark.sql import types as T
 
 from sink.schema.ddl import parse_struct, to_ddl
-from sink.schema.evolution import Compatibility, Misfit, evolved, widens
+from sink.schema.evolution import Compatibility, SchemaConflict, evolved, widens
 from sink.schema.storage_types import storage_struct
 from sink.schema.warnings import OmittedField
 
@@ -66,22 +66,22 @@ def test_backward_keeps_all_that_is_there_and_adds_what_is_new(table: str, recor
     ],
 )
 def test_what_is_not_safe_is_refused_by_name(table: str, records: str, said: str) -> None:
-    with pytest.raises(Misfit, match=said):
+    with pytest.raises(SchemaConflict, match=said):
         become(table, records)
 
 
 def test_forward_keeps_the_table_as_it_is() -> None:
     assert become("a BIGINT, b STRING", "a INT, c INT", FORWARD) == "a BIGINT, b STRING"
-    with pytest.raises(Misfit, match="a is INT in the table, BIGINT in the records"):
+    with pytest.raises(SchemaConflict, match="a is INT in the table, BIGINT in the records"):
         become("a INT", "a BIGINT", FORWARD)
-    with pytest.raises(Misfit, match="a is NOT NULL in the table, and may be null in records"):
+    with pytest.raises(SchemaConflict, match="a is NOT NULL in the table, and may be null in records"):
         become("a INT NOT NULL", "a INT", FORWARD)
 
 
 def test_full_adds_columns_and_changes_no_type() -> None:
     assert become("a INT", "b INT", FULL) == "a INT, b INT"
     for table, records in (("a INT", "a BIGINT"), ("a BIGINT", "a INT")):
-        with pytest.raises(Misfit, match=r"schema\.compatibility=FULL"):
+        with pytest.raises(SchemaConflict, match=r"schema\.compatibility=FULL"):
             become(table, records, FULL)
 
 
@@ -114,13 +114,17 @@ def test_a_merge_on_read_table_takes_new_columns_and_what_is_narrower(compatibil
 )
 def test_no_type_of_a_merge_on_read_table_changes(table: str, records: str) -> None:
     assert become(f"b {table}", f"b {records}") != f"b {table}"
-    with pytest.raises(Misfit, match=r"b is .* in the table, .* in the records \(in a merge-on-read table, where"):
+    with pytest.raises(
+        SchemaConflict, match=r"b is .* in the table, .* in the records \(in a merge-on-read table, where"
+    ):
         become(f"a INT, b {table}", f"a INT, b {records}, c INT", on_read=True)
     assert become(f"b {table}", f"b {records}, c INT", NONE, on_read=True) == f"b {table}, c INT"
 
 
 def test_the_field_whose_type_would_change_is_named() -> None:
-    with pytest.raises(Misfit, match=r"=BACKWARD: a\.b is STRUCT<X:INT> in the table, STRUCT<X:INT,Y:INT> in the rec"):
+    with pytest.raises(
+        SchemaConflict, match=r"=BACKWARD: a\.b is STRUCT<X:INT> in the table, STRUCT<X:INT,Y:INT> in the rec"
+    ):
         become("a STRUCT<b: STRUCT<x: INT>>", "a STRUCT<b: STRUCT<x: INT, y: INT>>", on_read=True)
 
 
@@ -143,7 +147,7 @@ def test_a_field_that_can_be_a_column_no_more_is_refused(
     whole = parse_struct(table)
     rest = parse_struct(table.replace(", y: INT", "") if "y: INT" in table else "a INT")
     left_out = [OmittedField(path, "why"), OmittedField("new", "of no concern to the table")]
-    with pytest.raises(Misfit, match=said):
+    with pytest.raises(SchemaConflict, match=said):
         evolved(whole, rest, compatibility, left_out=left_out)
     assert evolved(whole, rest, NONE, left_out=left_out) == whole
     assert evolved(whole, rest, compatibility, left_out=left_out[1:]) == whole
@@ -151,7 +155,7 @@ def test_a_field_that_can_be_a_column_no_more_is_refused(
 
 def test_why_there_is_no_column_stands_beside_the_tables() -> None:
     left_out = [OmittedField("b", "a union"), OmittedField("new", "another")]
-    with pytest.raises(Misfit) as caught:
+    with pytest.raises(SchemaConflict) as caught:
         evolved(parse_struct("a INT, b DATE"), parse_struct("a INT"), BACKWARD, left_out=left_out)
     assert str(caught.value).splitlines()[1:] == [
         "  column  in the table  in the records",
@@ -161,7 +165,7 @@ def test_why_there_is_no_column_stands_beside_the_tables() -> None:
 
 
 def test_both_sides_stand_beside_each_other() -> None:
-    with pytest.raises(Misfit) as caught:
+    with pytest.raises(SchemaConflict) as caught:
         become("id BIGINT, a INT NOT NULL, gone DATE", "id BIGINT, a STRING, more ARRAY<INT>")
     assert str(caught.value).splitlines()[1:] == [
         "  column  in the table  in the records",
@@ -171,7 +175,7 @@ def test_both_sides_stand_beside_each_other() -> None:
         "! more    -             ARRAY<INT>",
     ]
     many = ", ".join(f"c{n} INT" for n in range(200))
-    with pytest.raises(Misfit) as caught:
+    with pytest.raises(SchemaConflict) as caught:
         become(f"{many}, a INT", f"{many}, a STRING")
     assert [line.split()[:2] for line in str(caught.value).splitlines()[1:]] == [["column", "in"], ["!", "a"]]
 
@@ -200,7 +204,7 @@ def test_no_column_is_lost_and_what_became_of_a_table_does_not_change_again(
 ) -> None:
     try:
         found = evolved(table, records, compatibility, on_read)
-    except Misfit:
+    except SchemaConflict:
         assert compatibility is not NONE
         return
     held = storage_struct(found)

@@ -17,7 +17,7 @@ from sink.decode.formats import ValueFormat
 from sink.decode.registry import RegisteredSchema
 from sink.infer.json_samples import nameable
 from sink.infer.json_schema import _DECIMAL, columns_of_json_schema
-from sink.infer.registered import Registered, columns_of_registered
+from sink.infer.registered import SchemaSelection, columns_of_registered
 from sink.schema import parse_ddl
 from sink.schema.ddl import to_ddl
 
@@ -133,7 +133,7 @@ def test_references_are_followed_within_the_schema_and_to_others_and_from_these_
     to = RegisteredSchema(8, "JSON", json.dumps(address), (("town.json", town),))
     named = RegisteredSchema(7, "JSON", json.dumps(order), (("address.json", to),))
     warnings: list[str] = []
-    origin, found = columns_of_registered(Registered(named), "JSON", warnings)
+    origin, found = columns_of_registered(SchemaSelection(named), "JSON", warnings)
     assert origin == "schema id 7"
     assert to_ddl(found).split(",\n") == [
         "id BIGINT",
@@ -192,7 +192,7 @@ def test_what_a_schema_within_it_refers_to_is_looked_up_from_there() -> None:
 )
 def test_what_is_no_schema_of_an_object_is_refused(text: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=f"^schema id 7: {reason}"):
-        columns_of_registered(Registered(RegisteredSchema(7, "JSON", text)), "JSON", [])
+        columns_of_registered(SchemaSelection(RegisteredSchema(7, "JSON", text)), "JSON", [])
 
 
 def test_values_of_each_type_go_into_their_columns() -> None:

@@ -107,7 +107,7 @@ def test_a_schema_that_cannot_be_used_is_refused_with_the_place(ddl, said):
 @pytest.mark.parametrize("text", ["", "id bignt", "_hoodie_x int", '{"type": 7}', "a " + "array<" * 5000])
 def test_an_error_is_blamed_on_the_place_that_the_text_is_from(text):
     with pytest.raises(ConfigError) as refusal:
-        parse_ddl(text, place="schema.file (/etc/sink/orders.ddl)")
+        parse_ddl(text, origin="schema.file (/etc/sink/orders.ddl)")
     assert str(refusal.value).startswith("schema.file (/etc/sink/orders.ddl): ")
     assert "schema.ddl" not in str(refusal.value)
 

@@ -19,9 +19,9 @@ from kazoo.protocol.states import KazooState
 from coordination.errors import Unavailable
 from coordination.state.tree import KeeperView
 from coordination.zookeeper.keeper import Keeper
-from sink.clients.child_process import FAMILY_OF_THIS_PROCESS
+from sink.clients.child_process import CHILDREN
 from sink.devtools.demo import orders
-from sink.devtools.demo.place import DirectoryPlace, TablePlace
+from sink.devtools.demo.tables import DemoTable, DirectoryTable
 from sink.devtools.local.kafka import KafkaServer
 from sink.devtools.local.workers import WorkerProcess
 from sink.devtools.local.zookeeper import ZooKeeperServer
@@ -40,9 +40,9 @@ class DemoCluster:
     A transaction takes at most `transaction_records`.
     """
 
-    def __init__(self, directory: Path, transaction_records: int, table: TablePlace | None = None) -> None:
+    def __init__(self, directory: Path, transaction_records: int, table: DemoTable | None = None) -> None:
         self.directory = directory
-        self.table = table or DirectoryPlace(directory)
+        self.table = table or DirectoryTable(directory)
         self.logs = directory / "logs"
         self.zookeeper = ZooKeeperServer(directory / "zookeeper")
         self.kafka = KafkaServer(directory / "kafka", heap="384m")
@@ -89,7 +89,7 @@ class DemoCluster:
 
     def keep(self) -> str:
         """Lets everything live on; returns the command that ends it."""
-        tag = FAMILY_OF_THIS_PROCESS.keep()
+        tag = CHILDREN.keep()
         return f"{sys.executable} -m sink.clients.process_watchdog {tag} < /dev/null"
 
     def end(self) -> None:
@@ -97,7 +97,7 @@ class DemoCluster:
         if self._client is not None:
             self._client.stop()
             self._client.close()
-        FAMILY_OF_THIS_PROCESS.end()
+        CHILDREN.end()
 
     def tidy(self) -> None:
         """Leaves the logs and a table that is not on a server, removes the servers' data."""

@@ -25,7 +25,7 @@ from sink.clients import artifacts
 from sink.clients.child_process import overrides_a_setting
 from sink.devtools.demo.fleet import NAME, PARTITIONS, TOPIC, DemoCluster
 from sink.devtools.demo.orders import Feed
-from sink.devtools.demo.place import PLACES
+from sink.devtools.demo.tables import TABLES
 from sink.devtools.demo.view import Screen, in_doubt, picture
 from sink.telemetry.terminal import quiet
 
@@ -64,94 +64,94 @@ def run(
 ) -> int:
     """The demo; exit status 0 if the audit held, 1 if not. `directory` is where logs stay, and a table on a disk.
 
-    `storage` is one of `sink.devtools.demo.place.PLACES`.
+    `storage` is one of `sink.devtools.demo.tables.TABLES`.
     """
     quiet()
-    place = _place(directory)
-    table = PLACES[storage](place)
+    home = _home(directory)
+    table = TABLES[storage](home)
     try:
         table.prepare()
         artifacts.spark_jars()
         artifacts.kafka_jars()
     except SinkError:
         if directory is None:
-            place.rmdir()
+            home.rmdir()
         raise
-    stage = DemoCluster(place, -(-records // TRANSACTIONS), table)
+    cluster = DemoCluster(home, -(-records // TRANSACTIONS), table)
     try:
         with Screen() as screen:
-            story = _play(stage, screen, records, feed_seconds)
+            progress = _play(cluster, screen, records, feed_seconds)
             screen.say("everything has landed: auditing the table against the topic")
-            report = audit(table.base_path, NAME, TopicAccess(stage.kafka.address), storage=table.access)
-        held = report.held and report.rows == records
-        _tell(screen, story, report, records)
-        _tell_table(screen, stage, keep)
+            report = audit(table.base_path, NAME, TopicAccess(cluster.kafka.address), storage=table.access)
+        proven = report.held and report.rows == records
+        _tell(screen, progress, report, records)
+        _tell_table(screen, cluster, keep)
         if keep:
-            _tell_kept(screen, stage)
+            _tell_kept(screen, cluster)
         else:
-            stage.stop_workers()
-            stage.end()
-            stage.tidy()
-        return 0 if held else 1
+            cluster.stop_workers()
+            cluster.end()
+            cluster.tidy()
+        return 0 if proven else 1
     except KeyboardInterrupt:
-        stage.end()
-        stage.tidy()
+        cluster.end()
+        cluster.tidy()
         if directory is None:
-            shutil.rmtree(stage.directory, ignore_errors=True)
+            shutil.rmtree(cluster.directory, ignore_errors=True)
         raise
     except BaseException:
-        stage.end()  # and nothing is removed: the error names the logs
+        cluster.end()  # and nothing is removed: the error names the logs
         raise
 
 
-def _place(directory: Path | None) -> Path:
+def _home(directory: Path | None) -> Path:
     """Where the demo plays. Absolute: workers take no other base path."""
     if directory is None:
         return Path(tempfile.mkdtemp(prefix="sink-demo-"))
-    place = directory.absolute()
-    if any((place / part).exists() for part in ("table", "kafka", "zookeeper", "s3")):
-        raise ConfigError(f"{place} holds an earlier demo: remove it, or name another directory")
-    return place
+    home = directory.absolute()
+    if any((home / part).exists() for part in ("table", "kafka", "zookeeper", "s3")):
+        raise ConfigError(f"{home} holds an earlier demo: remove it, or name another directory")
+    return home
 
 
-def _play(stage: DemoCluster, screen: Screen, records: int, feed_seconds: float) -> DemoProgress:
-    *names, last = (name for name, _ in _addresses(stage))
+def _play(cluster: DemoCluster, screen: Screen, records: int, feed_seconds: float) -> DemoProgress:
+    *names, last = (name for name, _ in _addresses(cluster))
     screen.say(f"starting {', '.join(names)} and {last}")
-    stage.start()
-    servers = ", ".join(f"{name} {address}" for name, address in _addresses(stage))
+    cluster.start()
+    servers = ", ".join(f"{name} {address}" for name, address in _addresses(cluster))
     screen.say(f"{servers}, topic {TOPIC} with {PARTITIONS} partitions")
     for name in FIRST_WORKERS:
-        stage.start_worker(name)
+        cluster.start_worker(name)
     screen.say(f"starting {len(FIRST_WORKERS)} workers, each with a PySpark session of its own")
-    feed = Feed(stage.kafka.address, TOPIC, PARTITIONS, records, records / feed_seconds)
-    story = DemoProgress()
+    feed = Feed(cluster.kafka.address, TOPIC, PARTITIONS, records, records / feed_seconds)
+    progress = DemoProgress()
     try:
-        while not _step(stage, screen, feed, story, records):
+        while not _step(cluster, screen, feed, progress, records):
             time.sleep(LOOK_SECONDS)
     finally:
         feed.stop()
-    return story
+    return progress
 
 
-def _step(stage: DemoCluster, screen: Screen, feed: Feed, story: DemoProgress, records: int) -> bool:
+def _step(cluster: DemoCluster, screen: Screen, feed: Feed, progress: DemoProgress, records: int) -> bool:
     """One look, and what follows from it; True when everything has landed."""
-    view = stage.view()
-    _require_life(stage, view, story)
+    view = cluster.view()
+    _require_life(cluster, view, progress)
     if len(view.members) >= len(FIRST_WORKERS) and not feed.started:
         screen.say(f"the fleet is up: producing {records:,} events")
         feed.start()
-    now = picture(view, stage.workers, feed.produced, records)
+    now = picture(view, cluster.workers, feed.produced, records)
     screen.show(now)
-    if now.landed != story.landed or not feed.started:
-        story.landed, story.moved_at = now.landed, time.monotonic()
-    if time.monotonic() - story.moved_at > STILL_SECONDS:
-        raise Unavailable(f"nothing has landed for {STILL_SECONDS:.0f} s; see the logs in {stage.logs}")
-    if not story.victim and now.landed >= KILL_AFTER * records and _in_the_middle(view):
-        _kill_coordinator(stage, screen, story, view, now.landed)
-    elif story.victim and not story.takeover:
-        _watch_takeover(screen, story, view, now.landed)
+    if now.landed != progress.landed or not feed.started:
+        progress.landed, progress.moved_at = now.landed, time.monotonic()
+    if time.monotonic() - progress.moved_at > STILL_SECONDS:
+        raise Unavailable(f"nothing has landed for {STILL_SECONDS:.0f} s; see the logs in {cluster.logs}")
+    if not progress.victim and now.landed >= KILL_AFTER * records and _in_the_middle(view):
+        _kill_coordinator(cluster, screen, progress, view, now.landed)
+    elif progress.victim and not progress.takeover:
+        _watch_takeover(screen, progress, view, now.landed)
     landed = feed.started and feed.done and now.landed >= records and not view.transactions
-    return landed and bool(story.takeover or not story.victim)
+    return landed and bool(progress.takeover or not progress.victim)
 
 
 def _in_the_middle(view: KeeperView) -> bool:
@@ -159,48 +159,50 @@ def _in_the_middle(view: KeeperView) -> bool:
     return any(t.header.phase is Phase.STARTED and len(t.statuses) < len(t.plan.slices) for t in view.transactions)
 
 
-def _kill_coordinator(stage: DemoCluster, screen: Screen, story: DemoProgress, view: KeeperView, landed: int) -> None:
+def _kill_coordinator(
+    cluster: DemoCluster, screen: Screen, progress: DemoProgress, view: KeeperView, landed: int
+) -> None:
     assert view.coordinator is not None
-    story.victim = view.coordinator.rpartition(":")[0]
-    worker = stage.workers[story.victim]
+    progress.victim = view.coordinator.rpartition(":")[0]
+    worker = cluster.workers[progress.victim]
     worker.kill()
-    story.killed_at = time.monotonic()
-    story.killed_epoch, story.landed_at_kill = view.epoch, landed
+    progress.killed_at = time.monotonic()
+    progress.killed_epoch, progress.landed_at_kill = view.epoch, landed
     number = view.transactions[0].header.number
     screen.say(
-        f"SIGKILL to the coordinator, {story.victim} (pid {worker.pid}), in transaction {number}: "
+        f"SIGKILL to the coordinator, {progress.victim} (pid {worker.pid}), in transaction {number}: "
         f"{in_doubt(view)} partitions are BEFORE"
     )
-    stage.start_worker(LATE_WORKER)
+    cluster.start_worker(LATE_WORKER)
     screen.say(f"starting {LATE_WORKER}")
 
 
-def _watch_takeover(screen: Screen, story: DemoProgress, view: KeeperView, landed: int) -> None:
-    since = time.monotonic() - story.killed_at
-    if not story.elected_after and view.epoch > story.killed_epoch and view.coordinator:
-        story.elected_after = since
+def _watch_takeover(screen: Screen, progress: DemoProgress, view: KeeperView, landed: int) -> None:
+    since = time.monotonic() - progress.killed_at
+    if not progress.elected_after and view.epoch > progress.killed_epoch and view.coordinator:
+        progress.elected_after = since
         successor = view.coordinator.rpartition(":")[0]
         screen.say(f"{successor} is coordinator, epoch {view.epoch}, {since:.1f} s after the kill")
-    if landed > story.landed_at_kill and story.elected_after:
-        story.takeover = since
+    if landed > progress.landed_at_kill and progress.elected_after:
+        progress.takeover = since
         screen.say(f"first commit of the new coordinator {since:.1f} s after the kill")
 
 
-def _require_life(stage: DemoCluster, view: KeeperView, story: DemoProgress) -> None:
+def _require_life(cluster: DemoCluster, view: KeeperView, progress: DemoProgress) -> None:
     """Raises `Unavailable` when the sink halted, or a worker ended that nobody killed."""
     if view.halt is not None:
-        raise Unavailable(f"the sink halted: {view.halt.reason}; see the logs in {stage.logs}")
-    for name, worker in stage.workers.items():
-        if name != story.victim and not worker.running:
+        raise Unavailable(f"the sink halted: {view.halt.reason}; see the logs in {cluster.logs}")
+    for name, worker in cluster.workers.items():
+        if name != progress.victim and not worker.running:
             raise Unavailable(f"{name} ended with status {worker.exit_status}: {worker.tail()} (log: {worker.log})")
 
 
-def _addresses(stage: DemoCluster) -> list[tuple[str, str]]:
-    servers = [("ZooKeeper", stage.zookeeper.address), ("Kafka", stage.kafka.address)]
-    return servers + [(each.name, each.address) for each in stage.table.servers]
+def _addresses(cluster: DemoCluster) -> list[tuple[str, str]]:
+    servers = [("ZooKeeper", cluster.zookeeper.address), ("Kafka", cluster.kafka.address)]
+    return servers + [(server.name, server.address) for server in cluster.table.servers]
 
 
-def _tell(screen: Screen, story: DemoProgress, report: Report, records: int) -> None:
+def _tell(screen: Screen, progress: DemoProgress, report: Report, records: int) -> None:
     screen.console.print()
     report.render(screen.console)
     if report.held and report.rows != records:
@@ -208,18 +210,18 @@ def _tell(screen: Screen, story: DemoProgress, report: Report, records: int) -> 
             f"Not held: {records:,} events were produced, the table has {report.rows:,}.", style="bold red"
         )
     takeover = (
-        f"Takeover: {story.takeover:.1f} s from the SIGKILL of {story.victim} to the next commit "
-        f"(new epoch after {story.elected_after:.1f} s)."
-        if story.takeover
+        f"Takeover: {progress.takeover:.1f} s from the SIGKILL of {progress.victim} to the next commit "
+        f"(new epoch after {progress.elected_after:.1f} s)."
+        if progress.takeover
         else "No takeover: everything had landed before there was a transaction to kill the coordinator in."
     )
     screen.console.print(takeover, soft_wrap=True)
 
 
-def _tell_table(screen: Screen, stage: DemoCluster, keep: bool) -> None:
+def _tell_table(screen: Screen, cluster: DemoCluster, keep: bool) -> None:
     """A table that ends with its server is shown now."""
-    table, ends = stage.table, bool(stage.table.servers) and not keep
-    where = f"\nThe table {'was' if ends else 'is'} in {table.base_path}, logs are in {stage.logs}. "
+    table, ends = cluster.table, bool(cluster.table.servers) and not keep
+    where = f"\nThe table {'was' if ends else 'is'} in {table.base_path}, logs are in {cluster.logs}. "
     how = "It is read with hudi-rs and DuckDB:" if ends else f"To query it, in {sys.executable}:"
     screen.console.print(f"{where}{how}\n", soft_wrap=True)
     screen.console.print(table.query, soft_wrap=True, markup=False)
@@ -229,16 +231,16 @@ def _tell_table(screen: Screen, stage: DemoCluster, keep: bool) -> None:
         screen.console.print("It ends with the demo's S3 server, which keeps it in memory; --keep leaves both running.")
 
 
-def _tell_kept(screen: Screen, stage: DemoCluster) -> None:
-    config = next(reversed(stage.workers.values())).config  # anyone's: there is no late worker if nobody was killed
+def _tell_kept(screen: Screen, cluster: DemoCluster) -> None:
+    config = next(reversed(cluster.workers.values())).config  # anyone's: there is no late worker if nobody was killed
     # With its path: whoever came by `make demo` has it in no PATH. Variables for a real sink would lead there.
     unset = "".join(f"-u {name} " for name in sorted(os.environ) if overrides_a_setting(name))
     sink = ("env " + unset if unset else "") + str(Path(sys.executable).with_name("sink"))
     for line in (
         "\nServers and fleet are still running:",
-        f"  {', '.join(f'{name} {address}' for name, address in _addresses(stage))}, topic {TOPIC}",
+        f"  {', '.join(f'{name} {address}' for name, address in _addresses(cluster))}, topic {TOPIC}",
         f"  look:  {sink} status --config {config} --watch",
         f"  check: {sink} audit --config {config}",
-        f"  stop:  {stage.keep()}",
+        f"  stop:  {cluster.keep()}",
     ):
         screen.console.print(line, soft_wrap=True, markup=False)

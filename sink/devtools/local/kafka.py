@@ -59,10 +59,14 @@ class KafkaServer(Server):
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@{self._controller.bound}",
-            "listeners": ",".join(f"{each.name}://{each.bound}" for each in everywhere),
-            "advertised.listeners": ",".join(f"{each.name}://{each.advertised}" for each in self._listeners),
+            "listeners": ",".join(f"{listener.name}://{listener.bound}" for listener in everywhere),
+            "advertised.listeners": ",".join(
+                f"{listener.name}://{listener.advertised}" for listener in self._listeners
+            ),
             "controller.listener.names": self._controller.name,
-            "listener.security.protocol.map": ",".join(f"{each.name}:{each.protocol}" for each in everywhere),
+            "listener.security.protocol.map": ",".join(
+                f"{listener.name}:{listener.protocol}" for listener in everywhere
+            ),
             "log.dirs": str(data),
             "metric.reporters": "",
             "auto.create.topics.enable": "false",
@@ -111,6 +115,6 @@ def kafka_answers(address: str, seconds: float) -> bool:
 
 def _kafka_uuid() -> str:
     """As Kafka writes ids; not one that looks like an option of a command line."""
-    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+    while (identifier := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         continue
-    return text
+    return identifier

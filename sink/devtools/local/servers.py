@@ -47,16 +47,16 @@ SILENT.propagate = False
 
 def free_ports(count: int) -> list[int]:
     """Distinct loopback ports that nobody listens on now."""
-    found: list[int] = []
+    ports: list[int] = []
     for port in random.SystemRandom().sample(PORTS, len(PORTS)):
         with socket.socket() as probe:
             try:
                 probe.bind((LOOPBACK, port))
             except OSError:
                 continue
-        found.append(port)
-        if len(found) == count:
-            return found
+        ports.append(port)
+        if len(ports) == count:
+            return ports
     raise Unavailable(f"no {count} free loopback ports in {PORTS.start}-{PORTS.stop - 1}")
 
 

@@ -73,7 +73,7 @@ class ZooKeeperServer(Server):
         if self._ensemble:
             (data / "myid").write_text(str(self._own))
             settings |= {"initLimit": 20, "syncLimit": 10}
-            settings |= {f"server.{number}": place for number, place in self._ensemble.items()}
+            settings |= {f"server.{number}": server_address for number, server_address in self._ensemble.items()}
         config = self.directory / "zoo.cfg"
         config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         package = "org.apache.zookeeper.server"
@@ -97,11 +97,13 @@ class ZooKeeperEnsemble(Lifecycle):
 
     def __init__(self, directory: Path, size: int = 3) -> None:
         ports = free_ports(3 * size)
-        places = {
+        addresses = {
             n: f"{LOOPBACK}:{ports[size + n - 1]}:{ports[2 * size + n - 1]};{LOOPBACK}:{ports[n - 1]}"
             for n in range(1, size + 1)
         }
-        self.servers = tuple(ZooKeeperServer(directory / str(n), ports[n - 1], places, n) for n in range(1, size + 1))
+        self.servers = tuple(
+            ZooKeeperServer(directory / str(n), ports[n - 1], addresses, n) for n in range(1, size + 1)
+        )
 
     @property
     def address(self) -> str:

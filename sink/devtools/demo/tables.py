@@ -21,7 +21,7 @@ _KEYS = {"access.key": "demo", "secret.key": "demo-secret"}
 _BUCKET = "lake"
 
 
-class TablePlace(ABC):
+class DemoTable(ABC):
     """The table's base path, and how it is reached."""
 
     base_path: str
@@ -50,7 +50,7 @@ class TablePlace(ABC):
         return QUERY.format(table=self.base_path, options=reached)
 
 
-class DirectoryPlace(TablePlace):
+class DirectoryTable(DemoTable):
     """On a local disk."""
 
     def __init__(self, directory: Path) -> None:
@@ -67,7 +67,7 @@ class DirectoryPlace(TablePlace):
         return {"target.base.path": self.base_path}
 
 
-class S3Place(TablePlace):
+class S3Table(DemoTable):
     """In a bucket of an S3 server that is started for it. The table is gone with the server."""
 
     def __init__(self, directory: Path) -> None:
@@ -90,4 +90,4 @@ class S3Place(TablePlace):
         return {"target.base.path": self.base_path, "storage.s3.endpoint": self.server.url, **keys}
 
 
-PLACES: Mapping[str, type[DirectoryPlace] | type[S3Place]] = {"local": DirectoryPlace, "s3": S3Place}
+TABLES: Mapping[str, type[DirectoryTable] | type[S3Table]] = {"local": DirectoryTable, "s3": S3Table}
