@@ -249,7 +249,7 @@ class WorkerProcess:
 
         def tell() -> None:
             while not ended.wait(ALIVE_SECONDS):
-                self._notifier.notify("WATCHDOG=1")
+                self._tell_alive()
 
         ContextThread(target=tell, name="alive", daemon=True).start()
         try:
@@ -280,7 +280,12 @@ class WorkerProcess:
                 action="ending this process and its JVM",
             )
             kill_process_tree(EXIT_JVM_SILENT)
-        self._notifier.notify("WATCHDOG=1")
+        self._tell_alive()
+
+    def _tell_alive(self) -> None:
+        """The service manager's watchdog begins when the worker is ready."""
+        if self._is_ready:
+            self._notifier.notify("WATCHDOG=1")
 
     def _session_changed(self, state: str) -> None:
         for sink in (*tuple(self._sinks.values()), *self._leaving):
