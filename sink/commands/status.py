@@ -23,6 +23,7 @@ from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption, JsonOption
 from sink.config import Settings, load
+from sink.operations.control import described
 from sink.operations.status import CatalogStatus, EndedStatus, PartitionStatus, Status, collect
 from sink.telemetry.terminal import console, quiet
 
@@ -90,6 +91,7 @@ def _parts(found: Status) -> Iterator[RenderableType]:
         offset = f" offset {halt.offset}" if halt.offset is not None else ""
         yield Text(f"HALTED {_moment(halt.at)} {place}{offset}: {halt.reason}".replace("  ", " "), style="bold red")
         yield Text("Nothing new is planned until `sink reset` clears it.", style="red")
+    yield from _requests(found)
     if not found.same_config:
         yield Text("The fleet runs another configuration than the file given here.", style="yellow")
     if found.kafka_error is not None:
@@ -104,6 +106,17 @@ def _parts(found: Status) -> Iterator[RenderableType]:
         yield _services(found.services)
     if found.catalog is not None:
         yield from _catalog(found.catalog)
+
+
+def _requests(found: Status) -> Iterator[RenderableType]:
+    """Operators' requests that are not done yet."""
+    if found.paused is not None:
+        yield Text(f"PAUSED {described(found.paused)}", style="bold yellow")
+        yield Text("Nothing new is planned until `sink resume`.", style="yellow")
+    if found.flush_pending:
+        yield Text("A flush is under way.")
+    if found.switchover is not None:
+        yield Text(f"{found.switchover} was asked to let another worker coordinate.")
 
 
 def _members(found: Status) -> Table:

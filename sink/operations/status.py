@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from coordination.errors import SinkError
+from coordination.state.control import Asked
 from coordination.state.model import LogView, PartitionState, Phase, TopicPartition
 from coordination.state.tree import Halt, KeeperView, Summary, Transaction
 from coordination.zookeeper.catalog_progress import CatalogState
@@ -136,6 +137,11 @@ class Status:
     kafka_error: str | None
     services: TableServiceRun | None = None
     """The last run of the table services."""
+    paused: Asked | None = None
+    """The author, time and reason of a pause that stands."""
+    flush_pending: bool = False
+    switchover: str | None = None
+    """The incarnation that was asked to let another worker coordinate, until one does."""
     catalog: CatalogStatus | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -194,6 +200,9 @@ def build(
         history=tuple(_ended(summary) for summary in reversed(view.ledger.history)),
         committed=view.ledger.committed,
         kafka_error=kafka_error,
+        paused=view.control.paused,
+        flush_pending=view.control.flush.is_pending,
+        switchover=view.control.switchover.incarnation if view.control.switchover else None,
     )  # fmt: skip
 
 
