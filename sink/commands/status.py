@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 
 import typer
@@ -101,7 +101,7 @@ def _parts(found: Status) -> Iterator[RenderableType]:
     if found.transactions:
         yield _open(found)
     if found.history:
-        yield _history(found.history)
+        yield history_table(found.history)
     if found.services is not None:
         yield _services(found.services)
     if found.catalog is not None:
@@ -173,12 +173,14 @@ def _open(found: Status) -> Table:
     return table
 
 
-def _history(history: tuple[EndedStatus, ...]) -> Table:
+def history_table(history: Sequence[EndedStatus]) -> Table:
     phases = [phase for phase in PHASES if any(phase in ended.seconds for ended in history)]
     bad = any(ended.errors for ended in history)
+    retried = any(ended.attempt > 1 for ended in history)
     names = (
         "number>",
         "outcome",
+        *(["batch>", "attempt>"] if retried else []),
         "ended",
         "records>",
         *(["bad>"] if bad else []),
@@ -192,6 +194,7 @@ def _history(history: tuple[EndedStatus, ...]) -> Table:
         table.add_row(
             str(e.number),
             e.outcome,
+            *([str(e.batch), str(e.attempt)] if retried else []),
             _moment(e.ended),
             f"{e.records:,}",
             *([f"{e.errors:,}"] if bad else []),
