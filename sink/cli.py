@@ -15,8 +15,10 @@ import typer
 from coordination.errors import SinkError
 from sink.commands.adopt import adopt
 from sink.commands.audit import audit
+from sink.commands.control import drain, flush, pause, resume, switchover
 from sink.commands.demo import demo
 from sink.commands.errors import app as errors
+from sink.commands.history import history
 from sink.commands.infer import infer
 from sink.commands.reset import reset
 from sink.commands.status import status
@@ -34,7 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (demo, status, audit, reset, adopt, validate, infer):
+for command in (demo, status, audit, reset, adopt, validate, infer, history, pause, resume, flush, switchover, drain):
     app.command()(command)
 app.add_typer(errors, name="errors")
 

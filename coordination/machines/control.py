@@ -1,5 +1,5 @@
-"""What a coordinator does for operators: it plans nothing while the sink is paused, commits at once for a flush, and
-ends its term for a switchover or a drain.
+"""Serves operators: the coordinator plans nothing while the sink is paused, commits at once for a flush, and ends its
+term for a switchover or a drain.
 
 Guarantee: an operator's request ends nothing that is open, and keeps nothing from being recovered. It only decides
 whether the next transaction is opened, and when. A flush is answered once all that a reading of the log has shown,

@@ -25,6 +25,9 @@ from coordination.state.model import (
 )
 from coordination.state.tree import KeeperInfo, Ledger, Summary, Transaction, plan_digest
 
+REASON_CHARACTERS = 500
+"""Of an abort, in the history: what Java says can be pages."""
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
@@ -226,7 +229,10 @@ def ended(ledger: Ledger, header: Header, outcome: str, results: Sequence[SliceR
     committed = outcome == "COMMITTED"
     times = {**header.times, "ENDED": wall}
     records, errors = sum(result.records for result in results), sum(result.errors for result in results)
-    summary = Summary(header.number, header.batch, outcome, header.instant, records, header.reason, times, errors)
+    reason = header.reason[:REASON_CHARACTERS]
+    summary = Summary(
+        header.number, header.batch, outcome, header.instant, records, reason, times, errors, header.attempt
+    )
     attempts = {b: n for b, n in ledger.attempts.items() if not (committed and b == header.batch)}
     return replace(
         ledger,

@@ -1,4 +1,4 @@
-"""What operators have asked of a sink: one znode, `control`, that commands write and the coordinator answers.
+"""Operators' requests to a sink: one znode, `control`, that commands write and the coordinator answers.
 
 A command replaces the whole content at the version that it read. The coordinator answers under its fence, at the same
 version. The multi that opens a transaction checks that version too, so that nothing is planned on an older reading.
@@ -18,7 +18,7 @@ from coordination.state.require import require_int, require_seconds, require_str
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Who asked for something, at which second since 1970, and why. For people, never for decisions."""
+    """The author of a request, the second since 1970, and the reason. For people, never for decisions."""
 
     by: str = ""
     at: float = 0.0

@@ -328,8 +328,17 @@ def _decode_ledger(data: bytes, origin: str, version: int) -> Ledger:
 
 
 def _decode_summary(
-    number: Any, batch: Any, outcome: Any, instant: Any, records: Any, reason: Any, times: Any, errors: Any = 0
+    number: Any,
+    batch: Any,
+    outcome: Any,
+    instant: Any,
+    records: Any,
+    reason: Any,
+    times: Any,
+    errors: Any = 0,
+    attempt: Any = 1,
 ) -> Summary:
+    """Older versions have written neither bad records nor attempts."""
     return Summary(
         require_int(number),
         require_int(batch),
@@ -339,4 +348,5 @@ def _decode_summary(
         require_str(reason),
         {require_str(name): require_seconds(at) for name, at in times.items()},
         require_int(errors),
+        require_int(attempt),
     )

@@ -49,7 +49,8 @@ SHARD = 256
 PIECE_BYTES = 256 * 1024
 MULTI_BYTES = 512 * 1024
 MULTI_OPS = 500
-HISTORY = 10
+HISTORY = 100
+"""Transactions that have ended, as the ledger keeps them: some 5 KB, written with every change of it."""
 
 KEEPER = "keeper"
 WORKERS = "workers"
@@ -164,6 +165,7 @@ class Summary:
     times: Mapping[str, float]
     errors: int = 0
     """Bad ones beside them, for the errors table."""
+    attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,12 +332,11 @@ def ledger_op(view: KeeperView, ledger: Ledger) -> Op:
         "attempts": {str(batch): n for batch, n in sorted(ledger.attempts.items())},
         "gaps": codec.encode_gaps(ledger.gaps),
         "history": [
-            # Without bad records an entry is written as it was before there could be any.
-            [s.number, s.batch, s.outcome, s.instant, s.records, s.reason, dict(s.times), *filter(None, [s.errors])]
+            [s.number, s.batch, s.outcome, s.instant, s.records, s.reason, dict(s.times), s.errors, s.attempt]
             for s in ledger.history[-HISTORY:]
         ],
     }
-    return _replaced(TRANSACTIONS, partial(codec.to_bytes, document), view.ledger_version)
+    return _replaced(TRANSACTIONS, partial(codec.to_bytes, document, compress_above=4096), view.ledger_version)
 
 
 def control_op(view: KeeperView, control: Control) -> Op:

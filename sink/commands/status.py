@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 
 import typer
@@ -23,6 +23,7 @@ from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption, JsonOption
 from sink.config import Settings, load
+from sink.operations.control import described
 from sink.operations.status import CatalogStatus, EndedStatus, PartitionStatus, Status, collect
 from sink.telemetry.terminal import console, quiet
 
@@ -90,6 +91,7 @@ def _parts(found: Status) -> Iterator[RenderableType]:
         offset = f" offset {halt.offset}" if halt.offset is not None else ""
         yield Text(f"HALTED {_moment(halt.at)} {place}{offset}: {halt.reason}".replace("  ", " "), style="bold red")
         yield Text("Nothing new is planned until `sink reset` clears it.", style="red")
+    yield from _requests(found)
     if not found.same_config:
         yield Text("The fleet runs another configuration than the file given here.", style="yellow")
     if found.kafka_error is not None:
@@ -99,11 +101,22 @@ def _parts(found: Status) -> Iterator[RenderableType]:
     if found.transactions:
         yield _open(found)
     if found.history:
-        yield _history(found.history)
+        yield history_table(found.history)
     if found.services is not None:
         yield _services(found.services)
     if found.catalog is not None:
         yield from _catalog(found.catalog)
+
+
+def _requests(found: Status) -> Iterator[RenderableType]:
+    """Operators' requests that are not done yet."""
+    if found.paused is not None:
+        yield Text(f"PAUSED {described(found.paused)}", style="bold yellow")
+        yield Text("Nothing new is planned until `sink resume`.", style="yellow")
+    if found.flush_pending:
+        yield Text("A flush is under way.")
+    if found.switchover is not None:
+        yield Text(f"{found.switchover} was asked to let another worker coordinate.")
 
 
 def _members(found: Status) -> Table:
@@ -160,12 +173,14 @@ def _open(found: Status) -> Table:
     return table
 
 
-def _history(history: tuple[EndedStatus, ...]) -> Table:
+def history_table(history: Sequence[EndedStatus]) -> Table:
     phases = [phase for phase in PHASES if any(phase in ended.seconds for ended in history)]
     bad = any(ended.errors for ended in history)
+    retried = any(ended.attempt > 1 for ended in history)
     names = (
         "number>",
         "outcome",
+        *(["batch>", "attempt>"] if retried else []),
         "ended",
         "records>",
         *(["bad>"] if bad else []),
@@ -179,6 +194,7 @@ def _history(history: tuple[EndedStatus, ...]) -> Table:
         table.add_row(
             str(e.number),
             e.outcome,
+            *([str(e.batch), str(e.attempt)] if retried else []),
             _moment(e.ended),
             f"{e.records:,}",
             *([f"{e.errors:,}"] if bad else []),

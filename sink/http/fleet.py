@@ -229,5 +229,5 @@ def _follow_members(watched: _Watched, view: KeeperView, wall: float) -> None:
 
 def paused(view: KeeperView) -> str:
     """Why nothing new is planned though nothing is wrong; empty while it goes on."""
-    pause = getattr(view, "pause", None)
-    return "" if pause is None else f"paused: {getattr(pause, 'reason', '') or 'by an operator'}"
+    asked = view.control.paused
+    return "" if asked is None else f"paused: {asked.reason or f'by {asked.by}'}"

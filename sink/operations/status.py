@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from coordination.errors import SinkError
+from coordination.state.control import Asked
 from coordination.state.model import LogView, PartitionState, Phase, TopicPartition
 from coordination.state.tree import Halt, KeeperView, Summary, Transaction
 from coordination.zookeeper.catalog_progress import CatalogState
@@ -23,6 +24,8 @@ from sink.clients.kafka import Log
 from sink.config import Settings
 
 FORMAT = 1
+NEWEST = 10
+"""Ended transactions in a status; `sink history` has more."""
 PHASE_NAMES = {
     (Phase.PLANNED.value, Phase.STARTED.value): "begin",
     (Phase.STARTED.value, Phase.PREPARED.value): "write",
@@ -95,6 +98,7 @@ class EndedStatus:
     """Seconds by phase: begin, write, commit, settle; roll back."""
     errors: int = 0
     """Bad records: they are in the errors table, if the transaction was committed."""
+    attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +140,11 @@ class Status:
     kafka_error: str | None
     services: TableServiceRun | None = None
     """The last run of the table services."""
+    paused: Asked | None = None
+    """The author, time and reason of a pause that stands."""
+    flush_pending: bool = False
+    switchover: str | None = None
+    """The incarnation that was asked to let another worker coordinate, until one does."""
     catalog: CatalogStatus | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -148,8 +157,16 @@ def collect(settings: Settings, keeper: Keeper, log: Log | None) -> Status:
     observed, error = _observe(log, [*settings.topics, *(source.topic for source in view.states)])
     status = build(settings, view, observed, error, time.time())
     return replace(
-        status, services=keeper.services(), catalog=catalog_status(settings, keeper.catalog(), status.committed)
+        status,
+        history=status.history[:NEWEST],
+        services=keeper.services(),
+        catalog=catalog_status(settings, keeper.catalog(), status.committed),
     )
+
+
+def ended_transactions(keeper: Keeper) -> tuple[EndedStatus, ...]:
+    """All that the ledger keeps of transactions that have ended, newest first."""
+    return tuple(ended_status(summary) for summary in reversed(keeper.read().ledger.history))
 
 
 def catalog_status(settings: Settings, state: CatalogState | None, committed: int) -> CatalogStatus | None:
@@ -191,9 +208,12 @@ def build(
         partitions=partitions,
         lag=None if observed is None else sum(lag for lag in lags if lag is not None),
         transactions=tuple(_transaction(t, wall) for t in view.transactions),
-        history=tuple(_ended(summary) for summary in reversed(view.ledger.history)),
+        history=tuple(ended_status(summary) for summary in reversed(view.ledger.history)),
         committed=view.ledger.committed,
         kafka_error=kafka_error,
+        paused=view.control.paused,
+        flush_pending=view.control.flush.is_pending,
+        switchover=view.control.switchover.incarnation if view.control.switchover else None,
     )  # fmt: skip
 
 
@@ -252,7 +272,7 @@ def _transaction(t: Transaction, wall: float) -> TransactionStatus:
     )
 
 
-def _ended(summary: Summary) -> EndedStatus:
+def ended_status(summary: Summary) -> EndedStatus:
     # By phase, not by time: clocks of two coordinators may differ.
     order = [(phase, summary.times[phase]) for phase in PHASE_ORDER if phase in summary.times]
     seconds: dict[str, float] = {}
@@ -272,4 +292,5 @@ def _ended(summary: Summary) -> EndedStatus:
         max(summary.times.values(), default=0.0),
         seconds,
         summary.errors,
+        summary.attempt,
     )

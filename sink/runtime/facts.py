@@ -12,6 +12,7 @@ from kazoo.client import KazooClient
 
 from sink.config import ProcessSettings, Settings
 from sink.http.facts import HostedSink, RecentLog, Verb
+from sink.operations.control import VERBS
 from sink.runtime.jvm_watchdog import JvmWatchdog
 from sink.runtime.sink import Sink, SinkState
 from sink.telemetry.metrics import ProcessMetrics
@@ -47,7 +48,7 @@ class ProcessFacts:
 
     @property
     def verbs(self) -> Mapping[str, Verb]:
-        return {}
+        return VERBS
 
     def hosts(self, client: KazooClient, log: Callable[[Settings], RecentLog]) -> None:
         """From now on the sinks can be looked at. `log` gives the one of a sink's Kafka cluster."""

@@ -84,6 +84,8 @@ class Membership:
         self._ended = threading.Event()
         self._draining = threading.Event()
         self._drained = threading.Event()
+        self.is_asked_to_drain = False
+        """Whether an operator has asked this incarnation to leave, through ZooKeeper."""
         self._stood = threading.Event()
         self._coordinator: Actor | None = None
         self._candidacy: Candidacy | None = None
@@ -253,6 +255,12 @@ class Membership:
             self._view_reader.trigger()
             return
         self._with.observer.metrics.halted(view.halted)
+        self._with.observer.metrics.paused(view.paused)
+        if view.asked_to_drain and not self.is_asked_to_drain:
+            LOG.info("worker.asked_to_drain", incarnation=self._member.incarnation)
+            # No further candidacy: the coordinator resigns by itself.
+            self._draining.set()
+            self.is_asked_to_drain = True
         self._participant.post(ParticipantViewSeen(time.monotonic(), view))
 
     def stand(self) -> None:

@@ -33,13 +33,12 @@ from sink.runtime.jvm_watchdog import EXIT_JVM_SILENT, JvmWatchdog, kill_process
 from sink.runtime.pools import Ticker, new_pool
 from sink.runtime.reloading import changes_of
 from sink.runtime.signals import Signals
-from sink.runtime.sink import REQUEST_SECONDS, SharedParts, Sink, SinkState
+from sink.runtime.sink import DRAIN_SECONDS, REQUEST_SECONDS, SharedParts, Sink, SinkState
 from sink.runtime.waiting import until_stopped
 from sink.telemetry.logs import ContextThread
 from sink.telemetry.metrics import ProcessMetrics
 
 LOG = structlog.get_logger("sink.worker")
-DRAIN_SECONDS = 60.0
 WARMUP_SECONDS = 10.0
 ACTOR_SILENT_SECONDS = 60.0
 PAUSED_SECONDS = 3.0
@@ -140,7 +139,7 @@ class WorkerProcess:
             LOG.warning("worker.cold", reason=error_summary(error))
 
     def _supervise(self, session: ZooKeeperSession, watchdog: JvmWatchdog, spark: SparkSession) -> None:
-        """Until `stop` is set."""
+        """Until `stop` is set, or an operator has asked this worker to leave every sink."""
         self._watched = self._grace_start = time.monotonic()
         warmup: CommitWarmup | None = None
         while not self._stop.wait(LOOK_SECONDS):
@@ -152,6 +151,8 @@ class WorkerProcess:
                 sink.look()
             self._forget_those_that_left()
             self._require_a_sink()
+            if self._has_left_all():
+                self._stop.set()
             self._watch(watchdog)
             self._tell_ready()
             warmup = self._warm_commits(warmup, spark)
@@ -233,6 +234,11 @@ class WorkerProcess:
                 LOG.error("sink.refused", sink=name, reason=str(error))
         if refusals and len(refusals) == len(self._sinks) and not self._fleet.patterns:
             raise ConfigError("no sink can run:\n" + "\n".join(f"{name}: {error}" for name, error in refusals.items()))
+
+    def _has_left_all(self) -> bool:
+        """Whether an operator has asked this worker to leave, and no sink of it runs any more."""
+        sinks = self._sinks.values()
+        return all(sink.has_ended for sink in sinks) and any(sink.is_asked_to_drain for sink in sinks)
 
     def _tell_ready(self) -> None:
         """Once a sink has joined, and every other one has, waits, or was refused."""

@@ -56,6 +56,7 @@ REQUEST_SECONDS = 900.0
 """Longer than anything that a coordinator asks for can sensibly take: what hangs on storage for so long, holds lock and
 session, and nobody else may act."""
 REJOIN_SECONDS = 1.0
+DRAIN_SECONDS = 60.0
 LOOK_SECONDS = 0.2
 CLOSE_SECONDS = 5.0
 WAITING_FOR = {
@@ -118,6 +119,11 @@ class Sink:
         self._membership: Membership | None = None
         self._observer: Observer | None = None
         self._thread = ContextThread(target=self._run, name=f"sink-{settings.name}", daemon=True)
+        self.is_asked_to_drain = False
+        """Whether an operator has asked this worker to leave the sink."""
+        self._drainer = ContextThread(
+            target=self.drain, args=(DRAIN_SECONDS,), name=f"drain-{settings.name}", daemon=True
+        )
 
     @property
     def leads(self) -> bool:
@@ -150,6 +156,11 @@ class Sink:
                 observer.storage.look()
         if membership is not None and time.monotonic() - membership.request_started_at() > REQUEST_SECONDS:
             self._hang(membership)
+        if membership is not None and membership.is_asked_to_drain and not self._stop.is_set():
+            self.is_asked_to_drain = True
+            self._stop.set()
+            with bound(sink=self.settings.name):
+                self._drainer.start()
 
     def last_heartbeat(self) -> float:
         """Monotonic seconds; now, if nothing of it has to give a sign of life."""

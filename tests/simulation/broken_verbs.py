@@ -41,7 +41,7 @@ def _plan_with(patch: Patch, change: Any) -> None:
 
 
 def opened_on_an_older_reading(patch: Patch) -> None:
-    """What an operator has asked for since is not looked at."""
+    """Nobody looks whether an operator has asked for something since."""
     usual = Coordinator._next
 
     def next_(self: Coordinator) -> Any:
@@ -85,7 +85,7 @@ def answer_overwrites_the_rest(patch: Patch) -> None:
 
 
 def answer_whatever_the_version(patch: Patch) -> None:
-    """What an operator asks for at the same moment is overwritten."""
+    """A request that is made at the same moment is overwritten."""
     usual = Coordinator._next
 
     def next_(self: Coordinator) -> Any:

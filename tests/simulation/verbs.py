@@ -180,7 +180,7 @@ class _Commanded:
 
 
 def unanswered(view: KeeperView) -> str | None:
-    """What stands in the control znode though it could have been answered."""
+    """A request in the control znode that could have been answered."""
     control = view.control
     if control.flush.is_pending:
         return "a flush"

@@ -1,4 +1,4 @@
-"""What operators ask for through ZooKeeper, and how the coordinator answers: pause, flush, switchover and drain."""
+"""Operators' requests through ZooKeeper, and the coordinator's answers: pause, flush, switchover and drain."""
 
 from __future__ import annotations
 

@@ -1,0 +1,257 @@
+"""Asks something of a running sink through its `control` znode, and waits until the fleet has done it.
+
+Commands and the worker's HTTP server call the same functions. Guarantee: a request is one compare-and-set on what was
+read, tried again when somebody else has written in between; each is safe to be made twice. What a function waits for is
+read from ZooKeeper, not taken from the request.
+Errors: ConfigError (there is nothing to ask it of), Conflict (the sink's state does not let it), Overdue, Unavailable,
+Corrupt, OutcomeUnknown.
+"""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+
+from kazoo.client import KazooClient
+
+from coordination.errors import ConfigError, Conflict, SinkError, Unavailable
+from coordination.state import tree
+from coordination.state.control import Asked, Control
+from coordination.state.model import PROTOCOL
+from coordination.state.tree import KeeperView
+from coordination.zookeeper.keeper import Keeper
+from sink.config import Settings
+
+TRIES = 20
+LOOK_SECONDS = 2.0
+"""At least so often a wait looks again, whatever the watches say."""
+
+Edit = Callable[[KeeperView], Control]
+
+
+class Overdue(SinkError):
+    """A request stands, and has not come to pass in time."""
+
+
+class SinkControl:
+    """One sink, as an operator acts on it. `by` says who asks."""
+
+    def __init__(self, settings: Settings, client: KazooClient, by: str = "") -> None:
+        self._settings = settings
+        self._by = by or requester()
+        self._changed = threading.Event()
+        self._keeper = Keeper(client, settings.root_znode, self._changed.set)
+        self._client = client
+
+    def pause(self, reason: str = "") -> str:
+        """Plan nothing more. Says who has paused it, if it was paused already."""
+        known = self._ask(lambda view: view.control.pause(self._asked(reason))).control.paused
+        if known is not None:
+            return f"sink {self._name} is paused already, {described(known)}"
+        return f"sink {self._name} is paused"
+
+    def wait_at_rest(self, seconds: float) -> str:
+        """Until nothing of a paused sink is open. Without a worker, or halted, it would never be."""
+
+        def at_rest(view: KeeperView) -> str | None:
+            if view.control.paused is None:
+                raise Conflict(f"sink {self._name} was resumed meanwhile")
+            if not view.transactions:
+                return "nothing is open"
+            still = f"transaction {view.transactions[0].header.number} is open"
+            if view.halt is not None:
+                return f"{still} and stays so, for the sink is halted: see `sink status`"
+            if not view.members:
+                return f"{still} until a worker starts, which finishes it"
+            return None
+
+        return self._wait(at_rest, seconds, f"sink {self._name} is paused, but a transaction is still open")
+
+    def resume(self) -> str:
+        before = self._ask(lambda view: view.control.resume())
+        if before.control.paused is None:
+            return f"sink {self._name} is not paused"
+        return f"sink {self._name} goes on; it was paused {described(before.control.paused)}"
+
+    def flush(self) -> int:
+        """Commit at once what is there. Returns the number to wait for."""
+
+        def edit(view: KeeperView) -> Control:
+            self._require_running(view, "flush")
+            return view.control.ask_flush(self._asked())
+
+        return self._ask(edit).control.flush.asked + 1
+
+    def wait_flushed(self, request: int, seconds: float) -> str:
+        def flushed(view: KeeperView) -> str | None:
+            if view.control.flush.asked < request:
+                raise Conflict(f"sink {self._name}: ZooKeeper was emptied or restored meanwhile; flush again")
+            if view.control.flush.done >= request:
+                return f"sink {self._name}: all that was there is committed, up to transaction {view.ledger.committed}"
+            self._require_running(view, "flush")
+            return None
+
+        return self._wait(flushed, seconds, f"sink {self._name}: the flush is not done yet")
+
+    def switchover(self) -> str:
+        """Have another worker coordinate. Returns the incarnation that has to yield."""
+        led: list[str] = []
+
+        def edit(view: KeeperView) -> Control:
+            if len(view.contenders) < 2:
+                raise Conflict(
+                    f"sink {self._name}: {_worker(view.coordinator) or 'no worker'} coordinates it and no other worker"
+                    " could; start a second one first"
+                )
+            led[:] = [view.contenders[0][1]]
+            return view.control.ask_switchover(*view.contenders[0], self._asked())
+
+        self._ask(edit)
+        return led[0]
+
+    def wait_switched(self, incarnation: str, seconds: float) -> str:
+        def switched(view: KeeperView) -> str | None:
+            if view.coordinator is not None and view.coordinator != incarnation and view.control.switchover is None:
+                return f"{_worker(view.coordinator)} coordinates sink {self._name}, {_worker(incarnation)} did before"
+            if view.control.switchover is None and len(view.contenders) < 2:
+                raise Conflict(f"sink {self._name}: no other worker is left that could coordinate it; nothing was done")
+            return None
+
+        late = f"sink {self._name}: {_worker(incarnation)} still has to finish what is open"
+        return self._wait(switched, seconds, late)
+
+    def drain(self, worker: str) -> tuple[str, ...]:
+        """Have a worker leave. Returns its incarnations that have to."""
+        named: list[str] = []
+
+        def edit(view: KeeperView) -> Control:
+            alive = [member.incarnation for member in view.members]
+            named[:] = [member.incarnation for member in view.members if member.worker == worker]
+            if not named:
+                known = ", ".join(sorted({member.worker for member in view.members})) or "none"
+                raise ConfigError(f"sink {self._name} has no live worker {worker!r}; there are: {known}")
+            return view.control.drain(named, alive, self._asked())
+
+        self._ask(edit)
+        return tuple(named)
+
+    def wait_left(self, incarnations: tuple[str, ...], seconds: float) -> str:
+        worker = _worker(incarnations[0])
+
+        def left(view: KeeperView) -> str | None:
+            members = {member.incarnation for member in view.members}
+            if members & set(incarnations):
+                return None
+            rest = len(members)
+            alone = "; no worker is left, the sink stands still until one starts" if not rest else ""
+            return f"{worker} has left sink {self._name}{alone}"
+
+        return self._wait(left, seconds, f"sink {self._name}: {worker} has not left yet")
+
+    @property
+    def _name(self) -> str:
+        return self._settings.name
+
+    def _asked(self, reason: str = "") -> Asked:
+        return Asked(self._by, round(time.time(), 3), reason)
+
+    def _ask(self, edit: Edit) -> KeeperView:
+        """Writes what `edit` makes of the present content. Returns the reading that it was made of."""
+        for _ in range(TRIES):
+            view = self._read()
+            if (control := edit(view)) == view.control:
+                return view
+            try:
+                self._keeper.write((tree.control_op(view, control),))
+            except Conflict:
+                continue
+            return view
+        raise Unavailable(f"sink {self._name}: its control znode changes faster than it is written; try again")
+
+    def _read(self) -> KeeperView:
+        """Raises ConfigError for a sink that is not there, and for a fleet that would not honour a request."""
+        view = self._keeper.read()
+        if view.info is None:
+            raise ConfigError(f"sink {self._name}: ZooKeeper has nothing of it yet; start a worker first")
+        older = sorted({member.worker for member in view.members if member.protocol < PROTOCOL})
+        if older:
+            raise Conflict(
+                f"sink {self._name}: {', '.join(older)} run an older version, which does not look at such a request;"
+                " stop all workers and start them with this version"
+            )
+        if view.control_version < 0:
+            # A tree of an older version, whose workers are stopped.
+            self._keeper.bootstrap(self._settings.config_digest)
+            view = self._keeper.read()
+        return view
+
+    def _require_running(self, view: KeeperView, verb: str) -> None:
+        if view.halt is not None:
+            raise Conflict(f"sink {self._name} is halted: {view.halt.reason}; a {verb} has to wait until it goes on")
+        if view.control.paused is not None:
+            raise Conflict(
+                f"sink {self._name} is paused, {described(view.control.paused)}; run `sink resume` before a {verb}"
+            )
+        if not view.members:
+            raise Conflict(f"sink {self._name} has no live worker; start one, then {verb}")
+
+    def _wait(self, true: Callable[[KeeperView], str | None], seconds: float, late: str) -> str:
+        """Until `true` has something to say. Readings that fail are tried again until the time is over."""
+        self._client.add_listener(self._keeper.session_changed)
+        deadline = time.monotonic() + seconds
+        try:
+            while True:
+                self._changed.clear()
+                unread = ""
+                try:
+                    if (said := true(self._keeper.read())) is not None:
+                        return said
+                except Unavailable as error:
+                    unread = f" ({error})"
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise Overdue(f"{late} after {seconds:g} s{unread}; it goes on, see `sink status`")
+                self._changed.wait(min(left, LOOK_SECONDS))
+        finally:
+            self._client.remove_listener(self._keeper.session_changed)
+
+
+def _asked_only(act: Callable[[SinkControl, str], object]) -> Callable[[Settings, KazooClient, str], str]:
+    def perform(settings: Settings, client: KazooClient, worker: str) -> str:
+        answer = act(SinkControl(settings, client, f"HTTP at {socket.gethostname()}"), worker)
+        return answer if isinstance(answer, str) else "asked for"
+
+    return perform
+
+
+VERBS: Mapping[str, Callable[[Settings, KazooClient, str], str]] = {
+    "pause": _asked_only(lambda sink, _: sink.pause()),
+    "resume": _asked_only(lambda sink, _: sink.resume()),
+    "flush": _asked_only(lambda sink, _: sink.flush()),
+    "switchover": _asked_only(lambda sink, _: sink.switchover()),
+    "drain": _asked_only(lambda sink, worker: sink.drain(worker)),
+}
+"""For the HTTP server, which does not wait: by name, over a sink's settings, a client, and the worker that is named."""
+
+
+def requester() -> str:
+    """Names who asks, for whoever reads `sink status` later."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container without a name for its user
+        user = "somebody"
+    return f"{user}@{socket.gethostname()}"
+
+
+def described(asked: Asked) -> str:
+    """Names the author, the time and the reason of a request."""
+    at = datetime.fromtimestamp(asked.at, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f"by {asked.by or 'somebody'} at {at}" + (f": {asked.reason}" if asked.reason else "")
+
+
+def _worker(incarnation: str | None) -> str:
+    return (incarnation or "").rpartition(":")[0]

@@ -1,0 +1,112 @@
+"""Operators' verbs on real workers: one fleet of two, whose interval never passes, goes through all of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from sink.cli import main
+from sink.devtools.local.workers import WorkerProcess
+from tests.conftest import a_chroot, topics
+from tests.fleet import Fleet, produce
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+PARTITIONS = 3
+NEVER = 86_400_000
+
+
+@dataclass
+class Operated:
+    """A fleet, how many records its topic has, and the commands of `sink` on it."""
+
+    fleet: Fleet
+    records: int = 0
+
+    def produce(self, records: int) -> None:
+        produce(self.fleet.kafka, self.fleet.topic, records, PARTITIONS, first=self.records)
+        self.records += records
+
+    def landed(self) -> int:
+        return sum(state.end for state in self.fleet.view().states.values())
+
+    def command(self, *arguments: str, status: int = 0) -> None:
+        name = "w1.yaml" if (self.fleet.directory / "w1.yaml").exists() else "w2.yaml"
+        assert main([*arguments, "--config", str(self.fleet.directory / name)]) == status, self.fleet.logs()
+
+    def leader(self) -> WorkerProcess:
+        return self.fleet.coordinator()
+
+    def follower(self) -> WorkerProcess:
+        leader = self.leader()
+        return next(worker for worker in self.fleet.workers.values() if worker is not leader and worker.running)
+
+
+@pytest.fixture(scope="module")
+def operated(tmp_path_factory: pytest.TempPathFactory, zookeeper, kafka) -> Iterator[Operated]:
+    settings = {"hoodie.metadata.enable": False, "transaction.interval.ms": NEVER, "flush.size": 1_000_000}
+    with a_chroot(zookeeper.address) as chroot, topics(kafka.address) as make_topic:
+        topic = make_topic(PARTITIONS)
+        it = Operated(Fleet(tmp_path_factory.mktemp("verbs"), chroot, kafka.address, topic, settings))
+        try:
+            it.produce(30)
+            for name in ("w1", "w2"):
+                it.fleet.start(name)
+            it.fleet.wait("two members and the first commit", lambda v: len(v.members) == 2 and v.ledger.committed > 0)
+            yield it
+        finally:
+            it.fleet.close()
+
+
+def test_a_flush_commits_what_the_interval_would_keep_waiting(operated: Operated, capsys) -> None:
+    operated.produce(30)
+    operated.command("flush")
+    assert operated.landed() == operated.records
+    assert "all that was there is committed" in capsys.readouterr().out
+
+
+def test_a_paused_sink_commits_nothing_says_so_and_goes_on_where_it_was(operated: Operated, capsys) -> None:
+    operated.command("pause", "--reason", "maintenance")
+    assert "is paused; nothing is open" in capsys.readouterr().out
+    operated.produce(30)
+    operated.command("flush", status=2)
+    assert "is paused, by" in capsys.readouterr().err
+    operated.command("switchover")
+    capsys.readouterr()
+    operated.command("status", "--json")
+    status = json.loads(capsys.readouterr().out)
+    assert (status["paused"]["reason"], status["lag"]) == ("maintenance", 30)
+    operated.command("resume")
+    operated.command("flush")
+    assert operated.landed() == operated.records
+
+
+def test_a_switchover_makes_the_other_worker_coordinator(operated: Operated, capsys) -> None:
+    before, follower = operated.leader(), operated.follower()
+    operated.command("switchover")
+    assert f"{follower.name} coordinates" in capsys.readouterr().out
+    assert operated.leader() is follower
+    assert before.running
+    operated.produce(3)
+    operated.command("flush")
+    assert operated.landed() == operated.records
+
+
+def test_a_drained_coordinator_hands_over_and_ends_with_status_0(operated: Operated, capsys) -> None:
+    leader, follower = operated.leader(), operated.follower()
+    operated.command("drain", leader.name)
+    assert f"{leader.name} has left" in capsys.readouterr().out
+    assert leader.wait(120) == 0
+    assert operated.leader() is follower
+    operated.produce(3)
+    operated.command("flush")
+    assert operated.landed() == operated.records
+    operated.command("switchover", status=2)
+    assert "no other worker could" in capsys.readouterr().err
+    operated.command("drain", "nobody", status=2)
+    assert f"there are: {follower.name}" in capsys.readouterr().err
+    operated.fleet.start(leader.name)
+    operated.fleet.wait("it takes part again", lambda v: len(v.members) == 2)
