@@ -42,7 +42,9 @@ def plan(term: Term) -> Operation | None:
     if log is None:
         if term.at < term.next_poll:
             return None
-        return ReadLog(batches.topics_to_read(term.keeper_view.states, term.config.topics))
+        topics = batches.topics_to_read(term.keeper_view.states, term.config.topics)
+        return ReadLog(topics, term.config.topic_pattern)
+    term.note_topics(log)
     # What follows an open one would wait for it: it is planned that early only where it could not become larger.
     due = not term.open_transactions() and term.at >= term.next_plan
     limits = term.batch_sizes.limits(term.config.limits)

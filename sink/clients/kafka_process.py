@@ -30,6 +30,9 @@ LOG = structlog.get_logger("sink.worker")
 GRACE_SECONDS = 5.0
 """Seconds that a view may take beyond its own bound before the process counts as hung."""
 
+_Question = tuple[tuple[str, ...] | None, str | None]
+"""The topics of a view, None for a list of topics; and the pattern."""
+
 
 class LogProcess:
     """A `Log` in a child process. Views of several threads come one after the other."""
@@ -65,14 +68,16 @@ class LogProcess:
             self.close()
             raise Unavailable(f"the process that asks Kafka cannot be started: {error}") from error
 
-    def view(self, topics: Sequence[str]) -> LogView:
+    def view(self, topics: Sequence[str], pattern: str | None = None) -> LogView:
         """As `Log.view`."""
-        with self._viewing:
-            self.start()
-            answer = self._ask(tuple(topics))
-        if isinstance(answer, BaseException):
-            raise answer
+        answer = self._answer((tuple(topics), pattern))
         assert isinstance(answer, LogView)
+        return answer
+
+    def topics(self, pattern: str | None = None) -> tuple[str, ...]:
+        """As `Log.topics`."""
+        answer = self._answer((None, pattern))
+        assert isinstance(answer, tuple)
         return answer
 
     def close(self) -> None:
@@ -85,10 +90,18 @@ class LogProcess:
             process.kill()
             process.wait()
 
-    def _ask(self, topics: tuple[str, ...]) -> Any:
+    def _answer(self, question: _Question) -> Any:
+        with self._viewing:
+            self.start()
+            answer = self._ask(question)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def _ask(self, question: _Question) -> Any:
         assert self._connection is not None
         try:
-            self._connection.send(topics)
+            self._connection.send(question)
             if self._connection.poll(self._timeout + GRACE_SECONDS):
                 return self._connection.recv()
             reason = "gave no answer"
@@ -129,9 +142,10 @@ def _receive(connection: Connection[Any, Any], received: SimpleQueue[Any]) -> No
         os._exit(0)
 
 
-def _answer(log: Log, topics: tuple[str, ...]) -> LogView | Exception:
+def _answer(log: Log, question: _Question) -> LogView | tuple[str, ...] | Exception:
+    topics, pattern = question
     try:
-        return log.view(topics)
+        return log.topics(pattern) if topics is None else log.view(topics, pattern)
     except SinkError as error:
         return error
     except Exception as error:  # noqa: BLE001 (a defect, which the parent has to see)

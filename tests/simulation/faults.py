@@ -93,6 +93,8 @@ class Profile:
     """Whether ZooKeeper's limits are set so low that plans, statuses and shards need several multis."""
     store_is_known: bool
     """Whether workers know of a table that they cannot reach that it is the store's fault, and say so."""
+    new_topics: float
+    """More than 0: the sink's topics are those that match a pattern, and more of them are made."""
 
 
 Maybe = Callable[..., float]
@@ -128,7 +130,7 @@ def draw(rng: Random) -> Profile:
     if drawn["operated"]:
         recreations = max(drawn["recreations"], later.random() * 0.1)
         drawn |= {"tampering": 0.0, "recreations": recreations}
-    return Profile(**drawn, **_write_tasks(later), store_is_known=later.random() < 0.5)
+    return Profile(**drawn, **_write_tasks(later), store_is_known=later.random() < 0.5, new_topics=maybe_later(0.1, 0.2))
 
 
 def _maybe(rng: Random, harsh: float) -> Maybe:

@@ -37,6 +37,7 @@ T = TypeVar("T")
 
 CONFIG = "config"
 ANOTHER_CONFIG = "another config"
+TOPIC_PATTERN = "t[0-9]+"
 TICK = 0.25
 DRAIN_SECONDS = 60.0
 REPUBLISH_AFTER = 5
@@ -324,7 +325,8 @@ class Process:
             incarnation=self.incarnation,
             lock_path=contender,
             config_digest=self.config,
-            topics=self.world.topics,
+            topics=() if profile.new_topics else self.world.topics,
+            topic_pattern=TOPIC_PATTERN if profile.new_topics else None,
             limits=Limits(profile.flush_size, profile.slice_records),
             interval=profile.interval,
             timeout=profile.write_timeout,

@@ -246,6 +246,7 @@ class World:
             (profile.truncations, self._truncate),
             (profile.table_restores, self._restore_table),
             (profile.evolutions, self._evolve),
+            (profile.new_topics, self._new_topic),
         ):
             self._every(rate, what)
 
@@ -362,6 +363,13 @@ class World:
         count = sum(source.topic == topic for source in self.log.partitions)
         self.count("partitions added")
         self.log.add(TopicPartition(topic, count))
+
+    def _new_topic(self) -> None:
+        self.count("topics made")
+        topic = f"t{len(self.topics)}"
+        self.topics = (*self.topics, topic)
+        for number in range(self.rng.randint(1, 3)):
+            self.log.add(TopicPartition(topic, number))
 
     def _lose_data(self) -> None:
         source = self.rng.choice(sorted(self.log.partitions))
