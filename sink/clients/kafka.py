@@ -66,6 +66,16 @@ class KafkaSettings(Protocol):
         """For librdkafka, `bootstrap.servers` among them."""
 
 
+class TopicSettings(KafkaSettings, Protocol):
+    """The part of the settings that says what the topics are."""
+
+    @property
+    def topics(self) -> tuple[str, ...]: ...
+
+    @property
+    def topic_pattern(self) -> str | None: ...
+
+
 class LogReader(Protocol):
     """Gives views: in this process (`Log`) or in one of its own (`sink.clients.kafka_process.LogProcess`)."""
 
@@ -294,6 +304,17 @@ class Log:
             f"Kafka at {self._bootstrap} cannot be reached ({what}: {causes[-1]}); start it or correct "
             "kafka.bootstrap.servers"
         )
+
+
+def topics_of(settings: TopicSettings) -> tuple[str, ...]:
+    """The sink's topics now: those that are named, or that match. Errors as a view's."""
+    if settings.topic_pattern is None:
+        return settings.topics
+    log = Log(settings)
+    try:
+        return log.topics(settings.topic_pattern)
+    finally:
+        log.close()
 
 
 class _Quiet:

@@ -289,7 +289,7 @@ def new_topics_overlooked(patch: Patch) -> None:
 
 
 def new_topics_begin_at_their_end(patch: Patch) -> None:
-    patch(planner, "_reset", lambda states, log, config: config.reset)
+    patch(planner, "_reset", lambda _states, _log, config: config.reset)
 
 
 def truncation_ignored(patch: Patch) -> None:

@@ -130,7 +130,9 @@ def draw(rng: Random) -> Profile:
     if drawn["operated"]:
         recreations = max(drawn["recreations"], later.random() * 0.1)
         drawn |= {"tampering": 0.0, "recreations": recreations}
-    return Profile(**drawn, **_write_tasks(later), store_is_known=later.random() < 0.5, new_topics=maybe_later(0.1, 0.2))
+    return Profile(
+        **drawn, **_write_tasks(later), store_is_known=later.random() < 0.5, new_topics=maybe_later(0.1, 0.2)
+    )
 
 
 def _maybe(rng: Random, harsh: float) -> Maybe:
