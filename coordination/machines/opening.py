@@ -43,7 +43,9 @@ def plan(term: Term) -> Operation | None:
         if term.at < term.next_poll:
             return None
         term.flush_seen = term.keeper_view.control.flush.asked
-        return ReadLog(batches.topics_to_read(term.keeper_view.states, term.config.topics))
+        topics = batches.topics_to_read(term.keeper_view.states, term.config.topics)
+        return ReadLog(topics, term.config.topic_pattern)
+    term.note_topics(log)
     control.aim(term, log)
     if (answer := control.answer_requests(term)) is not None:
         return answer

@@ -6,6 +6,7 @@ epoch as it was read. Void for a `Write` that a rule makes by itself; only the o
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -72,6 +73,8 @@ class Term:
         self.flush_seen = 0
         """The newest flush that was asked for when the log was last asked for."""
         self.flush_target: FlushTarget | None = None
+        self.missing_topics: frozenset[str] = frozenset()
+        """Topics that match the pattern, and that Kafka has no more: told once."""
         self.progress: dict[int, TransactionProgress] = {}
         self.rolled_back: set[str | None] = set()
         self.halting: Halt | None = None
@@ -114,6 +117,19 @@ class Term:
 
     def progress_of(self, number: int) -> TransactionProgress:
         return self.progress.setdefault(number, TransactionProgress())
+
+    def note_topics(self, log: LogView) -> None:
+        """Tells of topics that have come to match, and of those that are gone. What landed of them stays."""
+        if log.matching is None or self.config.topic_pattern is None:
+            return
+        recorded = {source.topic for source in self.keeper_view.states}
+        if recorded and (new := sorted(set(log.matching) - recorded)):
+            self.note("topics.found", topics=new)
+        matched = (topic for topic in recorded if re.fullmatch(self.config.topic_pattern, topic))
+        missing = frozenset(matched).difference(log.matching)
+        if gone := sorted(missing - self.missing_topics):
+            self.note("topics.gone", topics=gone)
+        self.missing_topics = missing
 
     def inconsistency(self, t: Transaction) -> str | None:
         """Why `t` may not be committed although it was written: its commit is made of what is recorded."""

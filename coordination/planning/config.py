@@ -16,7 +16,8 @@ class CoordinatorConfig:
 
     `lock_path` is this term's contender znode, relative to the sink's root. A batch that has failed
     `divide_after` times is divided. `republish_after` is how many commits by others may follow our checkpoint
-    before it is published again, ahead of archiving. `flush_bytes` bounds a transaction by what its records are
+    before it is published again, ahead of archiving. Topics that match `topic_pattern` are the sink's besides `topics`.
+    `flush_bytes` bounds a transaction by what its records are
     estimated to weigh, and by that weight `task_sizes` bounds its write tasks; with `allow_empty` one is made at every
     interval, with or without records. A transaction with more bad records than `errors` allows halts the sink.
     """
@@ -39,6 +40,7 @@ class CoordinatorConfig:
     allow_empty: bool = False
     errors: ErrorLimits = NO_ERRORS
     task_sizes: TaskSizes = USUAL_SIZES
+    topic_pattern: str | None = None
 
     @property
     def poll(self) -> float:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from coordination.planning import batches, write_tasks
 from coordination.planning.config import CoordinatorConfig
+from coordination.planning.offsets import OffsetReset
 from coordination.planning.slicing import Limits, is_full, plan_ranges
 from coordination.state.model import (
     NO_TRANSACTION,
@@ -135,7 +136,8 @@ def next_step(
                 " kafka.bootstrap.servers; a sink does not move to another cluster"
             )
         )
-    survey = batches.survey(view.states, log, config.topics, config.on_data_loss, config.reset)
+    topics = {*config.topics, *(log.matching or ())}
+    survey = batches.survey(view.states, log, topics, config.on_data_loss, _reset(view.states, log, config))
     if survey.halt is not None or survey.lost:
         # What is open may have been read before the log lost it: first let it come to its end.
         if view.transactions:
@@ -152,6 +154,12 @@ def next_step(
         changed = {**survey.new_partitions, **batches.extended(survey.states, write_tasks.sized(ranges, tasks))}
         return _open(number, 1, write_tasks.of_batch({**survey.states, **changed}, number), changed, log)
     return RecordPartitions(survey.new_partitions) if survey.new_partitions else Nothing()
+
+
+def _reset(states: States, log: LogView, config: CoordinatorConfig) -> OffsetReset:
+    """Where a topic begins that is seen for the first time. One that came to match later is read whole: its first
+    records are older than the look that found it."""
+    return OffsetReset.EARLIEST if log.matching is not None and states else config.reset
 
 
 def _task_count(

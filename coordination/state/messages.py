@@ -33,9 +33,10 @@ class ReadTable:
 
 @dataclass(frozen=True, slots=True)
 class ReadLog:
-    """Answer: `LogView` of the sink's topics."""
+    """Answer: `LogView` of `topics`, and of those whose whole name matches the regular expression `pattern`."""
 
     topics: tuple[str, ...]
+    pattern: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -344,12 +344,14 @@ class PartitionLog:
 @dataclass(frozen=True, slots=True)
 class LogView:
     """`columns` are what the table's become with all that these partitions hold: looked up after their ends, so that no
-    record of them is newer. `schema_conflict` says why they cannot become it."""
+    record of them is newer. `schema_conflict` says why they cannot become it. `matching`: the topics that match the
+    pattern that was asked about, None without one."""
 
     cluster: str
     partitions: Mapping[TopicPartition, PartitionLog]
     columns: str = ""
     schema_conflict: str = ""
+    matching: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

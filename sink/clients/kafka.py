@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -28,6 +29,8 @@ LOG = logging.getLogger(__name__)
 TIMEOUT_SECONDS = 10.0
 GRACE_SECONDS = 1.0
 """How long a missing topic is looked for: brokers learn of a new one a moment after it is acknowledged."""
+LIST_SECONDS = 30.0
+"""A list of all topics is asked for so often at most: a cluster may have many thousands of partitions."""
 DEFAULTS = {"reconnect.backoff.ms": "250", "reconnect.backoff.max.ms": "2000"}
 
 _Code = ck.KafkaError
@@ -63,10 +66,20 @@ class KafkaSettings(Protocol):
         """For librdkafka, `bootstrap.servers` among them."""
 
 
+class TopicSettings(KafkaSettings, Protocol):
+    """The part of the settings that says what the topics are."""
+
+    @property
+    def topics(self) -> tuple[str, ...]: ...
+
+    @property
+    def topic_pattern(self) -> str | None: ...
+
+
 class LogSource(Protocol):
     """Gives views: in this process (`Log`) or in one of its own (`sink.clients.kafka_process.LogProcess`)."""
 
-    def view(self, topics: Sequence[str]) -> LogView: ...
+    def view(self, topics: Sequence[str], pattern: str | None = None) -> LogView: ...
 
 
 class UnknownTopic(SinkError):
@@ -104,9 +117,11 @@ class Log:
         self._admin: AdminClient | None = None
         self._connection_errors: dict[int, str] = {}
         self._deadline = 0.0
+        self._listed: tuple[float, tuple[str, ...]] | None = None
 
-    def view(self, topics: Sequence[str]) -> LogView:
-        """Asks the brokers about these topics now."""
+    def view(self, topics: Sequence[str], pattern: str | None = None) -> LogView:
+        """Asks the brokers about these topics now, and about those whose whole name matches `pattern`: which those are
+        is asked every `LIST_SECONDS` at most."""
         began = time.monotonic()
         self._deadline = began + self._timeout
         admin = self._connected()
@@ -124,9 +139,15 @@ class Log:
             reraise=True,
         )
         try:
-            return retrying(self._take_view, admin, tuple(dict.fromkeys(topics)))
+            return retrying(self._take_view, admin, tuple(dict.fromkeys(topics)), pattern)
         finally:
             admin.poll(0)
+
+    def topics(self, pattern: str | None = None) -> tuple[str, ...]:
+        """Names of the topics that this user may see, all or those that match as a whole. They are asked for every
+        `LIST_SECONDS` at most."""
+        self._deadline = time.monotonic() + self._timeout
+        return self._names(self._connected(), pattern)
 
     def close(self) -> None:
         """Drop the connections. A later view makes new ones."""
@@ -145,13 +166,23 @@ class Log:
         """librdkafka tells here why a connection fails; the request itself only times out."""
         self._connection_errors[error.code()] = error.str()
 
-    def _take_view(self, admin: AdminClient, topics: Sequence[str]) -> LogView:
-        if not topics:
+    def _take_view(self, admin: AdminClient, named: Sequence[str], pattern: str | None) -> LogView:
+        matching = None if pattern is None else self._names(admin, pattern)
+        topics = tuple(dict.fromkeys([*named, *(matching or ())]))
+        if not topics and matching is None:
             raise ValueError("no topic to look at")
-        before = self._describe(admin, topics)
         cluster = self._answer(
             "cluster id", lambda seconds_left: admin.describe_cluster(request_timeout=seconds_left)
         ).cluster_id
+        if not topics:
+            return LogView(cluster, {}, matching=())
+        try:
+            before = self._describe(admin, topics)
+        except UnknownTopic as error:
+            self._listed = None
+            if set(error.topics) & set(named):
+                raise
+            raise _Unsettled(f"{', '.join(error.topics)} went while {self._bootstrap} was asked") from error
         sources = [TopicPartition(topic, number) for topic in before for number in before[topic][1]]
         starts, ends = self._offsets(admin, sources)
         if self._describe(admin, topics) != before:
@@ -159,7 +190,16 @@ class Log:
                 f"{', '.join(topics)} changed on {self._bootstrap} while being looked at; it is looked at again"
             )
         logs = {source: PartitionLog(before[source.topic][0], starts[source], ends[source]) for source in sources}
-        return LogView(cluster, logs)
+        return LogView(cluster, logs, matching=matching)
+
+    def _names(self, admin: AdminClient, pattern: str | None) -> tuple[str, ...]:
+        if self._listed is None or time.monotonic() > self._listed[0] + LIST_SECONDS:
+            try:
+                names = admin.list_topics(timeout=self._seconds_left()).topics
+            except ck.KafkaException as error:
+                raise self._refused("list of topics", error.args[0]) from error
+            self._listed = time.monotonic(), tuple(sorted(names))
+        return tuple(name for name in self._listed[1] if pattern is None or re.fullmatch(pattern, name))
 
     def _describe(self, admin: AdminClient, topics: Sequence[str]) -> _Topics:
         """Topic id and partition numbers by topic."""
@@ -273,6 +313,17 @@ class Log:
             f"Kafka at {self._bootstrap} cannot be reached ({question}: {causes[-1]}); start it or correct "
             "kafka.bootstrap.servers"
         )
+
+
+def topics_of(settings: TopicSettings) -> tuple[str, ...]:
+    """The sink's topics now: those that are named, or that match. Errors as a view's."""
+    if settings.topic_pattern is None:
+        return settings.topics
+    log = Log(settings)
+    try:
+        return log.topics(settings.topic_pattern)
+    finally:
+        log.close()
 
 
 class QuietLogger:

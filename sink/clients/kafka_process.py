@@ -12,6 +12,9 @@ from coordination.state.model import LogView
 from sink.clients.kafka import TIMEOUT_SECONDS, KafkaSettings, Log
 from sink.clients.kafka_child import KafkaChild, serve
 
+_Question = tuple[tuple[str, ...] | None, str | None]
+"""The topics of a view, None for a list of topics; and the pattern."""
+
 
 class LogProcess:
     """A `Log` in a child process. Not for several threads at once: see `sink.clients.shared_log`."""
@@ -30,19 +33,31 @@ class LogProcess:
         """Starts the child ahead of the first view. Does not wait for it. Raises Unavailable."""
         self._child.start()
 
-    def view(self, topics: Sequence[str]) -> LogView:
+    def view(self, topics: Sequence[str], pattern: str | None = None) -> LogView:
         """As `Log.view`."""
-        view = self._child.ask(tuple(topics))
+        view = self._child.ask((tuple(topics), pattern))
         assert isinstance(view, LogView)
         return view
+
+    def topics(self, pattern: str | None = None) -> tuple[str, ...]:
+        """As `Log.topics`."""
+        names = self._child.ask((None, pattern))
+        assert isinstance(names, tuple)
+        return names
 
     def close(self) -> None:
         """Ends the child. A later view starts another one."""
         self._child.close()
 
 
-def _prepare(settings: tuple[Mapping[str, str], float]) -> Callable[[Sequence[str]], LogView]:
-    return Log(*settings).view
+def _prepare(settings: tuple[Mapping[str, str], float]) -> Callable[[_Question], LogView | tuple[str, ...]]:
+    log = Log(*settings)
+
+    def answer(question: _Question) -> LogView | tuple[str, ...]:
+        topics, pattern = question
+        return log.topics(pattern) if topics is None else log.view(topics, pattern)
+
+    return answer
 
 
 if __name__ == "__main__":

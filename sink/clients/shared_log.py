@@ -33,10 +33,15 @@ class SharedLog:
     def close(self) -> None:
         self._log.close()
 
-    def view(self, topics: Sequence[str]) -> LogView:
-        """Asks the brokers about these topics now."""
+    def view(self, topics: Sequence[str], pattern: str | None = None) -> LogView:
+        """Asks the brokers about these topics now, and about those that match `pattern`."""
         with self._asking:
-            return self._ask(topics)
+            return self._ask(topics, pattern)
+
+    def topics(self, pattern: str | None = None) -> tuple[str, ...]:
+        """As `sink.clients.kafka.Log.topics`."""
+        with self._asking:
+            return self._log.topics(pattern)
 
     def recent(self, topics: Sequence[str], age: float) -> LogView:
         """Asks only for topics that no view of the last `age` seconds has, and only while nobody else asks."""
@@ -54,10 +59,10 @@ class SharedLog:
         logs = {source: log for _, _, partitions in seen for source, log in partitions.items()}
         return LogView(seen[0][1], logs)
 
-    def _ask(self, topics: Sequence[str]) -> LogView:
-        view = self._log.view(topics)
+    def _ask(self, topics: Sequence[str], pattern: str | None = None) -> LogView:
+        view = self._log.view(topics, pattern)
         at = time.monotonic()
-        seen: dict[str, dict[TopicPartition, PartitionLog]] = {topic: {} for topic in topics}
+        seen: dict[str, dict[TopicPartition, PartitionLog]] = {topic: {} for topic in (*topics, *(view.matching or ()))}
         for source, log in view.partitions.items():
             seen[source.topic][source] = log
         for topic, partitions in seen.items():

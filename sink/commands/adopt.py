@@ -18,7 +18,7 @@ from rich.text import Text
 from coordination.state.model import LogView, TopicPartition
 from coordination.state.tree import KeeperView
 from coordination.zookeeper.keeper import Keeper
-from sink.clients.kafka import Log
+from sink.clients.kafka import Log, topics_of
 from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption
 from sink.commands.reset import UNCHANGED
@@ -55,9 +55,10 @@ def _adopt(settings: Settings, client: KazooClient, topic: str | None, yes: bool
     adoption.refuse_if_older(settings.base_path, settings.storage)
     table = read_timeline_snapshot(settings.base_path, settings.name, settings.storage)
     remains = adoption.read_foreign_offsets(settings.base_path, settings.storage)
-    adoption.refuse_if_begun(settings.name, table, remains, settings.topics)
+    topics = topics_of(settings)
+    adoption.refuse_if_begun(settings.name, table, remains, topics)
     left = adoption.choose(settings.base_path, remains)
-    offsets = adoption.offsets_of(left, settings.topics, topic)
+    offsets = adoption.offsets_of(left, topics, topic)
     log = _log(settings)
 
     def adopted(now: KeeperView) -> Reset:
@@ -77,7 +78,7 @@ def _adopt(settings: Settings, client: KazooClient, topic: str | None, yes: bool
 def _log(settings: Settings) -> LogView:
     log = Log(settings.kafka_native)
     try:
-        return log.view(settings.topics)
+        return log.view(settings.topics, settings.topic_pattern)
     finally:
         log.close()
 

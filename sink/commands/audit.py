@@ -12,6 +12,7 @@ import typer
 
 from coordination.errors import SinkError
 from coordination.zookeeper.audit_record import AuditAnswer, AuditRecord
+from sink.clients.kafka import topics_of
 from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption, JsonOption
 from sink.config import Settings, load
@@ -32,7 +33,7 @@ def audit(
 
     settings = load(config)
     quiet(settings.secrets)
-    topics = TopicAccess(settings.bootstrap, settings.kafka_native, settings.topics) if log else None
+    topics = TopicAccess(settings.bootstrap, settings.kafka_native, topics_of(settings)) if log else None
     report = audited(settings.base_path, settings.name, topics, settings.errors_base_path, settings.storage)
     if as_json:
         typer.echo(report.to_json())

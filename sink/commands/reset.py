@@ -114,7 +114,7 @@ def _log(settings: Settings, request: ResetRequest) -> LogView | None:
         return None
     log = Log(settings.kafka_native)
     try:
-        return log.view(settings.topics)
+        return log.view(settings.topics, settings.topic_pattern)
     finally:
         log.close()
 

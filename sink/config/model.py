@@ -51,6 +51,14 @@ class Settings(SettingsFields):
         return self.errors_tolerance == "all"
 
     @property
+    def topic_pattern(self) -> str | None:
+        """`kafka.topic.regex` for topics that can land: not Kafka's own, and not the one that bad records go to."""
+        if self.topic_regex is None:
+            return None
+        never = "__" if self.errors_topic is None else f"__|{re.escape(self.errors_topic)}\\Z"
+        return f"(?!{never})(?:{self.topic_regex})"
+
+    @property
     def errors_table_name(self) -> str:
         return f"{self.table_name}_errors"
 

@@ -7,7 +7,7 @@ a group of the expression, is no sink but a pattern: each topic that matches bec
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -110,29 +110,29 @@ def names_of(regex: str) -> frozenset[str]:
 
 
 def expand(
-    patterns: Iterable[TopicPattern], topics: Iterable[str], existing: Iterable[Settings]
+    topics: Iterable[tuple[TopicPattern, Collection[str]]], existing: Iterable[Settings]
 ) -> tuple[tuple[Settings, ...], tuple[TopicProblem, ...]]:
-    """Settings of the sinks that `topics` bring about beside the `existing` ones, and why others cannot be.
+    """Settings of the sinks that the topics of each pattern's cluster bring about beside the `existing` ones, and why
+    others cannot be.
 
     A sink of that name that reads that topic already is the one: a sink of the configuration can so stand for a topic
     that needs settings of its own, and of two patterns the first decides. Topics that would have to share a name or a
     place become no tables, none of them: which one came first is not the same for all workers.
     """
     taken, wanted = Claims(), Claims()
-    there = list(existing)
-    for settings in there:
+    done: set[tuple[str, str, str]] = set()
+    for settings in existing:
         taken.add(settings)
-    done = {(settings.name, topic) for settings in there for topic in settings.topics}
+        done.update((settings.name, settings.bootstrap, topic) for topic in settings.topics)
     problems: list[TopicProblem] = []
     made: list[tuple[TopicPattern, str, Settings]] = []
-    patterns = tuple(patterns)
-    for topic in sorted(set(topics)):
-        for pattern in patterns:
+    for pattern, names in topics:
+        for topic in sorted(set(names)):
             sink, wrong = _sink_of(pattern, topic)
             problems += wrong
-            if sink is None or (sink.name, topic) in done:
+            if sink is None or (sink.name, sink.bootstrap, topic) in done:
                 continue
-            done.add((sink.name, topic))
+            done.add((sink.name, sink.bootstrap, topic))
             wanted.add(sink)
             made.append((pattern, topic, sink))
     new: list[Settings] = []

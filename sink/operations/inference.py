@@ -21,7 +21,7 @@ from pyspark.sql import types as T
 
 from coordination.errors import ConfigError, SinkError, Unavailable
 from coordination.state.model import LogView, TopicPartition
-from sink.clients.kafka import DEFAULTS, AccessDenied, Log
+from sink.clients.kafka import DEFAULTS, AccessDenied, Log, topics_of
 from sink.config import Settings
 from sink.decode.column_records import HEADER_BYTES, message_paths, schema_ids
 from sink.decode.cursors import Cursors
@@ -122,11 +122,11 @@ def infer(settings: Settings, request: SampleRequest) -> Inference:
 
 
 def _topics(settings: Settings, request: SampleRequest) -> tuple[str, ...]:
+    topics = topics_of(settings)
     for topic in request.topics:
-        if topic not in settings.topics:
-            known = ", ".join(settings.topics)
-            raise ConfigError(f"--topic {topic} is not among kafka.topic.names ({known}); correct the one or the other")
-    return request.topics or tuple(settings.topics)
+        if topic not in topics:
+            raise ConfigError(f"--topic {topic} is not among the sink's topics ({', '.join(topics)}); name one of them")
+    return request.topics or topics
 
 
 def _because(warnings: Sequence[SchemaWarning]) -> str:

@@ -7,8 +7,9 @@ Errors: Unavailable, Corrupt (ZooKeeper); what Kafka refuses is part of the stat
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -154,7 +155,8 @@ class Status:
 def collect(settings: Settings, keeper: Keeper, log: Log | None) -> Status:
     """Read everything once. Without `log` there is no lag."""
     view = keeper.read()
-    observed, error = _observe(log, [*settings.topics, *(source.topic for source in view.states)])
+    recorded = {source.topic for source in view.states}
+    observed, error = _observe(log, settings, recorded)
     status = build(settings, view, observed, error, time.time())
     return replace(
         status,
@@ -217,11 +219,14 @@ def build(
     )  # fmt: skip
 
 
-def _observe(log: Log | None, topics: Sequence[str]) -> tuple[LogView | None, str | None]:
+def _observe(log: Log | None, settings: Settings, recorded: Collection[str]) -> tuple[LogView | None, str | None]:
     if log is None:
         return None, None
+    pattern = settings.topic_pattern
+    # One that matched and is gone is told of by having no end.
+    named = {*settings.topics, *(topic for topic in recorded if not (pattern and re.fullmatch(pattern, topic)))}
     try:
-        return log.view(tuple(dict.fromkeys(topics))), None
+        return log.view(sorted(named), pattern), None
     except SinkError as error:
         return None, str(error)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import socket
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from coordination.errors import ConfigError, SinkError, Unavailable
 from coordination.zookeeper.keeper import Keeper
 from sink.clients.java import find_java
-from sink.clients.kafka import Log, UnknownTopic
+from sink.clients.kafka import Log, UnknownTopic, topics_of
 from sink.clients.storage_probe import probed
 from sink.clients.zookeeper import connected, require_chroot
 from sink.config import Settings
@@ -163,15 +163,20 @@ def _fleet(settings: Settings, keeper: Keeper) -> Iterator[CheckResult]:
 def _kafka(settings: Settings) -> Iterator[CheckResult]:
     log = Log(settings.kafka_native)
     try:
-        view = log.view(settings.topics)
+        view = log.view(settings.topics, settings.topic_pattern)
     finally:
         log.close()
     yield CheckResult("Kafka", f"{settings.bootstrap} answers, cluster {view.cluster}")
-    for topic in settings.topics:
+    topics = settings.topics if view.matching is None else view.matching
+    if not topics:
+        sentence = f"kafka.topic.regex: no topic matches {settings.topic_regex} yet; the first one that does is read"
+        yield CheckResult("Kafka", sentence, note=True)
+    for topic in topics:
         logs = [span for source, span in view.partitions.items() if source.topic == topic]
         unread = sum(log_range.end - log_range.start for log_range in logs)
         yield CheckResult("Kafka", f"topic {topic}: {len(logs)} partitions, {unread:,} offsets to read")
-    yield from _permissions(settings)
+    if topics:
+        yield from _permissions(settings, topics)
 
 
 def _reader(settings: Settings) -> Iterator[CheckResult]:
@@ -191,7 +196,7 @@ def _registry(settings: Settings, schema: TableSchema | None) -> Iterator[CheckR
     form = value_format(settings)
     if schema is not None and settings.value_envelope == "debezium":
         schema = TableSchema(event_type(schema.unchecked), provenance=False)
-    for subject in (f"{topic}-value" for topic in settings.topics):
+    for subject in (f"{topic}-value" for topic in topics_of(settings)):
         if subject not in subjects:
             yield CheckResult(part, f"{subject} is no subject: values of that topic name their schemas by themselves")
         elif schema is not None and form.columnar:
@@ -204,10 +209,10 @@ def _registry(settings: Settings, schema: TableSchema | None) -> Iterator[CheckR
                 yield CheckResult(part, f"{subject}, schema id {latest.id}, fits the columns")
 
 
-def _permissions(settings: Settings) -> Iterator[CheckResult]:
+def _permissions(settings: Settings, names: Sequence[str]) -> Iterator[CheckResult]:
     """Says what this user may do, by the brokers' word. A broker without authorisation says nothing, or everything."""
     admin = AdminClient({**settings.kafka_native}, logger=_SILENT)
-    topics = ck.TopicCollection(list(settings.topics))
+    topics = ck.TopicCollection(list(names))
     answers = admin.describe_topics(topics, include_authorized_operations=True, request_timeout=10)
     for topic, answer in answers.items():
         try:

@@ -102,16 +102,16 @@ class CoordinatorEffectHandler:
                 table_view = self._table.view(instants)
                 self._metrics.table(self._table.active_instants)
                 return table_view
-            case messages.ReadLog(topics):
-                return self._read_log(topics)
+            case messages.ReadLog(topics, pattern):
+                return self._read_log(topics, pattern)
             case messages.FindExistingFiles(stats=stats, tasks=tasks):
                 return FileCheck(self._table.existing_file_ids(stats), self._table.unplanned(stats, tasks))
         raise AssertionError(f"not a coordinator's request: {operation}")
 
-    def _read_log(self, topics: Sequence[str]) -> LogView:
+    def _read_log(self, topics: Sequence[str], pattern: str | None) -> LogView:
         """Reads the columns after the log's ends: a record was written after its schema was registered."""
         try:
-            view = self._log.view(topics)
+            view = self._log.view(topics, pattern)
         except SinkError as error:
             is_topic = isinstance(error, UnknownTopic)
             self._metrics.waits_for("topic", is_topic)

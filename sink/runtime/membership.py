@@ -375,6 +375,7 @@ def coordinator_config(settings: Settings, incarnation: str, lock_path: str) -> 
         lock_path=lock_path,
         config_digest=settings.config_digest,
         topics=settings.topics,
+        topic_pattern=settings.topic_pattern,
         limits=Limits(settings.flush_size, settings.slice_records),
         interval=settings.interval_ms / 1000,
         timeout=settings.writestatus_timeout_ms / 1000,

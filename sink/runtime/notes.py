@@ -16,8 +16,12 @@ from sink.runtime.storage_watch import StorageWatch
 from sink.telemetry.metrics import SinkMetrics
 
 LOG = structlog.get_logger("sink.worker")
-INFO_EVENTS = frozenset({"coordinator.elected", "sink.halted", "log.gap_skipped", "batch.divided", "keeper.advanced"})
-WARNING_EVENTS = frozenset({"transaction.aborted", "request.not_done", "status.not_reported", "sink.halted"})
+INFO_EVENTS = frozenset(
+    {"coordinator.elected", "sink.halted", "log.gap_skipped", "batch.divided", "keeper.advanced", "topics.found"}
+)
+WARNING_EVENTS = frozenset(
+    {"transaction.aborted", "request.not_done", "status.not_reported", "sink.halted", "topics.gone"}
+)
 REPEATED = frozenset({"request.not_done", "status.not_reported"})
 """At each try, for as long as what is wrong goes on."""
 

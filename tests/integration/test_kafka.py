@@ -23,6 +23,7 @@ from confluent_kafka.admin import (
 
 from coordination.errors import ConfigError, Unavailable
 from coordination.state.model import PartitionLog, TopicPartition
+from sink.clients import kafka as kafka_client
 from sink.clients.kafka import AccessDenied, Log, UnknownTopic
 from sink.devtools.local.kafka import KafkaServer
 from tests.waiting import eventually
@@ -117,6 +118,42 @@ def test_a_view_has_every_partition_with_its_id_start_and_end(
     }
     assert {seen.topic_id for source, seen in view.partitions.items() if source.topic == name} == {first}
     assert view.partitions[TopicPartition(other, 0)].topic_id != first
+
+
+def test_a_view_has_the_topics_that_match_and_those_that_are_named(admin: AdminClient, log: Log, name: str) -> None:
+    for topic in (f"{name}-a", f"my-{name}-a", f"{name}-b", f"{name}x"):
+        create(admin, topic)
+    view = log.view([f"{name}x"], f"{name}-.*")
+    assert {source.topic for source in view.partitions} == {f"{name}-a", f"{name}-b", f"{name}x"}
+    assert view.matching == (f"{name}-a", f"{name}-b")
+    assert log.view([f"{name}x"]).matching is None
+
+
+def test_a_view_of_no_topic_that_matches_is_empty(admin: AdminClient, log: Log, name: str) -> None:
+    view = log.view([], f"{name}.*")
+    assert (view.partitions, view.matching) == ({}, ())
+    assert view.cluster == admin.list_topics(timeout=10).cluster_id
+
+
+def test_a_topic_that_comes_to_match_is_seen_when_the_list_is_asked_for_again(
+    admin: AdminClient, log: Log, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(admin, f"{name}-a")
+    assert log.view([], f"{name}.*").matching == (f"{name}-a",)
+    create(admin, f"{name}-b")
+    assert log.view([], f"{name}.*").matching == (f"{name}-a",), "not at every look"
+    monkeypatch.setattr(kafka_client, "LIST_SECONDS", 0.0)
+    eventually("it is seen", lambda: log.view([], f"{name}.*").matching == (f"{name}-a", f"{name}-b"))
+
+
+def test_a_topic_that_matched_and_is_gone_fails_no_view(admin: AdminClient, log: Log, name: str) -> None:
+    create(admin, f"{name}-a")
+    create(admin, f"{name}-b")
+    assert len(log.view([], f"{name}.*").partitions) == 2
+    admin.delete_topics([f"{name}-a"])[f"{name}-a"].result()
+    eventually("it is gone", lambda: log.view([], f"{name}.*").matching == (f"{name}-b",))
+    with pytest.raises(UnknownTopic):
+        log.view([f"{name}-a"], f"{name}.*")
 
 
 def test_a_topic_is_seen_as_soon_as_it_is_made(admin: AdminClient, log: Log, name: str) -> None:

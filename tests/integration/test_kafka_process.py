@@ -48,6 +48,14 @@ def test_a_view_is_the_same_as_in_this_process(log: LogProcess, kafka: KafkaServ
     assert log.view([name]) == Log({"bootstrap.servers": kafka.address}).view([name])
 
 
+def test_topics_that_match_are_the_same_as_in_this_process(log: LogProcess, kafka: KafkaServer, topic) -> None:
+    name = topic()
+    here = Log({"bootstrap.servers": kafka.address})
+    assert log.view([], f"{name}.*") == here.view([], f"{name}.*")
+    assert log.topics() == here.topics()
+    assert log.topics(f"{name}.*") == (name,)
+
+
 def test_an_error_is_the_same_as_in_this_process(log: LogProcess, topic) -> None:
     name = topic()
     with pytest.raises(UnknownTopic) as raised:

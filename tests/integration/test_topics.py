@@ -9,6 +9,8 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from coordination.state.model import TopicPartition
+from coordination.state.tree import KeeperView
 from sink import cli
 from tests.fleet import produce
 from tests.integration.conftest import PARTITIONS, RECORDS, MakeFleet
@@ -140,3 +142,28 @@ def test_a_topic_created_again_with_fewer_partitions_halts_and_after_a_reset_all
     produce(it.kafka, it.topic, 100 * PARTITIONS, PARTITIONS, first=RECORDS + 100 * left)
     it.wait_landed({**dict.fromkeys(range(left), 200), left: 100})
     it.assert_exactly_once(RECORDS + 100 * (left + PARTITIONS))
+
+
+def test_a_topic_that_comes_to_match_lands_in_the_same_table_without_a_restart(fleet: MakeFleet, topic, kafka) -> None:
+    first = topic(partitions=1)
+    produce(kafka.address, first, 500, 1)
+    pattern = {"kafka.topic.names": None, "kafka.topic.regex": f"{first}.*", "auto.offset.reset": "latest"}
+    it = fleet(name=first, **pattern)
+    it.start("w1")
+    it.wait("the first topic is on record", lambda view: TopicPartition(first, 0) in view.states)
+    second = topic(name=f"{first}-b", partitions=2)
+    produce(kafka.address, second, 400, 2)
+    sources = [TopicPartition(second, partition) for partition in (0, 1)]
+
+    def landed(view: KeeperView) -> bool:
+        return all(source in view.states and view.states[source].end == 200 for source in sources)
+
+    it.wait("the second topic lands from its beginning", landed, 90)
+    assert "topics.found" in it.log("w1")
+    admin = AdminClient({"bootstrap.servers": it.kafka})
+    admin.delete_topics([second])[second].result(30)
+    it.wait_for_log("w1", "topics.gone")
+    produce(kafka.address, first, 100, 1, first=500)
+    it.wait_landed({0: 600})
+    assert it.audit().rows == 500
+    assert cli.main(["status", "--config", str(it.workers["w1"].config)]) == 0

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from coordination.machines import recovery, transactions, writes
+from coordination.machines import opening, recovery, transactions, writes
 from coordination.planning import assignment, batches, offsets, planner, slicing
 from coordination.planning.offsets import LostPrefix, OffsetReset
 from coordination.planning.tolerance import ErrorLimits
@@ -270,9 +270,26 @@ def columns_before_the_log(patch: Patch) -> None:
     def look_up(self: Effects, seen: LogView, then: Callable[[Any], None]) -> None:
         world, columns = self._world, str(self._world.log.schema)
         topics = tuple({source.topic for source in seen.partitions})
-        world.after(self._gap(), lambda: then(Done(replace(world.log.view(topics), columns=columns))))
+
+        def answer() -> None:
+            then(Done(replace(world.log.view(topics), columns=columns, matching=seen.matching)))
+
+        world.after(self._gap(), answer)
 
     patch(Effects, "_look_up_columns", look_up)
+
+
+def new_topics_overlooked(patch: Patch) -> None:
+    usual = opening.ReadLog
+
+    def read_log(topics: tuple[str, ...], pattern: str | None) -> Any:
+        return usual(topics, "t0" if pattern else None)
+
+    patch(opening, "ReadLog", read_log)
+
+
+def new_topics_begin_at_their_end(patch: Patch) -> None:
+    patch(planner, "_reset", lambda _states, _log, config: config.reset)
 
 
 def truncation_ignored(patch: Patch) -> None:

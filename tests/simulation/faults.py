@@ -102,6 +102,8 @@ class Profile:
     """Whether the interval is longer than the run: a flush brings in what does not fill a batch."""
     ends_paused: bool
     """Whether the sink is paused when everything heals, until what was open has come to its end."""
+    new_topics: float
+    """More than 0: the sink's topics are those that match a pattern, and more of them are made."""
 
 
 Maybe = Callable[..., float]
@@ -137,7 +139,13 @@ def draw(rng: Random) -> Profile:
     if drawn["operated"]:
         recreations = max(drawn["recreations"], later.random() * 0.1)
         drawn |= {"tampering": 0.0, "recreations": recreations}
-    return Profile(**drawn, **_write_tasks(later), store_is_known=later.random() < 0.5, **_verbs(later, maybe_later))
+    return Profile(
+        **drawn,
+        **_write_tasks(later),
+        store_is_known=later.random() < 0.5,
+        **_verbs(later, maybe_later),
+        new_topics=maybe_later(0.1, 0.2),
+    )
 
 
 def _maybe(rng: Random, harsh: float) -> Maybe:

@@ -287,7 +287,7 @@ class Invariants:
     def _begins(self, source: TopicPartition, state: PartitionState) -> None:
         """At the log's beginning, as it was when it was looked at, unless the topic is new and its past not wanted."""
         ends = self.seen.ends
-        added = any(known.topic == source.topic for known in ends)
+        added = bool(ends) if self._profile.new_topics else any(known.topic == source.topic for known in ends)
         excused = self._operated or self._tampered or self._table_restored
         if source in ends or excused or not self._is_read(source, state):
             return

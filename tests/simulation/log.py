@@ -4,6 +4,7 @@ registry of its records' schemas.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from random import Random
 
@@ -63,14 +64,16 @@ class SimLog:
         kept = {source: log_range for source, log_range in self.partitions.items() if source.topic != topic}
         self.partitions = kept | {TopicPartition(topic, number): _Partition() for number in range(partitions)}
 
-    def view(self, topics: tuple[str, ...]) -> LogView:
+    def view(self, topics: tuple[str, ...], pattern: str | None = None) -> LogView:
+        matching = tuple(sorted(topic for topic in self.ids if pattern and re.fullmatch(pattern, topic)))
         return LogView(
             self._cluster,
             {
                 source: PartitionLog(self.ids[source.topic], p.start, p.end)
                 for source, p in sorted(self.partitions.items())
-                if source.topic in topics
+                if source.topic in topics or source.topic in matching
             },
+            matching=matching if pattern else None,
         )
 
     def holds(self, piece: Slice) -> bool:

@@ -81,6 +81,7 @@ OLDER = {"table_restores": 0.05, "tampering": 0.0, "busy": 40.0, "operated": 0.0
 SLOW = {"write_seconds": 10.0, "write_timeout": 4.0, "workers": 1, "slice_records": 50, "flush_size": 20}
 TOO_MUCH = {"capacity": 150, "flush_size": 1000, "workers": 1}
 LONG = {"busy": 200.0, "crashes": 0.0, "expiries": 0.0, "capacity": 0, "partitions": 2}
+MATCHED = {"reset": OffsetReset.LATEST, "new_topics": 0.3}
 ADDED = {"reset": OffsetReset.LATEST, "new_partitions": 0.5}
 LEGACY = {"legacy": True}
 GAPS = {"data_loss": 0.2, "policy": offsets.DataLossPolicy.SKIP}
@@ -191,6 +192,8 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("remember what has ended", machines.without(housekeeping.check_term), faults=PAUSES),
     Mutant("begin at the end of the log", decisions.begins_at_the_end, faults={"reset": OffsetReset.EARLIEST}),
     Mutant("begin an added partition at its end", decisions.begins_at_the_end, faults=ADDED),
+    Mutant("overlook topics that come to match", decisions.new_topics_overlooked, faults=MATCHED),
+    Mutant("begin a topic that comes to match at its end", decisions.new_topics_begin_at_their_end, faults=MATCHED),
     Mutant("skip more than was lost", decisions.gap_to_the_end, faults=GAPS),
     Mutant("plan though halted", machines.planned_though_halted, 100, faults={"truncations": 0.1}),
     Mutant(

@@ -37,6 +37,7 @@ T = TypeVar("T")
 
 CONFIG = "config"
 ANOTHER_CONFIG = "another config"
+TOPIC_PATTERN = "t[0-9]+"
 TICK = 0.25
 DRAIN_SECONDS = 60.0
 NEVER = 1e6
@@ -327,7 +328,8 @@ class Process:
             incarnation=self.incarnation,
             lock_path=contender,
             config_digest=self.config,
-            topics=self.world.topics,
+            topics=() if profile.new_topics else self.world.topics,
+            topic_pattern=TOPIC_PATTERN if profile.new_topics else None,
             limits=Limits(profile.flush_size, profile.slice_records),
             interval=NEVER if profile.flush_only else profile.interval,
             timeout=profile.write_timeout,

@@ -50,6 +50,7 @@ NO_FAULTS = dict.fromkeys(
         "foreign_commits",
         "foreign_rollbacks",
         "new_partitions",
+        "new_topics",
         "data_loss",
         "recreations",
         "clock_jumps",

@@ -254,6 +254,7 @@ class World:
             (profile.flushes, self.commands.flush),
             (profile.switchovers, self.commands.switchover),
             (profile.drain_requests, self.commands.drain),
+            (profile.new_topics, self._new_topic),
         ):
             self._every(rate, what)
 
@@ -370,6 +371,13 @@ class World:
         count = sum(source.topic == topic for source in self.log.partitions)
         self.count("partitions added")
         self.log.add(TopicPartition(topic, count))
+
+    def _new_topic(self) -> None:
+        self.count("topics made")
+        topic = f"t{len(self.topics)}"
+        self.topics = (*self.topics, topic)
+        for number in range(self.rng.randint(1, 3)):
+            self.log.add(TopicPartition(topic, number))
 
     def _lose_data(self) -> None:
         source = self.rng.choice(sorted(self.log.partitions))

@@ -9,6 +9,7 @@ from coordination.errors import Conflict, NotLeader
 from coordination.machines.coordinator import Coordinator
 from coordination.machines.participant import Participant
 from coordination.planning.config import CoordinatorConfig
+from coordination.planning.offsets import OffsetReset
 from coordination.planning.slicing import Limits
 from coordination.planning.tolerance import NO_ERRORS, ErrorLimits
 from coordination.planning.write_tasks import TaskSizes
@@ -178,8 +179,8 @@ class Driver:
                 return Done(env.view)
             case ReadTable(instants=instants):
                 return Done(env.table.view(instants))
-            case ReadLog(topics=topics):
-                return Done(env.log.view(topics))
+            case ReadLog(topics=topics, pattern=pattern):
+                return Done(env.log.view(topics, pattern))
             case Write(ops=ops):
                 return written(env.keeper, ops)
             case Begin(number=number, epoch=epoch):
@@ -206,7 +207,14 @@ def written(keeper: SimKeeper, ops: tuple[Op, ...]) -> Outcome:
     return Done()
 
 
-def new_term(env: Environment, worker: str = "a:1", in_flight: int = 1, errors: ErrorLimits = NO_ERRORS) -> Driver:
+def new_term(
+    env: Environment,
+    worker: str = "a:1",
+    in_flight: int = 1,
+    errors: ErrorLimits = NO_ERRORS,
+    pattern: str | None = None,
+    reset: OffsetReset = OffsetReset.EARLIEST,
+) -> Driver:
     """A coordinator at the head of the queue; whoever was there before has lost its lock."""
     for path, _ in env.view.contenders:
         env.keeper.remove(path)
@@ -217,7 +225,9 @@ def new_term(env: Environment, worker: str = "a:1", in_flight: int = 1, errors: 
         incarnation=worker,
         lock_path=lock,
         config_digest="config",
-        topics=(SOURCE.topic,),
+        topics=() if pattern else (SOURCE.topic,),
+        topic_pattern=pattern,
+        reset=reset,
         limits=Limits(50, 25),
         interval=1.0,
         timeout=5.0,

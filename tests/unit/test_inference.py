@@ -439,7 +439,7 @@ def test_a_configuration_is_loaded_without_columns_only_where_none_are_needed(tm
 @pytest.mark.parametrize(
     ("more", "arguments", "said"),
     [
-        ("", ("--topic", "payments"), "--topic payments is not among kafka.topic.names (orders)"),
+        ("", ("--topic", "payments"), "--topic payments is not among the sink's topics (orders)"),
         ("", ("--output", "."), "is a directory"),
         ("", ("--output", "there.ddl"), "there.ddl exists already; name another file, or replace it with --force"),
         ("", ("--output", "not/there/x.ddl"), "is no directory"),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import pytest
 
 from coordination.errors import ConfigError
-from sink.config import Fleet, expand, load, load_fleet
+from sink.config import Fleet, Settings, TopicProblem, expand, load, load_fleet
 
 SHARED = """
 zookeeper.connect: zk:2181
@@ -20,6 +21,12 @@ sinks:
     kafka.topic.regex: "orders-.*"
     target.base.path: /lake/{{topic}}
 """
+
+
+def expanded_by(
+    fleet: Fleet, topics: Collection[str], existing: Iterable[Settings]
+) -> tuple[tuple[Settings, ...], tuple[TopicProblem, ...]]:
+    return expand([(pattern, topics) for pattern in fleet.patterns], existing)
 
 
 @pytest.fixture
@@ -36,7 +43,7 @@ def fleet(tmp_path: Path):
 def expanded(fleet):
     def names(content: str, *topics: str):
         there = fleet(content)
-        new, problems = expand(there.patterns, topics, there.sinks)
+        new, problems = expanded_by(there, topics, there.sinks)
         return [settings.name for settings in new], [str(problem) for problem in problems]
 
     return names
@@ -45,7 +52,7 @@ def expanded(fleet):
 def test_each_topic_that_matches_becomes_a_sink(fleet):
     there = fleet(ALL)
     assert there.sinks == ()
-    new, problems = expand(there.patterns, ["orders-eu", "customers", "orders-us", "my-orders-1"], ())
+    new, problems = expanded_by(there, ["orders-eu", "customers", "orders-us", "my-orders-1"], ())
     assert problems == ()
     assert [(s.name, s.table_name, s.topics, s.base_path) for s in new] == [
         ("orders-eu", "orders-eu", ("orders-eu",), "/lake/orders-eu"),
@@ -55,7 +62,7 @@ def test_each_topic_that_matches_becomes_a_sink(fleet):
 
 def test_a_topics_sink_is_the_one_that_would_be_written_by_hand(fleet, tmp_path):
     there = fleet(ALL)
-    (new,), _ = expand(there.patterns, ["orders-eu"], ())
+    (new,), _ = expanded_by(there, ["orders-eu"], ())
     alone = tmp_path / "alone.yaml"
     alone.write_text(f"{SHARED}\ntopics: orders-eu\ntarget.base.path: /lake/orders-eu\ntarget.table.name: orders-eu\n")
     assert new == load(alone, {})
@@ -73,7 +80,7 @@ sinks:
     catalog.metastore.uris: thrift://hms:9083
     catalog.table: "{{topic}}"
 """)  # fmt: skip
-    (new,), problems = expand(there.patterns, ["eu.orders-2"], ())
+    (new,), problems = expanded_by(there, ["eu.orders-2"], ())
     assert problems == ()
     assert (new.name, new.table_name, new.base_path) == ("eu_orders-2", "orders-2", "s3a://lake/eu/orders-2")
     assert new.catalog_table == "eu_orders_2"
@@ -102,8 +109,8 @@ def test_a_pattern_may_be_the_whole_file(fleet):
 
 def test_what_exists_already_is_not_made_again(fleet):
     there = fleet(ALL)
-    first, _ = expand(there.patterns, ["orders-eu"], ())
-    second, problems = expand(there.patterns, ["orders-eu", "orders-us"], first)
+    first, _ = expanded_by(there, ["orders-eu"], ())
+    second, problems = expanded_by(there, ["orders-eu", "orders-us"], first)
     assert [settings.name for settings in second] == ["orders-us"]
     assert problems == ()
 
@@ -116,9 +123,19 @@ def test_a_sink_of_the_configuration_stands_for_its_topic(expanded):
 def test_of_two_patterns_the_first_decides(fleet):
     second = "  rest: {kafka.topic.regex: '.*', target.base.path: '/other/{topic}'}\n"
     there = fleet(ALL + second)
-    new, problems = expand(there.patterns, ["orders-eu", "customers"], ())
-    assert [settings.base_path for settings in new] == ["/other/customers", "/lake/orders-eu"]
+    new, problems = expanded_by(there, ["orders-eu", "customers"], ())
+    assert [settings.base_path for settings in new] == ["/lake/orders-eu", "/other/customers"]
     assert problems == ()
+
+
+def test_patterns_of_two_clusters_do_not_stand_for_one_another(fleet):
+    second = "  rest: {kafka.bootstrap.servers: 'b2:9', kafka.topic.regex: '.*', target.base.path: '/other/{topic}'}\n"
+    there = fleet(ALL + second)
+    first, other = there.patterns
+    new, problems = expand([(first, ["orders-eu"]), (other, ["orders-eu", "customers"])], ())
+    assert [(settings.bootstrap, settings.topics) for settings in new] == [("b2:9", ("customers",))]
+    assert len(problems) == 2
+    assert all("sink.name: another sink is called orders-eu" in str(problem) for problem in problems)
 
 
 def test_a_topic_whose_name_or_place_is_taken_stops_nothing_else_and_is_named(expanded):
@@ -218,5 +235,5 @@ def test_what_is_wrong_with_a_pattern_whatever_the_topic_is_told_before_there_is
 
 def test_braces_that_name_nothing_stay_as_they_are(fleet):
     there = fleet(ALL.replace("orders-.*", "o{1}rders-[a-z]{2}") + "    kafka.client.id: '{topic}'\n")
-    (new,), _ = expand(there.patterns, ["orders-eu", "orders-xyz"], ())
+    (new,), _ = expanded_by(there, ["orders-eu", "orders-xyz"], ())
     assert new.kafka["client.id"] == "{topic}"

@@ -73,7 +73,8 @@ class TransactionSettings(Group):
     )
     offset_reset: Annotated[Literal["earliest", "latest"], Choice] = setting(
         "auto.offset.reset",
-        "Where to start with a partition that neither the table nor ZooKeeper knows.",
+        "Where to start with a partition that neither the table nor ZooKeeper knows. With `kafka.topic.regex` a topic"
+        " that comes to match after the sink has begun is always read from its beginning.",
         default="earliest",
         fleet=True,
     )

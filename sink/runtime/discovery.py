@@ -1,0 +1,137 @@
+"""Finds the topics that become sinks: asks Kafka again and again, tells what has come, what is gone, what cannot be.
+
+Guarantee: a topic that matches a pattern is told of once, within `LOOK_SECONDS` and the age that a list of topics may
+have (`sink.clients.kafka.LIST_SECONDS`), with the settings of its sink. One that cannot become a sink is named with the
+reason, as long as that lasts, and stops no other one. One that is gone is told of; its sink stays what it is. Raises
+nothing: servers that do not answer are asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from threading import Event
+from typing import Protocol
+
+import structlog
+
+from coordination.errors import SinkError
+from sink.config import Fleet, Settings, TopicPattern, TopicProblem, expand
+from sink.decode.registry import Registry
+from sink.telemetry.logs import ContextThread
+from sink.write.row_spec import registry_access
+
+LOG = structlog.get_logger("sink.worker")
+LOOK_SECONDS = 15.0
+REGISTRY_SECONDS = 5.0
+"""A registry that answers no sooner is asked again at the next look."""
+
+
+class TopicList(Protocol):
+    """Names of a cluster's topics: `sink.clients.kafka_process.LogProcess`."""
+
+    def topics(self) -> tuple[str, ...]: ...
+
+
+class TopicDiscovery:
+    """Calls back from one thread, never twice at once. `appeared` hears of sinks that this worker hosts, by
+    `worker.sinks`; `problems` of all that cannot become one, whenever that changes; `gone` of topics.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        kafka: Callable[[Settings], TopicList],
+        appeared: Callable[[Sequence[Settings]], None],
+        gone: Callable[[Sequence[str]], None],
+        problems: Callable[[Sequence[TopicProblem]], None],
+        existing: Iterable[Settings] = (),
+    ) -> None:
+        """`existing`: sinks that topics have brought about before."""
+        self._fleet = fleet
+        self._kafka = kafka
+        self._appeared = appeared
+        self._gone = gone
+        self._problems = problems
+        self._made = list(existing)
+        self._missing: frozenset[str] = frozenset()
+        self._told: tuple[TopicProblem, ...] = ()
+        self._waits_for = ""
+        self._stop = Event()
+        self._thread = ContextThread(target=self._run, name="discovery", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """A look that is under way is not waited for."""
+        self._stop.set()
+
+    def look(self) -> None:
+        """One look. Raises what Kafka's client raises; then nothing was told."""
+        topics = [(pattern, self._kafka(pattern.probe).topics()) for pattern in self._fleet.patterns]
+        new, problems = expand(topics, [*self._fleet.sinks, *self._made])
+        usable, unregistered = _with_schema(new)
+        self._made += usable
+        if hosted := [settings for settings in usable if self._fleet.hosts(settings.name)]:
+            self._appeared(hosted)
+        self._tell_missing(topics)
+        if (told := (*problems, *unregistered)) != self._told:
+            self._told = told
+            self._problems(told)
+
+    def _tell_missing(self, topics: Sequence[tuple[TopicPattern, Collection[str]]]) -> None:
+        clusters: dict[str, set[str]] = {}
+        for pattern, names in topics:
+            clusters.setdefault(pattern.probe.bootstrap, set()).update(names)
+        missing = frozenset(
+            topic
+            for settings in self._made
+            for topic in settings.topics
+            if settings.bootstrap in clusters and topic not in clusters[settings.bootstrap]
+        )
+        if news := sorted(missing - self._missing):
+            self._gone(news)
+        self._missing = missing
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.look()
+            except SinkError as error:
+                if str(error) != self._waits_for:
+                    LOG.warning("discovery.waits", reason=str(error))
+                self._waits_for = str(error)
+            else:
+                self._waits_for = ""
+            self._stop.wait(LOOK_SECONDS)
+
+
+def _with_schema(new: Sequence[Settings]) -> tuple[list[Settings], list[TopicProblem]]:
+    """Those whose columns can be looked up, and why others cannot: a sink without columns would be refused for good."""
+    usable: list[Settings] = []
+    problems: list[TopicProblem] = []
+    subjects: dict[object, Collection[str] | SinkError] = {}
+    for settings in new:
+        access = registry_access(settings) if settings.schema_subject else None
+        if access is None:
+            usable.append(settings)
+            continue
+        if access not in subjects:
+            try:
+                subjects[access] = frozenset(Registry(replace(access, patience_seconds=REGISTRY_SECONDS)).subjects())
+            except SinkError as error:
+                subjects[access] = error
+        known = subjects[access]
+        if isinstance(known, SinkError):
+            problems.append(_problem(settings, f"schema.subject {settings.schema_subject}: {known}"))
+        elif settings.schema_subject not in known:
+            sentence = f"schema.subject: the registry has no {settings.schema_subject}; register a schema for it"
+            problems.append(_problem(settings, sentence))
+        else:
+            usable.append(settings)
+    return usable, problems
+
+
+def _problem(settings: Settings, sentence: str) -> TopicProblem:
+    return TopicProblem(settings.topics[0], settings.name, f"sink {settings.name}", sentence)
