@@ -24,7 +24,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 DOTTED = re.compile(r"([a-z][a-z0-9_-]*(?:\.[a-z0-9_-]+)+)(?:=\S+)?")
-NOTED = re.compile(r"""(?:\bnote|_note|LOG\.\w+)\(\s*"([a-z_]+\.[a-z_]+)["']""")
+NOTED = re.compile(r"""(?:\bnote|_note|LOG\.\w+)\(\s*(?:level, )?"([a-z_]+\.[a-z_]+)["']""")
 PASSED_THROUGH = ("kafka.", "spark.", "hoodie.")
 FILES = re.compile(r".*\.(md|py|json|yaml|yml|properties|service|env|xml|log|parquet|toml|cfg)")
 
