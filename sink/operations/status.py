@@ -142,14 +142,22 @@ class Status:
         return {"format": FORMAT, **asdict(self)}
 
 
-def collect(settings: Settings, keeper: Keeper, log: Log | None) -> Status:
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One look at a sink: its tree, the ends of its log where Kafka tells them, and the status made of both."""
+
+    view: KeeperView
+    log: LogView | None
+    status: Status
+
+
+def collect(settings: Settings, keeper: Keeper, log: Log | None) -> Reading:
     """Read everything once. Without `log` there is no lag."""
     view = keeper.read()
     observed, error = _observe(log, [*settings.topics, *(source.topic for source in view.states)])
     status = build(settings, view, observed, error, time.time())
-    return replace(
-        status, services=keeper.services(), catalog=catalog_status(settings, keeper.catalog(), status.committed)
-    )
+    catalog = catalog_status(settings, keeper.catalog(), status.committed)
+    return Reading(view, observed, replace(status, services=keeper.services(), catalog=catalog))
 
 
 def catalog_status(settings: Settings, state: CatalogState | None, committed: int) -> CatalogStatus | None:

@@ -253,6 +253,7 @@ class Membership:
             self._view_reader.trigger()
             return
         self._with.observer.metrics.halted(view.halted)
+        self._with.observer.metrics.paused(view.paused)
         self._participant.post(ParticipantViewSeen(time.monotonic(), view))
 
     def stand(self) -> None:

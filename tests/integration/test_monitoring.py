@@ -42,8 +42,10 @@ def metrics(port: int) -> dict[tuple[str, str], float]:
 def tools_jars() -> list[Path]:
     """Kafka's command line, as far as a broker does not need it."""
     version = artifacts.KAFKA[0].rpartition(":")[2]
+    # Kafka Connect is a part of it, with a web server.
+    connect = ["connect-api", "connect-json", "connect-runtime", "connect-transforms"]
     own = sorted({re.sub(r"-\d[^-]*$", "", jar.stem) for jar in artifacts.kafka_jars()})
-    return artifacts.fetch("kafka-tools", (f"org.apache.kafka:kafka-tools:{version}",), without=own)
+    return artifacts.fetch("kafka-tools", (f"org.apache.kafka:kafka-tools:{version}",), without=[*own, *connect])
 
 
 def described(kafka: str, group: str) -> dict[int, tuple[int, int, int]]:
