@@ -1,4 +1,4 @@
-"""What needs doing, worst first: for one sink, and for all of a fleet in a line each.
+"""Orders what needs doing, worst first: for one sink, and for all of a fleet in a line each.
 
 A judgement is that of the workers' own health (`sink.http.health`), made from one look. Pure; raises nothing.
 """
