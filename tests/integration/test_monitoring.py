@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -16,8 +17,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sink.clients import artifacts
 from sink.clients.java import find_java
-from sink.devtools.local.kafka import BROKER_VERSIONS
+from sink.devtools.local.kafka import BROKER_VERSIONS, KafkaServer
 from sink.devtools.local.servers import free_ports
+from sink.devtools.local.zookeeper import ZooKeeperServer
+from tests.conftest import topics
 from tests.fleet import Fleet, produce
 from tests.integration.conftest import METADATA, PARTITIONS, MakeFleet
 from tests.waiting import eventually
@@ -88,6 +91,10 @@ def test_a_fleet_tells_prometheus_and_kafkas_own_tool_what_has_landed(fleet: Mak
         assert told["sink_partition_lag_offsets", str(partition)] == 0
 
 
+def waiting(port: int, what: str) -> float:
+    return metrics(port)["sink_waiting", what]
+
+
 def group_process(it: Fleet) -> psutil.Process | None:
     worker = psutil.Process(it.workers["w1"].pid)
     return next((p for p in worker.children(recursive=True) if "sink.clients.kafka_groups" in p.cmdline()), None)
@@ -112,3 +119,27 @@ def test_the_process_that_tells_the_group_can_hang_and_die_and_no_commit_waits(f
     expected = dict.fromkeys(range(PARTITIONS), (total, total, 0))
     eventually("another one tells it", lambda: described(it.kafka, f"sink-{it.name}") == expected, 120, it.logs)
     it.assert_exactly_once(4 * RECORDS)
+
+
+def test_a_server_that_is_away_shows_as_a_wait_and_no_more_once_it_is_back(fleet: MakeFleet, tmp_path: Path) -> None:
+    [port] = free_ports(1)
+    with (
+        ZooKeeperServer(tmp_path / "zookeeper") as zookeeper,
+        KafkaServer(tmp_path / "kafka") as kafka,
+        topics(kafka.address) as topic,
+    ):
+        name = topic(partitions=PARTITIONS)
+        produce(kafka.address, name, RECORDS, PARTITIONS)
+        it = fleet(zookeeper=zookeeper.address, name=name, **{"metrics.port": port})
+        it.kafka = kafka.address
+        it.start("w1")
+        it.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
+        for what, server in (("kafka", kafka), ("zookeeper", zookeeper)):
+            waits_for = partial(waiting, port, what)
+            assert waits_for() == 0
+            server.pause()
+            eventually(f"{what} is waited for", waits_for, 30, it.logs)
+            server.resume()
+            eventually(f"{what} is back", lambda ask=waits_for: not ask(), 60, it.logs)  # type: ignore[misc]
+        produce(kafka.address, name, RECORDS, PARTITIONS, first=RECORDS)
+        it.wait_landed(dict.fromkeys(range(PARTITIONS), 2 * RECORDS // PARTITIONS))
