@@ -17,7 +17,9 @@ from sink.commands.adopt import adopt
 from sink.commands.audit import audit
 from sink.commands.control import drain, flush, pause, resume, switchover
 from sink.commands.demo import demo
+from sink.commands.doctor import doctor
 from sink.commands.errors import app as errors
+from sink.commands.examples import epilog
 from sink.commands.history import history
 from sink.commands.infer import infer
 from sink.commands.reset import reset
@@ -32,16 +34,20 @@ app = typer.Typer(
     name="sink",
     help="Lands Kafka topics in Apache Hudi tables, exactly once.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (demo, status, audit, reset, adopt, validate, infer, history, pause, resume, flush, switchover, drain):
-    app.command()(command)
-app.add_typer(errors, name="errors")
+COMMANDS = (
+    *(demo, status, audit, reset, adopt, validate, infer, doctor),
+    *(history, pause, resume, flush, switchover, drain),
+)
+for command in COMMANDS:
+    app.command(epilog=epilog(command.__name__))(command)
+app.add_typer(errors, name="errors", epilog=epilog("errors"))
 
 
-@app.command()
+@app.command(epilog=epilog("version"))
 def version() -> None:
     """Show the versions of the sink and of what it is built on."""
     typer.echo(f"sink {sink_version()}")

@@ -8,6 +8,7 @@ Kafka cluster. Nobody reads the offsets back: the table's checkpoint is the trut
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -152,8 +153,8 @@ class GroupCommitter:
         said = str(error)
         is_new = self._complained.get(offer.sink) != said
         self._complained[offer.sink] = said
-        log = LOG.warning if is_new else LOG.debug
-        log("kafka.group_not_committed", sink=offer.sink, group=offer.group, reason=said)
+        level = logging.WARNING if is_new else logging.DEBUG
+        LOG.log(level, "kafka.group_not_committed", sink=offer.sink, group=offer.group, reason=said)
 
 
 class _Admin:

@@ -25,6 +25,7 @@ from rich.text import Text
 from coordination.errors import ConfigError, TableError
 from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption, JsonOption
+from sink.commands.examples import epilog
 from sink.commands.reset import UNCHANGED
 from sink.config import load
 from sink.telemetry.terminal import console, quiet
@@ -123,7 +124,7 @@ def errors(
         _show(console(), rows, total)
 
 
-@app.command()
+@app.command(epilog=epilog("errors replay"))
 @_choosing
 def replay(
     *,

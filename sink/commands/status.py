@@ -1,6 +1,6 @@
-"""`sink status`: who is in the fleet, where every partition stands, what is open, what was done last.
+"""`sink status`: what needs doing, who is in the fleet, where every partition stands, what is open, what was done last.
 
-Exit status 0 while the sink runs, 1 when it has stopped itself (halt). Errors as `sink.operations.status`.
+Exit status 0 while the sinks run, 1 when one has stopped itself (halt). Errors as `sink.operations.status`.
 """
 
 from __future__ import annotations
@@ -9,22 +9,27 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
+from typing import Annotated
 
 import typer
+from kazoo.client import KazooClient
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from coordination.errors import Unavailable
+from coordination.errors import ConfigError, Corrupt, Unavailable
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.table_service_lock import TableServiceRun
 from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption, JsonOption
-from sink.config import Settings, load
+from sink.commands.needs import Look, look_at, needs, new_trend, overview, unread
+from sink.config import Fleet, Settings, load_fleet
+from sink.http.fleet import paused
+from sink.http.health import last_commit
 from sink.operations.control import described
-from sink.operations.status import CatalogStatus, EndedStatus, PartitionStatus, Status, collect
+from sink.operations.status import FORMAT, CatalogStatus, EndedStatus, PartitionStatus, Status, collect
 from sink.telemetry.terminal import console, quiet
 
 WATCH_SECONDS = 1.0
@@ -34,39 +39,95 @@ PHASES = ("begin", "write", "commit", "settle", "roll back")
 
 def status(
     config: ConfigOption,
+    sink: Annotated[str, typer.Option(help="Only this one of several sinks, in full.", show_default=False)] = "",
     watch: bool = typer.Option(False, "--watch", "-w", help="Keep looking, once a second."),
     as_json: JsonOption = False,
     lag: bool = typer.Option(True, "--lag/--no-lag", help="Ask Kafka for the ends of the logs."),
 ) -> None:
-    """Show members, coordinator, partitions with their lag, open and last transactions."""
-    settings = load(config)
-    quiet(settings.secrets)
-    log = Log(settings.kafka_native) if lag else None
-    with connected(settings) as client:
-        keeper = Keeper(client, settings.root_znode, lambda: None)
-        client.add_listener(keeper.session_changed)
+    """Show what needs doing first; then members, coordinator, partitions with their lag, open and last transactions.
+    Of several sinks, a line each.
+    """
+    fleet = load_fleet(config)
+    quiet(fleet.secrets)
+    sinks = _chosen(fleet, sink)
+    with connected(sinks[0]) as client:
+        looker = _Looker(client, sinks, lag)
         if watch:
-            _watch(settings, keeper, log, as_json)
+            _watch(looker, as_json)
             return
-        found = collect(settings, keeper, log)
+        looks = looker.look()
     if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=2))
+        typer.echo(json.dumps(_document(looks), indent=2))
     else:
-        console().print(render(found))
-    if found.halt is not None:
+        console().print(_shown(looks))
+    if any(look.status is not None and look.status.halt is not None for look in looks):
         raise typer.Exit(1)
 
 
-def _watch(settings: Settings, keeper: Keeper, log: Log | None, as_json: bool) -> None:
+def _chosen(fleet: Fleet, name: str) -> Sequence[Settings]:
+    if not name:
+        if not fleet.sinks:
+            raise ConfigError(f"{fleet.path}: has only patterns of topics. Name a sink that runs with --sink.")
+        return fleet.sinks
+    sinks = tuple(settings for settings in fleet.sinks if settings.name == name)
+    if not sinks:
+        names = ", ".join(settings.name for settings in fleet.sinks[:8])
+        raise ConfigError(f"--sink: {fleet.path} has no sink {name!r}; it has {names}")
+    return sinks
+
+
+class _Looker:
+    """Reads sinks again and again; what did not change is not read twice."""
+
+    def __init__(self, client: KazooClient, sinks: Sequence[Settings], lag: bool) -> None:
+        self._sinks = sinks
+        self._lag = lag
+        self._logs: dict[tuple[tuple[str, str], ...], Log] = {}
+        self._trends = {settings.name: new_trend(settings) for settings in sinks}
+        self._keepers = {settings.name: Keeper(client, settings.root_znode, lambda: None) for settings in sinks}
+        for keeper in self._keepers.values():
+            client.add_listener(keeper.session_changed)
+
+    def look(self) -> list[Look]:
+        """Raises Unavailable; of several sinks, one that cannot be read is told in its line."""
+        return [self._look(settings) for settings in self._sinks]
+
+    def _look(self, settings: Settings) -> Look:
+        try:
+            keeper, trend = self._keepers[settings.name], self._trends[settings.name]
+            seen = collect(settings, keeper, self._log(settings))
+        except Corrupt as error:
+            if len(self._sinks) == 1:
+                raise
+            return unread(settings, str(error))
+        trend.look(seen.view.states, seen.log, last_commit(seen.view), time.time())
+        return look_at(settings, seen.view, seen.status, trend, paused(seen.view))
+
+    def _log(self, settings: Settings) -> Log | None:
+        native = settings.kafka_native
+        return self._logs.setdefault(tuple(sorted(native.items())), Log(native)) if self._lag else None
+
+
+def _document(looks: Sequence[Look]) -> dict[str, object]:
+    return looks[0].to_json() if len(looks) == 1 else {"format": FORMAT, "sinks": [look.to_json() for look in looks]}
+
+
+def _shown(looks: Sequence[Look]) -> RenderableType:
+    if len(looks) == 1 and looks[0].status is not None:
+        return Group(*needs(looks), *_parts(looks[0].status))
+    return overview(looks, time.time())
+
+
+def _watch(looker: _Looker, as_json: bool) -> None:
     with Live(console=console(), auto_refresh=False, screen=False) as live:
         while True:
             try:
-                found = collect(settings, keeper, log)
+                looks = looker.look()
             except Unavailable as error:
                 document: dict[str, object] = {"error": str(error)}
                 shown: RenderableType = Text(f"{error}; looking again", style="red")
             else:
-                document, shown = found.to_json(), render(found)
+                document, shown = _document(looks), _shown(looks)
             if as_json:
                 typer.echo(json.dumps(document))
             else:

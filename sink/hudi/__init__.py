@@ -101,8 +101,9 @@ class Table:
 
     @property
     def active_instants(self) -> int:
-        """Completed instants on the active timeline, as last read."""
-        return len(self._timeline.completed)
+        """Completed instants on the active timeline, as last read, and the one completed here since."""
+        completed = {entry.requested for entry in self._timeline.completed}
+        return len(completed | {self._completed} - {""})
 
     def begin(self, number: int, epoch: int) -> str:
         """Begins an instant. Its first file carries the sink's name and the transaction's number."""

@@ -152,18 +152,24 @@ class Status:
         return {"format": FORMAT, **asdict(self)}
 
 
-def collect(settings: Settings, keeper: Keeper, log: Log | None) -> Status:
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One look at a sink: its tree, the ends of its log where Kafka tells them, and the status made of both."""
+
+    view: KeeperView
+    log: LogView | None
+    status: Status
+
+
+def collect(settings: Settings, keeper: Keeper, log: Log | None) -> Reading:
     """Read everything once. Without `log` there is no lag."""
     view = keeper.read()
     recorded = {source.topic for source in view.states}
     observed, error = _observe(log, settings, recorded)
     status = build(settings, view, observed, error, time.time())
-    return replace(
-        status,
-        history=status.history[:NEWEST],
-        services=keeper.services(),
-        catalog=catalog_status(settings, keeper.catalog(), status.committed),
-    )
+    catalog = catalog_status(settings, keeper.catalog(), status.committed)
+    shown = replace(status, history=status.history[:NEWEST], services=keeper.services(), catalog=catalog)
+    return Reading(view, observed, shown)
 
 
 def ended_transactions(keeper: Keeper) -> tuple[EndedStatus, ...]:

@@ -171,6 +171,7 @@ class CoordinatorEffectHandler:
             return Failed(str(error), invalid=isinstance(error, TableError))
         except (SinkError, *JAVA_ERRORS, OSError) as error:
             return Unknown(error_summary(error))
+        self._metrics.table(self._table.active_instants)
         return _COMPLETE_OUTCOMES[outcome](outcome.value)
 
     def _publish(self, operation: messages.Complete) -> Outcome | None:

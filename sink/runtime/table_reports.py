@@ -27,7 +27,9 @@ class Record(Protocol):
 
 
 class TableReports:
-    """`look` is called again and again. `count_files` gives None where counting would cost a listing of the storage."""
+    """`look` is called again and again, `ran` after each run of the table services. `count_files` gives None where
+    counting would cost a listing of the storage.
+    """
 
     def __init__(
         self,
@@ -44,14 +46,22 @@ class TableReports:
 
     def look(self) -> None:
         now = self._clock()
+        if now - self._audit_read < AUDIT_SECONDS:
+            return
+        self._audit_read = now
         try:
-            if now - self._audit_read >= AUDIT_SECONDS:
-                self._audit_read = now
-                if (answer := self._audit.last()) is not None:
-                    self._metrics.audited(answer.held, answer.ended)
-            if now - self._files_counted >= FILES_SECONDS:
-                self._files_counted = now
-                if (files := self._count_files()) is not None:
-                    self._metrics.table_files(files)
+            if (answer := self._audit.last()) is not None:
+                self._metrics.audited(answer.held, answer.ended)
+        except SinkError as error:
+            LOG.debug("table.not_reported", reason=str(error))
+
+    def ran(self) -> None:
+        now = self._clock()
+        if now - self._files_counted < FILES_SECONDS:
+            return
+        self._files_counted = now
+        try:
+            if (files := self._count_files()) is not None:
+                self._metrics.table_files(files)
         except SinkError as error:
             LOG.debug("table.not_reported", reason=str(error))

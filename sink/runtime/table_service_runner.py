@@ -108,6 +108,8 @@ class TableServiceRunner:
                 if committed < done or committed - done >= self._settings.services_interval:
                     self._run(committed)
                     done = committed
+                    if self._reports is not None:
+                        self._reports.ran()
                 if self._reports is not None:
                     self._reports.look()
                 served = self._kept_up(served)

@@ -1,6 +1,6 @@
 """Prometheus' text format, and a server for it.
 
-`Exposition.text` writes what prometheus_client collects, in half of the time that its own writer takes, for it writes
+`Exposition.texts` writes what prometheus_client collects, in half of the time that its own writer takes, for it writes
 the labels of a sample once and remembers them. `serve` answers GET on one address. Errors: ConfigError when the port
 cannot be used.
 """
@@ -8,7 +8,7 @@ cannot be used.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from socketserver import ThreadingMixIn
 from threading import Thread
 from typing import Any
@@ -24,19 +24,28 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class Exposition:
-    """The samples of `registry` as text."""
+    """The samples of `registry` as text. `old_names` tells by new name under which old one a metric is served, too."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, old_names: Mapping[str, str]) -> None:
         self._registry = registry
+        self._old_names = old_names
         self._prefixes: dict[tuple[str, ...], str] = {}
 
-    def lines(self) -> Iterator[str]:
+    def texts(self) -> Iterator[str]:
+        """One text for each metric."""
         for metric in self._registry.collect():
             name = f"{metric.name}_total" if metric.type == "counter" else metric.name
-            yield f"# HELP {name} {metric.documentation}\n# TYPE {name} {metric.type}\n"
-            for sample in metric.samples:
-                if not sample.name.endswith("_created"):
-                    yield f"{self._prefix(sample.name, sample.labels)}{_number(sample.value)}\n"
+            samples = "".join(
+                f"{self._prefix(sample.name, sample.labels)}{_number(sample.value)}\n"
+                for sample in metric.samples
+                if not sample.name.endswith("_created")
+            )
+            yield f"# HELP {name} {metric.documentation}\n# TYPE {name} {metric.type}\n{samples}"
+            if (old := self._old_names.get(metric.name)) is not None:
+                old_name = name.replace(metric.name, old)
+                yield f"# HELP {old_name} Old name of {name}, for this version only\n# TYPE {old_name} {metric.type}"
+                # Only where a line begins: a label may hold any text, but no line break.
+                yield f"\n{samples}".replace(f"\n{metric.name}_", f"\n{old}_")
 
     def forget(self) -> None:
         """Drops what is remembered of labels: a sink has gone."""

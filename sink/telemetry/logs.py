@@ -26,6 +26,7 @@ from structlog.typing import Processor
 from sink.telemetry.redaction import Redactor
 
 CONTEXT = ("worker", "sink", "epoch", "transaction")
+RUNBOOK = "docs/runbook.md"
 THIRD_PARTY_LEVEL = logging.WARNING
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -52,6 +53,7 @@ def configure(
         structlog.processors.format_exc_info,
         structlog.stdlib.add_logger_name,
         redact,
+        _with_page,
         _in_order,
         *([_one_line] if form == "console" else []),
     ]
@@ -154,6 +156,19 @@ def _redaction(redactor: Redactor) -> Processor:
     return redact
 
 
+def runbook_page(event: str) -> str:
+    """The place in the documentation that explains the event."""
+    return f"{RUNBOOK}#{re.sub('[._]', '-', event)}"
+
+
+def _with_page(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Adds it to the sink's own warnings and worse: others need nobody."""
+    name = event.get("event")
+    if event.get("level") in _EXPLAINED and isinstance(name, str) and _EVENT.fullmatch(name):
+        event["runbook"] = runbook_page(name)
+    return event
+
+
 def _in_order(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     if "exception" in event:
         event["traceback"] = event.pop("exception")
@@ -168,6 +183,9 @@ def _one_line(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mu
             event[key] = _BREAKS.sub(" | ", value).strip()
     return event
 
+
+_EXPLAINED = frozenset({"warning", "error", "critical"})
+_EVENT = re.compile(r"[a-z]+(\.[a-z_]+)+")
 
 _BREAKS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029]+")
 

@@ -7,11 +7,15 @@ metric is served under its old name too, for one version.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
-from prometheus_client.registry import Collector
-
+OLD_NAMES = {
+    "sink_bad_records": "sink_errors",
+    "sink_written_bytes": "sink_bytes",
+    "sink_transaction_phase_duration_seconds": "sink_phase_seconds",
+    "sink_table_services": "sink_services",
+}
+"""By new name. Others are in `partition_metrics`, and gauges of their own here."""
 PHASE_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 TRANSACTION_SECONDS = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 SERVICE_SECONDS = (0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
@@ -27,13 +31,6 @@ class Families:
         self._coordinator()
         self._transactions()
         self._table()
-        for name, family in (
-            ("sink_errors", self.bad_records),
-            ("sink_bytes", self.written_bytes),
-            ("sink_phase_seconds", self.phase_seconds),
-            ("sink_services", self.services),
-        ):
-            registry.register(_OldName(name, family))
 
     def _worker(self) -> None:
         self.build_info = self._gauge(
@@ -128,19 +125,3 @@ class Families:
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
         return Histogram(name, text, ("sink", *labels), buckets=buckets, registry=self._registry)
-
-
-class _OldName(Collector):
-    """Serves a metric under its old name, too."""
-
-    def __init__(self, name: str, family: Counter | Histogram) -> None:
-        self._name = name
-        self._family = family
-
-    def collect(self) -> Iterator[Metric]:
-        for metric in self._family.collect():
-            renamed = Metric(self._name, f"Old name of {metric.name}, for this version only", metric.type)
-            renamed.samples = [
-                sample._replace(name=self._name + sample.name.removeprefix(metric.name)) for sample in metric.samples
-            ]
-            yield renamed

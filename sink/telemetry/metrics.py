@@ -13,18 +13,19 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, disable_created_metrics
 
 from coordination.state.messages import Note
 from coordination.state.model import LogView, Phase
 from coordination.state.tree import KeeperView, Summary
 from coordination.zookeeper.table_service_lock import Service
 from sink.telemetry.exposition import Exposition, MetricsServer
-from sink.telemetry.metric_families import Families
+from sink.telemetry.metric_families import OLD_NAMES, Families
 from sink.telemetry.partition_metrics import PartitionOffsets, partition_lines
 from sink.telemetry.version import parts, sink_version
 
 LOOPBACK = "127.0.0.1"
+disable_created_metrics()  # type: ignore[no-untyped-call]
 WAITS = ("kafka", "registry", "storage", "topic", "zookeeper")
 
 
@@ -40,7 +41,7 @@ class ProcessMetrics:
         self.wall = wall
         self._registry = CollectorRegistry()
         self.families = Families(self._registry)
-        self._exposition = Exposition(self._registry)
+        self._exposition = Exposition(self._registry, OLD_NAMES)
         self._sinks: dict[str, SinkMetrics] = {}
         self._server: MetricsServer | None = None
 
@@ -62,7 +63,7 @@ class ProcessMetrics:
         sinks = list(self._sinks.values())
         for sink in sinks:
             sink.refresh()
-        lines = [*self._exposition.lines(), *partition_lines([sink.offsets for sink in sinks])]
+        lines = [*self._exposition.texts(), *partition_lines([sink.offsets for sink in sinks])]
         return "".join(lines).encode()
 
     def serve(self, port: int) -> int | None:

@@ -110,7 +110,7 @@ def test_a_broker_that_stops_in_an_orderly_way_ends_no_process_but_that_one(tmp_
 
 
 def test_a_process_that_hangs_is_replaced(kafka: KafkaServer, topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sink.clients.kafka_process.GRACE_SECONDS", 0.5)
+    monkeypatch.setattr("sink.clients.kafka_child.GRACE_SECONDS", 0.5)
     log = LogProcess({"bootstrap.servers": kafka.address}, timeout=1.0)
     name = topic()
     before = log.view([name])

@@ -24,7 +24,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 DOTTED = re.compile(r"([a-z][a-z0-9_-]*(?:\.[a-z0-9_-]+)+)(?:=\S+)?")
-NOTED = re.compile(r"""(?:\bnote|_note|LOG\.\w+)\(\s*"([a-z_]+\.[a-z_]+)["']""")
+NOTED = re.compile(r"""(?:\bnote|_note|LOG\.\w+)\(\s*(?:level, )?"([a-z_]+\.[a-z_]+)["']""")
 PASSED_THROUGH = ("kafka.", "spark.", "hoodie.")
 FILES = re.compile(r".*\.(md|py|json|yaml|yml|properties|service|env|xml|log|parquet|toml|cfg)")
 
@@ -54,7 +54,8 @@ def _tests() -> set[str]:
 @cache
 def _anchors(page: Path) -> set[str]:
     headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text()), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    own = re.findall(r'<a id="([\w-]+)"></a>', page.read_text())
+    return {*own, *(re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings)}
 
 
 def _is_setting(name: str) -> bool:
@@ -152,9 +153,21 @@ def test_the_settings_shown_for_other_writers_name_the_locks_own_place() -> None
 
 def test_the_runbook_explains_every_event_and_no_other() -> None:
     table = (DOCS / "runbook.md").read_text().partition("## The log")[2].partition("\n## ")[0]
-    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| <a ")]
     explained = {event for row in rows for event in CODE.findall(row)}
     assert explained == _events()
+
+
+def test_every_event_has_an_anchor_in_the_runbook_where_its_log_line_leads_to() -> None:
+    from sink.telemetry.logs import RUNBOOK, runbook_page
+
+    page = ROOT / RUNBOOK
+    anchors: dict[str, set[str]] = {}
+    for line in page.read_text().splitlines():
+        for anchor in re.findall(r'<a id="([\w-]+)"></a>', line):
+            anchors[anchor] = set(CODE.findall(line.split("|")[1]))
+    lost = [event for event in _events() if event not in anchors.get(runbook_page(event).partition("#")[2], ())]
+    assert lost == []
 
 
 def test_every_metric_that_is_named_is_served_and_every_one_served_is_named() -> None:

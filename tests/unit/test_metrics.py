@@ -315,6 +315,13 @@ def test_every_old_name_is_served_with_the_figures_of_the_new_one(
     assert value(process, "sink_lag", topic="orders", partition="0") == 1
 
 
+def test_an_old_name_changes_no_label(process: ProcessMetrics) -> None:
+    process.sink("sink_bad_records_total").wrote(5)
+    told = {name for name, labels in samples(process) if dict(labels)["sink"] == "sink_bad_records_total"}
+    assert {"sink_bytes_total", "sink_errors_total"} <= told
+    assert {dict(labels)["sink"] for _, labels in samples(process)} == {"sink_bad_records_total"}
+
+
 def test_sinks_of_a_process_are_told_apart_and_one_that_goes_takes_its_series_along(
     process: ProcessMetrics, metrics: SinkMetrics
 ) -> None:

@@ -1,0 +1,68 @@
+"""`sink doctor`: one text or archive with what a report of a defect needs, without secrets.
+
+Exit status 0, whatever it finds: what is wrong is in the report.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coordination.errors import ConfigError
+from sink.commands.common import ConfigOption
+from sink.telemetry.terminal import quiet
+
+if TYPE_CHECKING:
+    from sink.operations.diagnosis import Part
+
+ARCHIVES = (".tar.gz", ".tgz")
+
+
+def doctor(
+    config: ConfigOption,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Write it here: a text, or an archive if it ends with .tar.gz."),
+    ] = None,
+    log: Annotated[
+        list[Path] | None, typer.Option(help="A log file to add; may be repeated.", show_default=False)
+    ] = None,
+) -> None:
+    """Gather what a report of a defect needs: versions, settings, checks, status, the ends of the logs. No secrets."""
+    # Imported here: checks of table and storage pull in PySpark and Arrow, which `sink --help` can do without.
+    from sink.operations.diagnosis import diagnose
+
+    quiet()
+    found = diagnose(config, log or ())
+    try:
+        if output is None:
+            typer.echo(as_text(found), nl=False)
+        elif output.name.endswith(ARCHIVES):
+            output.write_bytes(as_archive(found, output.name.partition(".")[0]))
+        else:
+            output.write_text(as_text(found))
+    except OSError as error:
+        raise ConfigError(f"--output: {output} cannot be written ({error}). Choose another file.") from error
+    if output is not None:
+        typer.echo(f"{output} has {len(found)} parts. Read it before you send it: names of hosts and topics are in it.")
+
+
+def as_text(found: Sequence[Part]) -> str:
+    return "".join(f"===== {part.name}\n{part.text}\n" for part in found)
+
+
+def as_archive(found: Sequence[Part], name: str) -> bytes:
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w:gz") as archive:
+        for part in found:
+            text = part.text.encode()
+            member = tarfile.TarInfo(f"{name}/{part.name}")
+            member.size, member.mtime = len(text), int(time.time())
+            archive.addfile(member, io.BytesIO(text))
+    return data.getvalue()

@@ -1,0 +1,36 @@
+"""Examples at the end of each command's `--help`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+EXAMPLES: Mapping[str, tuple[str, ...]] = {
+    "demo": ("sink demo", "sink demo --keep --directory /tmp/tour"),
+    "status": (
+        "sink status --config orders.yaml",
+        "sink status --config fleet.yaml --watch",
+        "sink status --config fleet.yaml --sink orders --json",
+    ),
+    "audit": ("sink audit --config orders.yaml", "sink audit --config orders.yaml --no-log --json"),
+    "reset": (
+        "sink reset --config orders.yaml --yes",
+        "sink reset --config orders.yaml --to earliest --topic orders --yes",
+        "sink reset --config orders.yaml --offset orders:3=1500 --yes",
+    ),
+    "adopt": ("sink adopt --config orders.yaml", "sink adopt --config orders.yaml --yes"),
+    "validate": ("sink validate --config orders.yaml",),
+    "infer": ("sink infer --config orders.yaml > orders.ddl",),
+    "doctor": ("sink doctor --config orders.yaml", "sink doctor --config orders.yaml --output report.tar.gz"),
+    "version": ("sink version",),
+    "errors": (
+        "sink errors --config orders.yaml --group-by reason",
+        "sink errors --config orders.yaml --topic orders --offset 100..200 --json",
+    ),
+    "errors replay": ("sink errors replay --config orders.yaml", "sink errors replay --config orders.yaml --yes"),
+}
+
+
+def epilog(command: str) -> str | None:
+    r"""As click takes it: after \b a paragraph keeps its lines."""
+    examples = EXAMPLES.get(command)
+    return None if examples is None else "\n".join(["\b", "Examples:", *(f"  {line}" for line in examples)])

@@ -1,0 +1,139 @@
+"""Orders what needs doing, worst first: for one sink, and for all of a fleet in a line each.
+
+A judgement is that of the workers' own health (`sink.http.health`), made from one look. Pure; raises nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from coordination.state.tree import KeeperView
+from sink.config import Settings
+from sink.http.health import INTERVALS, Evidence, Judgement, judge, last_commit
+from sink.http.remedies import Finding, finding
+from sink.http.trend import Trend
+from sink.operations.status import Status
+
+SHOWN = 10
+URGENT = frozenset({"halted", "no-tree", "no-coordinator", "zookeeper", "znode"})
+"""Kinds of findings for which nothing lands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One sink as it was read just now; `status` is None where it could not be read."""
+
+    name: str
+    status: Status | None
+    judgement: Judgement
+    committed_at: float | None = None
+    paused: bool = False
+
+    @property
+    def urgency(self) -> int:
+        """3: nothing lands; 2: it is ill; 1: something is to be told; 0: nothing needs doing."""
+        if any(reason.kind in URGENT for reason in self.judgement.reasons):
+            return 3
+        return 2 if self.judgement.reasons else 1 if self.judgement.notes else 0
+
+    @property
+    def state(self) -> str:
+        kinds = {found.kind for found in self.judgement.reasons}
+        if "halted" in kinds:
+            return "HALTED"
+        if self.status is None or self.judgement.reasons:
+            return "ill"
+        return "paused" if self.paused else "lands"
+
+    def to_json(self) -> dict[str, Any]:
+        """As `sink status --json` shows it: the status, and what the judgement adds."""
+        known = {"format": 1, "sink": self.name} if self.status is None else self.status.to_json()
+        return {
+            **known,
+            "healthy": self.judgement.healthy,
+            "reasons": [reason.to_json() for reason in self.judgement.reasons],
+            "notes": [note.to_json() for note in self.judgement.notes],
+        }
+
+
+def look_at(settings: Settings, view: KeeperView, status: Status, trend: Trend, paused: str = "") -> Look:
+    """`trend` has seen the view."""
+    evidence = Evidence(settings, time.time(), view, status, trend=trend, paused=paused)
+    return Look(settings.name, status, judge(evidence), last_commit(view), bool(paused))
+
+
+def unread(settings: Settings, reason: str) -> Look:
+    return Look(settings.name, None, Judgement((finding("znode", reason),)))
+
+
+def new_trend(settings: Settings) -> Trend:
+    return Trend(INTERVALS * settings.interval_ms / 1000)
+
+
+def needs(looks: Sequence[Look]) -> Iterator[RenderableType]:
+    """The findings of these sinks, worst first; nothing where nothing needs doing."""
+    found = [(look, reason, True) for look in _worst_first(looks) for reason in look.judgement.reasons]
+    found += [(look, note, False) for look in _worst_first(looks) for note in look.judgement.notes]
+    if not found:
+        return
+    yield Text("What needs doing first", style="bold")
+    for look, each, is_ill in found[:SHOWN]:
+        yield _need(each, is_ill, look.name if len(looks) > 1 else "")
+    if len(found) > SHOWN:
+        yield Text(f"and {len(found) - SHOWN} more", style="dim")
+
+
+def _need(each: Finding, is_ill: bool, sink: str) -> Text:
+    colour = "red" if is_ill else "yellow"
+    text = Text("  ")
+    text.append(f"{sink}: " if sink else "", style="bold")
+    text.append(f"{each.kind}: ", style=f"bold {colour}")
+    text.append(f"{each.text}.", style=colour)
+    if each.do:
+        text.append(f" {each.do}")
+    if each.section:
+        text.append(f" [docs/runbook.md#{each.section}]", style="dim")
+    return text
+
+
+def overview(looks: Sequence[Look], now: float) -> Group:
+    """Many sinks, a line each, and above them what needs doing."""
+    table = Table(title=f"{len(looks)} sinks", title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for name in ("sink", "state", "coordinator", "workers>", "lag>", "last commit>", "transactions open>", "needs"):
+        table.add_column(name.rstrip(">"), justify="right" if name.endswith(">") else "left")
+    for look in _worst_first(looks):
+        status = look.status
+        worst = next(iter((*look.judgement.reasons, *look.judgement.notes)), None)
+        table.add_row(
+            Text(look.name, style="bold"),
+            Text(look.state, style=_COLOURS[look.urgency]),
+            "" if status is None else (status.coordinator or "none").rpartition(":")[0],
+            "" if status is None else str(len(status.members)),
+            "" if status is None or status.lag is None else f"{status.lag:,}",
+            "" if look.committed_at is None else f"{_seconds(now - look.committed_at)} ago",
+            "" if status is None else str(len(status.transactions)),
+            "" if worst is None else worst.kind,
+        )
+    return Group(*needs(looks), table)
+
+
+_COLOURS = ("green", "yellow", "red", "bold red")
+
+
+def _worst_first(looks: Sequence[Look]) -> list[Look]:
+    lags = {id(look): 0 if look.status is None else look.status.lag or 0 for look in looks}
+    return sorted(looks, key=lambda look: (-look.urgency, -lags[id(look)], look.name))
+
+
+def _seconds(seconds: float) -> str:
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"

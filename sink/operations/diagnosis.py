@@ -1,0 +1,133 @@
+"""Gathers what a report of a defect needs: versions, settings, checks of the servers, states of sinks, ends of logs.
+
+Guarantee: a part that cannot be gathered says why, and the others are there. Every text has passed the redactor: no
+secret of the settings, no password in a URL. Changes nothing. Raises nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import partial
+from pathlib import Path
+
+from coordination.errors import SinkError
+from coordination.zookeeper.keeper import Keeper
+from sink.clients.java import BROKER_VERSIONS, SPARK_VERSIONS, find_java
+from sink.clients.kafka import Log
+from sink.clients.zookeeper import connected
+from sink.config import Fleet, Settings, load_fleet
+from sink.operations.status import collect
+from sink.operations.validation import validate
+from sink.telemetry.redaction import Redactor
+from sink.telemetry.version import parts, sink_version
+
+LOG_LINES = 200
+LOG_FILES = 10
+TAIL_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file of the report."""
+
+    name: str
+    text: str
+
+
+def diagnose(config: Path, logs: Sequence[Path] = ()) -> list[Part]:
+    """`logs`: files of logs beside those in `log.dir`."""
+    redactor = Redactor()
+    found = [_gathered("versions.txt", _versions)]
+    try:
+        fleet = load_fleet(config)
+    except (SinkError, OSError) as error:
+        found.append(Part("settings.txt", f"cannot be used:\n{error}\n"))
+        found += _logs([Path("logs")], logs)
+    else:
+        redactor = Redactor(fleet.secrets)
+        found.append(_gathered("settings.txt", partial(_settings, fleet)))
+        for settings in fleet.sinks:
+            found.append(_gathered(f"{settings.name}/validate.txt", partial(_checks, settings)))
+            found.append(_gathered(f"{settings.name}/status.json", partial(_status, settings)))
+        found += _logs(sorted({Path(settings.log_dir) for settings in fleet.sinks}), logs)
+    return [Part(part.name, redactor.text(part.text)) for part in found]
+
+
+def _gathered(name: str, gather: Callable[[], str]) -> Part:
+    try:
+        return Part(name, gather())
+    except Exception as error:  # noqa: BLE001 (a report is wanted most where nothing works)
+        return Part(name, f"could not be gathered: {type(error).__name__}: {error}\n")
+
+
+def _versions() -> str:
+    lines = [
+        f"at {datetime.now(timezone.utc).isoformat(timespec='seconds')}",
+        f"sink {sink_version()}",
+        f"python {platform.python_version()} at {sys.executable}",
+        *(f"{name} {version}" for name, version in parts().items()),
+        *(_java(use, versions) for use, versions in (("Spark", SPARK_VERSIONS), ("a broker", BROKER_VERSIONS))),
+        f"{platform.platform()}, {os.cpu_count()} cores",
+        *_memory(),
+        *(f"{name} is set" for name in sorted(os.environ) if name.startswith(("SINK_", "SPARK_", "HADOOP_", "JAVA_"))),
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _java(use: str, versions: tuple[int, ...]) -> str:
+    try:
+        java = find_java(versions)
+    except SinkError as error:
+        return f"java for {use}: {error}"
+    return f"java for {use}: {java.version} at {java.binary}"
+
+
+def _memory() -> Iterator[str]:
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    yield from (line for line in lines if line.startswith(("MemTotal", "MemAvailable", "SwapTotal", "SwapFree")))
+
+
+def _settings(fleet: Fleet) -> str:
+    """As every worker understands them, defaults included."""
+    shown = {}
+    for settings in fleet.everything:
+        document = settings.model_dump(mode="json", by_alias=True)
+        document |= {"config digest": settings.config_digest}
+        shown[settings.name] = document
+    return json.dumps(shown, indent=2, default=str) + "\n"
+
+
+def _checks(settings: Settings) -> str:
+    found = validate(settings)
+    marks = ("wrong" if check.wrong else "note" if check.note else "ok" for check in found)
+    lines = (f"{mark:<6} {check.part:<10} {check.sentence}\n" for mark, check in zip(marks, found, strict=True))
+    return "".join(lines)
+
+
+def _status(settings: Settings) -> str:
+    with connected(settings) as client:
+        keeper = Keeper(client, settings.root_znode, lambda: None)
+        reading = collect(settings, keeper, Log(settings.kafka_native))
+    return json.dumps(reading.status.to_json(), indent=2) + "\n"
+
+
+def _logs(directories: Sequence[Path], more: Sequence[Path]) -> Iterator[Part]:
+    """The newest files, their last lines."""
+    files = [file for directory in directories if directory.is_dir() for file in directory.glob("*.log")]
+    newest = sorted(files, key=lambda file: file.stat().st_mtime, reverse=True)[:LOG_FILES]
+    for file in (*more, *newest):
+        yield _gathered(f"logs/{file.name}", partial(_tail, file))
+
+
+def _tail(file: Path) -> str:
+    with file.open("rb") as log:
+        log.seek(max(0, file.stat().st_size - TAIL_BYTES))
+        lines = deque(log.read().decode(errors="replace").splitlines(), maxlen=LOG_LINES)
+    return "".join(f"{line}\n" for line in lines)

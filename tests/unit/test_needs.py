@@ -1,0 +1,124 @@
+"""`sink status` says what needs doing first, for one sink and for ten, in colour where that can be seen."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console, Group
+
+from coordination.state.model import LogView, PartitionLog, PartitionState, TopicPartition
+from coordination.state.reading import TreeReader
+from coordination.state.tree import Halt, KeeperInfo, KeeperView, Ledger, Summary
+from sink.commands.needs import Look, look_at, needs, new_trend, overview, unread
+from sink.config import Settings
+from sink.http.health import last_commit
+from sink.operations.status import build
+from tests.unit.settings_kit import minimal_settings
+
+NOW = 1_000_000.0
+SOURCE = TopicPartition("orders", 0)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return minimal_settings(tmp_path)
+
+
+def view(settings: Settings, committed_at: float = NOW - 5) -> KeeperView:
+    times = {"PLANNED": committed_at - 1, "COMMITTED": committed_at}
+    return replace(
+        TreeReader().read({}),
+        info=KeeperInfo("uuid", settings.config_digest),
+        contenders=(("election/1", "w1:1"),),
+        epoch=1,
+        states={SOURCE: PartitionState("id", 0, 10, 0)},
+        ledger=Ledger(7, 7, history=(Summary(7, 7, "COMMITTED", "1", 5, "", times),)),
+    )
+
+
+def look(settings: Settings, seen: KeeperView, end: int = 10) -> Look:
+    log = LogView("c", {SOURCE: PartitionLog("id", 0, end)})
+    trend = new_trend(settings)
+    trend.look(seen.states, log, last_commit(seen), NOW)
+    return look_at(settings, seen, build(settings, seen, log, None, NOW), trend)
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sink.commands.needs.time.time", lambda: NOW)
+
+
+def printed(*parts: object, colours: bool = False) -> str:
+    out = StringIO()
+    Console(file=out, width=400, force_terminal=colours, color_system="standard" if colours else None).print(
+        Group(*parts)  # type: ignore[arg-type]
+    )
+    return out.getvalue()
+
+
+def test_a_sink_that_lands_needs_nothing(settings: Settings) -> None:
+    healthy = look(settings, view(settings))
+    assert (healthy.urgency, healthy.state) == (0, "lands")
+    assert list(needs([healthy])) == []
+    assert healthy.to_json()["healthy"] is True
+
+
+def test_a_halt_comes_first_with_what_to_do_and_its_place_in_the_runbook(settings: Settings) -> None:
+    reason = "orders-0: the log was truncated to 5, 10 had been read"
+    halted = look(settings, replace(view(settings), halt=Halt(reason, "orders", 0, 5, NOW), contenders=()))
+    assert (halted.urgency, halted.state) == (3, "HALTED")
+    lines = printed(*needs([halted])).splitlines()
+    assert lines[0] == "What needs doing first"
+    assert lines[1].startswith(f"  halted: {reason}. Find out which records the broker lost.")
+    assert lines[1].rstrip().endswith("[docs/runbook.md#halts]")
+    assert lines[2].startswith("  no-coordinator: ")
+    assert halted.to_json()["reasons"][0]["page"] == "docs/runbook.md#halts"
+
+
+def test_records_that_wait_for_too_long_are_told(settings: Settings) -> None:
+    stuck = look(settings, view(settings, committed_at=NOW - 4000), end=30)
+    assert stuck.urgency == 2
+    assert "20 offsets wait" in printed(*needs([stuck]))
+
+
+def ten(settings: Settings) -> list[Look]:
+    """Eight that land, one that is halted, one that is far behind; and one that cannot be read."""
+    halted = replace(view(settings), halt=Halt("broken", at=NOW))
+    looks = [replace(look(settings, view(settings)), name=f"sink{number}") for number in range(8)]
+    looks.append(replace(look(settings, halted), name="halted-one"))
+    looks.append(replace(look(settings, view(settings, NOW - 4000), end=30), name="late-one"))
+    return [*looks, unread(replace_name(settings, "torn-one"), "epoch: cannot be read")]
+
+
+def replace_name(settings: Settings, name: str) -> Settings:
+    return settings.model_copy(update={"name": name})
+
+
+def test_of_ten_sinks_the_one_with_most_to_do_is_first_and_each_has_a_line(settings: Settings) -> None:
+    lines = [line.rstrip() for line in printed(overview(ten(settings), NOW)).splitlines()]
+    first, table = lines[: lines.index("11 sinks")], lines[lines.index("11 sinks") + 2 :]
+    assert [line.split(":")[0].strip() for line in first[1:4]] == ["halted-one", "torn-one", "late-one"]
+    assert [line.split()[0] for line in table[:3]] == ["halted-one", "torn-one", "late-one"]
+    assert table[0].split()[:3] == ["halted-one", "HALTED", "w1"]
+    assert len(table) == 11
+    assert table[-1].split() == ["sink7", "lands", "w1", "0", "0", "5", "s", "ago", "0"]
+
+
+def test_colours_go_to_a_terminal_only_and_not_where_nobody_wants_them(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = ten(settings)
+    assert "\x1b[" not in printed(overview(looks, NOW))
+    assert "\x1b[1;31m" in printed(overview(looks, NOW), colours=True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "31m" not in printed(overview(looks, NOW), colours=True)
+
+
+def test_the_json_of_a_sink_that_cannot_be_read_says_so(settings: Settings) -> None:
+    document = unread(settings, "epoch: cannot be read").to_json()
+    assert json.loads(json.dumps(document))["reasons"][0]["kind"] == "znode"
+    assert document["healthy"] is False
