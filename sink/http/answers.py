@@ -20,11 +20,14 @@ from sink.http import documents
 from sink.http.facts import HostedSink, WorkerFacts
 from sink.http.fleet import Fleet, FleetWatch
 from sink.http.metrics import CONTENT_TYPE, MetricsText
+from sink.http.table_process import TableReports
 from sink.telemetry.logs import in_context
 
 _T = TypeVar("_T")
 JSON = "application/json"
 ZIPPED_FROM = 4096
+MOST_TABLES = 2
+"""Readings of tables that wait or are under way: the rest of the pool is for what is answered at once."""
 MOST_VERBS = 8
 """Verbs that wait or are performed."""
 
@@ -58,19 +61,25 @@ class _Made:
 
 
 class Answers:
-    def __init__(self, settings: ProcessSettings, facts: WorkerFacts, fleet: FleetWatch) -> None:
+    def __init__(self, settings: ProcessSettings, facts: WorkerFacts) -> None:
         self._token = settings.http_token
         self._facts = facts
-        self._fleet = fleet
+        self._fleet = FleetWatch(facts)
         self._metrics = MetricsText(facts)
         self._making = threading.Lock()
         self._made: _Made | None = None
-        self._pool: ThreadPoolExecutor | None = None
-        self._verbs: ThreadPoolExecutor | None = None
+        self._pool = ThreadPoolExecutor(4, "http-answers")
+        self._verbs = ThreadPoolExecutor(1, "http-verbs")
         self._verbs_waiting = 0
+        self._tables = TableReports()
+        self._tables_waiting = 0
 
-    def run_in(self, pool: ThreadPoolExecutor, verbs: ThreadPoolExecutor) -> None:
-        self._pool, self._verbs = pool, verbs
+    def close(self) -> None:
+        """Ends what is under way, as far as it can be: nothing waits for it."""
+        self._fleet.close()
+        self._tables.close()
+        for pool in (self._pool, self._verbs):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def liveness(self) -> Answer:
         return self._by_reasons(self._facts.liveness())
@@ -100,6 +109,23 @@ class Answers:
 
     async def overview(self) -> Answer:
         return await self._of_fleet("overview", "")
+
+    async def table(self, sink: str) -> Answer:
+        """What storage tells of one sink's table."""
+        names = self._hosted(sink)
+        if len(names) != 1:
+            return refusal(400, f"say of which sink: ?sink=NAME, one of {', '.join(names[:20])}")
+        settings = next(hosted.settings for hosted in self._facts.sinks if hosted.settings.name == names[0])
+        if self._tables_waiting >= MOST_TABLES:
+            return refusal(503, "other tables are being read; ask again in some seconds")
+        self._tables_waiting += 1
+        try:
+            report = await self._in_pool(lambda: self._tables.of(settings))
+        except SinkError as error:
+            return refusal(503, str(error))
+        finally:
+            self._tables_waiting -= 1
+        return Answer(200, documents.to_bytes(report))
 
     async def metrics(self) -> Answer:
         text = await self._in_pool(self._metrics.text)

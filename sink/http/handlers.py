@@ -119,6 +119,8 @@ class Looks(Handler):
                 answer = await answers.status(sink)
             case "history":
                 answer = await answers.history(sink)
+            case "table":
+                answer = await answers.table(sink)
             case "overview":
                 answer = await answers.overview()
             case _:
@@ -145,7 +147,7 @@ class Page(Handler):
     head = get
 
 
-LOOKS = ("liveness", "readiness", "coordinator", "health", "status", "history", "overview", "metrics")
+LOOKS = ("liveness", "readiness", "coordinator", "health", "status", "history", "overview", "table", "metrics")
 VERBS = ("pause", "resume", "flush", "drain", "switchover")
 ROUTES: tuple[tuple[str, type[Handler], dict[str, str]], ...] = (
     (r"/", Page, {}),

@@ -12,7 +12,6 @@ import asyncio
 import logging
 import ssl
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from socket import socket
 from typing import Any, cast
 
@@ -27,7 +26,6 @@ from coordination.errors import ConfigError
 from sink.config import ProcessSettings
 from sink.http.answers import Answers
 from sink.http.facts import WorkerFacts
-from sink.http.fleet import FleetWatch
 from sink.http.handlers import ROUTES, Missing
 from sink.http.limits import Limits
 from sink.telemetry.logs import ContextThread
@@ -44,8 +42,7 @@ class WorkerHttp:
 
     def __init__(self, settings: ProcessSettings, facts: WorkerFacts) -> None:
         self._settings = settings
-        self._fleet = FleetWatch(facts)
-        self._answers = Answers(settings, facts, self._fleet)
+        self._answers = Answers(settings, facts)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended: asyncio.Event | None = None
         self._thread: threading.Thread | None = None
@@ -77,7 +74,7 @@ class WorkerHttp:
         LOG.info("http.served", url=self.url)
 
     def close(self) -> None:
-        self._fleet.close()
+        self._answers.close()
         loop, ended, thread = self._loop, self._ended, self._thread
         if loop is not None and ended is not None and thread is not None:
             try:
@@ -97,31 +94,29 @@ class WorkerHttp:
         # Of what strangers send, not a line goes into the log.
         for name in ("tornado.access", "tornado.general", "tornado.application"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
-        with ThreadPoolExecutor(4, "http-answers") as pool, ThreadPoolExecutor(1, "http-verbs") as verbs:
-            self._answers.run_in(pool, verbs)
-            limits = Limits()
-            self._loop.set_exception_handler(lambda _loop, _context: limits.breathe())
-            given = {"answers": self._answers, "limits": limits}
-            application = Application(
-                [(path, handler, {**given, **more}) for path, handler, more in ROUTES],
-                default_handler_class=Missing,
-                default_handler_args=given,
-                log_function=lambda _handler: None,
-            )
-            server = BoundedServer(
-                application,
-                ssl_options=secured,
-                idle_connection_timeout=CLIENT_SECONDS,
-                body_timeout=CLIENT_SECONDS,
-                max_header_size=MOST_BYTES,
-                max_body_size=MOST_BYTES,
-                max_buffer_size=4 * MOST_BYTES,
-            )
-            server.limits = limits
-            server.add_sockets(sockets)
-            await self._ended.wait()
-            server.stop()
-            await asyncio.wait_for(server.close_all_connections(), JOIN_SECONDS)
+        limits = Limits()
+        self._loop.set_exception_handler(lambda _loop, _context: limits.breathe())
+        given = {"answers": self._answers, "limits": limits}
+        application = Application(
+            [(path, handler, {**given, **more}) for path, handler, more in ROUTES],
+            default_handler_class=Missing,
+            default_handler_args=given,
+            log_function=lambda _handler: None,
+        )
+        server = BoundedServer(
+            application,
+            ssl_options=secured,
+            idle_connection_timeout=CLIENT_SECONDS,
+            body_timeout=CLIENT_SECONDS,
+            max_header_size=MOST_BYTES,
+            max_body_size=MOST_BYTES,
+            max_buffer_size=4 * MOST_BYTES,
+        )
+        server.limits = limits
+        server.add_sockets(sockets)
+        await self._ended.wait()
+        server.stop()
+        await asyncio.wait_for(server.close_all_connections(), JOIN_SECONDS)
 
 
 class BoundedServer(HTTPServer):

@@ -1,4 +1,4 @@
-"""The page: one document, put together from three files when the worker starts. It loads nothing else."""
+"""The page: one document, put together from its files when the worker starts. It loads nothing else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _digest(text: str) -> str:
     return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-_STYLE, _SCRIPT = _text("page.css"), _text("page.js")
+_STYLE, _SCRIPT = _text("page.css"), _text("page.js") + _text("detail.js")
 DOCUMENT = _text("page.html").replace("/* page.css */", _STYLE).replace("/* page.js */", _SCRIPT)
 POLICY = (
     f"default-src 'none'; script-src {_digest(_SCRIPT)}; style-src {_digest(_STYLE)}; connect-src 'self';"

@@ -3,6 +3,7 @@
 
 const REFRESH_MS = 5000;
 const ROW_PX = 28;
+const STALE_SECONDS = 15;
 const PHASES = [
   ["PLANNED", "begin", "begin"], ["STARTED", "write", "write"], ["PREPARED", "commit", "commit"],
   ["COMMITTED", "settle", "settle"], ["ABORTED", "back", "roll back"],
@@ -11,7 +12,9 @@ const BAD = new Set(["halted", "no-coordinator", "not-committing", "zookeeper", 
 const WORDS = {
   ok: "ok", paused: "paused", behind: "falls behind", halted: "halted", "no-coordinator": "no coordinator",
   "not-committing": "does not commit", zookeeper: "ZooKeeper away", znode: "damaged znode", kafka: "Kafka away",
-  "no-tree": "not begun", "not-read": "not read yet",
+  "no-tree": "not begun", "not-read": "not read yet", "bad-records": "bad records", "service-failed": "table service failed",
+  "falls-behind": "falls behind", "worker-gone": "worker gone", waits: "waits", aborts: "aborts", catalog: "catalogue",
+  configuration: "other configuration",
 };
 const byId = (id) => document.getElementById(id);
 
@@ -65,7 +68,11 @@ function seconds(value) {
 }
 
 const clock = (at) => (at ? new Date(at * 1000).toLocaleTimeString("en-GB") : "");
-const catches = (item) => (item.grows ? "grows" : item.catch_up_seconds === 0 ? "caught up" : seconds(item.catch_up_seconds));
+function catches(item) {
+  if (item.lag === 0) return "caught up";
+  return item.grows ? "never: it grows" : item.catch_up_seconds === null ? "unknown" : seconds(item.catch_up_seconds);
+}
+
 const kind = (state) => (BAD.has(state) ? "bad" : state === "ok" ? "good" : "warn");
 const word = (state) => WORDS[state] || state;
 
@@ -129,22 +136,34 @@ function phases(entered, until, slim) {
 
 /* Findings: halts and whatever else is wrong, with what to do */
 
-function alertOf(finding, sink, isNote) {
-  const page = finding.page ? `Runbook: ${finding.page}` : "";
-  return make("div", { class: isNote ? "alert note" : "alert" },
-    make("p", { class: "what" }, sink ? make("a", { href: linkTo(sink) }, sink) : null, sink ? ": " : "", word(finding.kind)),
-    make("p", {}, finding.text),
-    finding.do ? make("p", {}, `What to do: ${finding.do}`) : null,
-    page ? make("p", { class: "faint" }, page) : null);
-}
-
+const NAMED = 8;
 const linkTo = (sink) => `#${encodeURIComponent(sink)}`;
 
-function showAlerts(place, findings) {
+/* Text between backquotes is code. */
+const withCode = (text) => text.split("`").map((part, index) => (index % 2 ? make("code", {}, part) : part));
+
+function alertOf(group, isNote) {
+  const { kind: what, do: remedy, page } = group[0].finding;
+  return make("div", { class: isNote ? "alert note" : "alert" },
+    make("p", { class: "what" }, word(what)),
+    group.slice(0, NAMED).map(({ finding, sink }) =>
+      make("p", {}, sink ? make("a", { href: linkTo(sink) }, sink) : null, sink ? ": " : "", finding.text)),
+    group.length > NAMED ? make("p", {}, `and ${group.length - NAMED} more`) : null,
+    remedy ? make("p", {}, make("b", {}, "What to do: "), ...withCode(remedy)) : null,
+    page ? make("p", { class: "faint" }, `Runbook: ${page}`) : null);
+}
+
+/* What needs the same remedy is one alert, however many sinks it is of. */
+function showAlerts(place, findings, isNote) {
   const told = JSON.stringify(findings);
   if (place.dataset.told === told) return;
   place.dataset.told = told;
-  place.replaceChildren(...findings.map((f) => alertOf(f.finding, f.sink, f.note)));
+  const groups = new Map();
+  for (const found of findings) {
+    const key = `${found.finding.kind} ${found.finding.do}`;
+    groups.set(key, [...(groups.get(key) || []), found]);
+  }
+  place.replaceChildren(...[...groups.values()].map((group) => alertOf(group, isNote)));
   place.hidden = findings.length === 0;
 }
 
@@ -226,7 +245,7 @@ function showFleet(overview) {
   const findings = sinks.filter((sink) => !current() || sink.sink === current())
     .flatMap((sink) => sink.reasons.map((finding) => ({ finding, sink: sink.sink })));
   findings.sort((a, b) => (b.finding.kind === "halted") - (a.finding.kind === "halted"));
-  showAlerts(byId("alerts"), findings);
+  showAlerts(byId("alerts"), findings, false);
   if (byId("fleet").hidden) return;
   keyed(byId("sinks").tBodies[0], shown.sort(order[byId("order").value]), (sink) => sink.sink, sinkRow, fillSinkRow);
   keyed(byId("workers").tBodies[0], workers, (worker) => worker.worker, workerRow, fillWorkerRow);
@@ -274,7 +293,9 @@ async function refresh() {
 
 function show() {
   const began = performance.now();
-  byId("offline").hidden = true;
+  const old = overview.age > STALE_SECONDS;
+  if (old) say(byId("offline"), `The last reading of the fleet is ${seconds(overview.age)} old: ZooKeeper does not answer this worker.`);
+  byId("offline").hidden = !old;
   const sink = current();
   byId("fleet").hidden = Boolean(sink);
   byId("sink").hidden = !sink;

@@ -1,0 +1,147 @@
+"""Reads what the page shows of a table on storage (files, instants, bad records by reason) in a process of its own.
+
+A store that hangs hangs that process only, its memory ends with it, and it has the least claim to the processor.
+Guarantee: one reading at a time, at most one a minute and sink; more who ask get the last one. Raises Unavailable when
+no answer came in time, or another reading is under way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from coordination.errors import SinkError, Unavailable
+from sink.clients.child_process import child_environment
+from sink.config import Settings
+from sink.storage.access import Access
+
+AGE_SECONDS = 60.0
+LONGEST_SECONDS = 60.0
+GROUPS = 20
+NICE = 15
+
+
+@dataclass(frozen=True, slots=True)
+class TableQuestion:
+    base_path: str
+    errors_base_path: str
+    access: Access
+
+
+class TableReports:
+    """For any thread."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ended = False
+        self._reading = threading.Lock()
+        self._known: dict[str, tuple[float, Mapping[str, Any]]] = {}
+
+    def close(self) -> None:
+        """Ends a reading that is under way."""
+        self._ended = True
+        if (process := self._process) is not None:
+            process.kill()
+
+    def of(self, settings: Settings) -> Mapping[str, Any]:
+        """A document for JSON; at most a minute old, as `age` says."""
+        known = self._known.get(settings.name)
+        if known is None or time.monotonic() - known[0] > AGE_SECONDS:
+            if not self._reading.acquire(blocking=False):
+                raise Unavailable("another table is being read; ask again in some seconds")
+            try:
+                question = TableQuestion(settings.base_path, settings.errors_base_path, settings.storage)
+                known = self._known[settings.name] = time.monotonic(), self._ask(question)
+            finally:
+                self._reading.release()
+        return {"sink": settings.name, "age": round(time.monotonic() - known[0], 1), **known[1]}
+
+    def _ask(self, question: TableQuestion) -> Mapping[str, Any]:
+        """Keys go through a pipe: neither the command line nor the environment shows them."""
+        command = [sys.executable, "-m", "sink.http.table_process"]
+        pipe = subprocess.PIPE
+        try:
+            process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=child_environment({})
+            )
+        except OSError as error:
+            raise Unavailable(f"the process that reads the table cannot be started: {error}") from error
+        self._process = process
+        with process:
+            try:
+                if self._ended:
+                    process.kill()
+                answer, _ = process.communicate(pickle.dumps(question), LONGEST_SECONDS)
+            except subprocess.TimeoutExpired as error:
+                process.kill()
+                raise Unavailable(f"the store gave no answer within {LONGEST_SECONDS:.0f} s") from error
+            finally:
+                self._process = None
+        if process.returncode != 0:
+            raise Unavailable(f"the process that reads the table ended with status {process.returncode}; ask again")
+        document: Mapping[str, Any] = json.loads(answer)
+        return document
+
+
+def replay_command(group: Mapping[str, Any]) -> str:
+    """For a shell. A reason quotes records: what a shell or a terminal could act upon is left out."""
+    command = f"sink errors replay --config FILE --topic {shlex.quote(group['first']['topic'])}"
+    reason = group["reason"]
+    if reason.isascii() and reason.isprintable():
+        return f"{command} --reason {shlex.quote(reason)}"
+    return f"{command} --offset {int(group['first']['offset'])}"
+
+
+def _table(question: TableQuestion) -> Mapping[str, Any]:
+    from hudi import HudiReadOptions
+
+    from sink.audit.rows import rust_table
+    from sink.audit.timeline import active_names, any_commit, open_table
+
+    files = open_table(question.base_path, question.access)
+    names = active_names(files)
+    if not any_commit(names):
+        return {"files": 0, "bytes": 0, "instants": 0}
+    slices = rust_table(files).get_file_slices(HudiReadOptions())
+    instants = {name.partition("_")[0] for name in names if "_" in name}
+    return {"files": len(slices), "bytes": sum(piece.total_size_bytes() for piece in slices), "instants": len(instants)}
+
+
+def _bad_records(question: TableQuestion) -> Mapping[str, Any]:
+    from sink.bad_records.listing import group_errors
+    from sink.bad_records.selection import Selection
+    from sink.hudi.files import Content, inspect_base_path
+
+    if inspect_base_path(question.errors_base_path, question.access).content is Content.NOTHING:
+        return {"groups": []}
+    groups = group_errors(question.errors_base_path, question.access, Selection(), "reason", GROUPS)
+    return {"groups": [{**group, "replay": replay_command(group)} for group in groups]}
+
+
+def _told(read: Callable[[TableQuestion], Mapping[str, Any]], question: TableQuestion) -> Mapping[str, Any]:
+    try:
+        return read(question)
+    except SinkError as error:
+        return {"error": str(error)}
+    except Exception as error:  # noqa: BLE001 (hudi-rs raises what it likes, and one part must not hide the other)
+        return {"error": repr(error)[:300]}
+
+
+def main() -> None:
+    os.nice(NICE)
+    question = pickle.loads(sys.stdin.buffer.read())
+    document = {"table": _told(_table, question), "bad_records": _told(_bad_records, question)}
+    sys.stdout.write(json.dumps(document, default=str))
+
+
+if __name__ == "__main__":
+    main()
