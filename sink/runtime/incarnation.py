@@ -101,7 +101,7 @@ class Incarnation:
             lambda: self.leads,
             resources.observer.metrics,
             _catalog_sync(resources, service_lock),
-            MetadataUpkeep(lambda: resources.table.metadata_services(), resources.table.metadata_interval),
+            MetadataUpkeep(resources.table.metadata_services, resources.table.metadata_interval),
         )
         self._reader = ContextThread(target=self._guarded, args=(self._read_shares,), name="reader", daemon=True)
         self._candidate = ContextThread(target=self._guarded, args=(self._stand,), name="candidate", daemon=True)
