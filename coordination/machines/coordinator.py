@@ -169,7 +169,7 @@ class Coordinator:
                 # What was asked about was named by a transaction then: whatever it has become, no orphan.
                 term.table, term.table_read_at = value.without_orphans(value.instants), term.at
             case ReadLog():
-                term.log, term.next_poll = value, term.at + term.config.poll
+                term.log, term.next_poll = value, self._next_poll()
             case Write():
                 self._written()
             case Begin(number=number):
@@ -185,6 +185,12 @@ class Coordinator:
                 if term.table is not None:
                     term.table = term.table.without_orphans((instant,))
                 term.rolled_back.add(instant)
+
+    def _next_poll(self) -> float:
+        """Not after the moment at which the next transaction is due: its records would wait for the poll after it."""
+        term = self._term
+        poll = term.at + term.config.poll
+        return min(poll, term.next_plan) if term.at < term.next_plan else poll
 
     def _written(self) -> None:
         term = self._term

@@ -203,10 +203,12 @@ class Table:
         with self._serving, self._reading():
             return HudiTableServices(self._hudi, self._settings, self._locks).run()
 
-    def metadata_services(self) -> tuple[Service, ...]:
-        """Serves the metadata table, off the commit path, if it wants to be: as `services`, and never beside it."""
+    def metadata_services(self, wait: Callable[[], bool] = lambda: False) -> tuple[Service, ...]:
+        """Serves the metadata table, off the commit path, if it wants to be: as `services`, and never beside it. `wait`
+        is called between two services, and says whether to end there.
+        """
         with self._serving, self._reading():
-            return MetadataTableServices(self._hudi, self._settings, self._locks).run()
+            return MetadataTableServices(self._hudi, self._settings, self._locks).run(wait)
 
     @property
     def metadata_interval(self) -> int:

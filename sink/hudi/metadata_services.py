@@ -34,14 +34,21 @@ class MetadataTableServices:
         self._locks = locks
         self._failpoints = Failpoints.from_environment()
 
-    def run(self) -> tuple[Service, ...]:
-        """Nothing where the metadata table wants nothing yet, or the table has none."""
+    def run(self, wait: Callable[[], bool]) -> tuple[Service, ...]:
+        """Nothing where the metadata table wants nothing yet, or the table has none. `wait` is called between two
+        services, and says whether to end there.
+        """
         try:
             self._hudi.keep_metadata_table()
             names = timeline_names(self._hudi) if self._hudi.has_metadata_table else None
             if names is None or not is_due(names, compaction_interval(self._hudi.options)):
                 return ()
-            return tuple(performed(name, service) for name, service in self._steps())
+            services: list[Service] = []
+            for name, service in self._steps():
+                if services and wait():
+                    break
+                services.append(performed(name, service))
+            return tuple(services)
         finally:
             if "_client" in self.__dict__:
                 self._client.close()

@@ -1,4 +1,4 @@
-"""What became of one table service."""
+"""Runs one table service and tells its outcome."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class Membership:
                 lambda: resources.table.file_count(),
                 resources.observer.metrics,
             ),
-            MetadataUpkeep(lambda: resources.table.metadata_services(), resources.table.metadata_interval),
+            MetadataUpkeep(resources.table.metadata_services, resources.table.metadata_interval),
         )
 
     @property

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
@@ -33,10 +34,10 @@ RETRY_SECONDS = 0.5
 @dataclass(frozen=True, slots=True)
 class MetadataUpkeep:
     """Services of Hudi's metadata table. `run` does nothing where that wants nothing yet; it does after `interval`
-    transactions.
+    transactions. It calls what it is given between two services, and ends where that says so.
     """
 
-    run: Callable[[], tuple[Service, ...]]
+    run: Callable[[Callable[[], bool]], tuple[Service, ...]]
     interval: int
 
 
@@ -110,9 +111,10 @@ class TableServiceRunner:
                     done = committed
                     if self._reports is not None:
                         self._reports.ran()
+                else:
+                    served = self._kept_up(served)
                 if self._reports is not None:
                     self._reports.look()
-                served = self._kept_up(served)
                 self._ended.wait(LOOK_SECONDS)
         finally:
             if self._catalog is not None:
@@ -125,7 +127,9 @@ class TableServiceRunner:
         committed = self._lock.committed()
         if self._metadata is None or 0 <= committed - served < self._metadata.interval:
             return served
-        services = self._outcomes("metadata table", self._metadata.run)
+        # Each takes cores and the table lock from transactions: one at a look.
+        wait = partial(self._ended.wait, LOOK_SECONDS)
+        services = self._outcomes("metadata table", partial(self._metadata.run, wait))
         self._tell(services)
         if services:
             return self._lock.committed()

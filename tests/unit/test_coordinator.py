@@ -660,3 +660,23 @@ def _all_written(env: Environment) -> Driver:
     env.report()
     term.changed()
     return term
+
+
+def test_the_log_is_looked_at_when_the_interval_ends_and_not_a_poll_later(env: Environment) -> None:
+    env.log.partitions[SOURCE].end = 20
+    term = _started(env)
+    opened = term.machine._term.next_plan - 1.0
+    env.report()
+    term.changed()
+    term.until(ReadLog)
+    env.log.partitions[SOURCE].end = 30
+    # The last look before the interval ends is a poll's length before its end, or less.
+    term.at = opened + 0.9
+    term.idle()
+    assert [note["offsets"] for note in term.notes("transaction.opened")] == [20]
+    term.tick(0.09)
+    assert term.asked is None
+    term.tick(0.02)
+    assert isinstance(term.asked, ReadLog)
+    term.until("open a transaction")
+    assert [note["offsets"] for note in term.notes("transaction.opened")] == [20, 10]
