@@ -22,7 +22,7 @@ from coordination.errors import ConfigError
 from sink.clients.child_process import Child, child_environment
 from sink.devtools.demo.fleet import DemoCluster
 from sink.devtools.demo.orders import make_topic
-from sink.devtools.demo.play import FIRST_WORKERS, _place, _tell_kept, run
+from sink.devtools.demo.play import FIRST_WORKERS, _home, _tell_kept, run
 from sink.devtools.demo.view import Screen
 from sink.devtools.local.kafka import KafkaServer, kafka_answers
 from sink.devtools.local.servers import free_ports
@@ -201,7 +201,7 @@ def test_what_is_kept_is_looked_at_with_settings_that_exist_when_nobody_was_kill
 def test_a_directory_that_holds_an_earlier_demo_is_refused(tmp_path: Path) -> None:
     (tmp_path / "kafka").mkdir()
     with pytest.raises(ConfigError, match="holds an earlier demo"):
-        _place(tmp_path)
+        _home(tmp_path)
 
 
 @pytest.mark.thorough
