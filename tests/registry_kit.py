@@ -50,7 +50,7 @@ def registry_directory() -> Path:
         with artifacts.locked(home / f".{name}.lock", "fetching the same wheels"):
             if not place.is_dir():
                 if not brought.is_dir():
-                    artifacts.download("registry", DOCUMENT, brought)
+                    artifacts.download_into("registry", DOCUMENT, brought)
                 shutil.rmtree(part, ignore_errors=True)
                 with tarfile.open(next(brought.glob("*.tar.gz"))) as archive:
                     archive.extractall(part, filter="data")

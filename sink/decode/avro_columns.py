@@ -1,10 +1,9 @@
-"""Avro records read as columns: a writer's schema and the table's columns give a reader of many values at once.
+"""Decodes Avro records to columns, many records at once, from a writer's schema to the table's columns.
 
-Guarantee: a column gets what Avro's rules of resolution make of the writer's field of the same name: numbers widen,
-text and bytes stand for each other, a decimal keeps its value, a field that the writer has not is null, one that the
-table has not is stepped over. Logical types are exact: no float and no calendar of Python lies between. What the
-table's column cannot hold fails the row. Raises SchemaMismatch where the two schemas cannot go together, ConfigError
-for a writer's schema that is none.
+Guarantee: Avro's schema resolution by field name: numbers widen, string and bytes convert to each other, a decimal
+keeps its value, a missing field is null, and a field without a column is skipped. Logical types are exact: no Python
+float and no Python calendar is involved. A value that does not fit its column fails the row. Raises SchemaMismatch if
+the writer's schema does not fit the columns, ConfigError if it is not an Avro schema.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from sink.decode.records import SchemaMismatch
 from sink.schema import stored_type
 
 MOST_NESTED = 200
-"""Each takes up to four frames of Python's, which allows a thousand."""
+"""A nested value takes up to four Python frames, of a thousand."""
 Step = Callable[[Cursors, Rows], object]
 
 
@@ -46,7 +45,7 @@ class AvroReader:
         columns = self._record.columns(cursors, rows)
         beyond = cursors.bytes_left(rows) > 0
         if beyond.any():
-            cursors.fail(rows[beyond], "bytes are left over behind the record: it was written with another schema")
+            cursors.fail(rows[beyond], "bytes remain after the record: it was written with another schema")
         return columns
 
 
@@ -54,11 +53,11 @@ def _parsed(schema: str, named: dict[str, Any]) -> Any:
     try:
         return parse_schema(json.loads(schema), named)
     except (ValueError, TypeError, KeyError, AttributeError, SchemaParseException, UnknownType) as error:
-        raise ConfigError(f"the Avro schema cannot be read ({type(error).__name__}: {error}); correct it") from None
+        raise ConfigError(f"the Avro schema is not valid ({type(error).__name__}: {error}). Correct it.") from None
 
 
 class _Compiler:
-    """Nodes for a writer's types. One that is stepped over is compiled when it is met: it may contain itself."""
+    """Makes the nodes of a writer's types. A skipped type is compiled when it first occurs: it may contain itself."""
 
     def __init__(self, named: dict[str, Any]) -> None:
         self._named = named
@@ -120,7 +119,7 @@ class _Skip(Node):
         if not len(rows):
             return
         if self._compiler.depth == MOST_NESTED:
-            cursors.fail(rows, "a value within itself, too deep to be passed over")
+            cursors.fail(rows, "a value is nested in itself too deeply to be skipped")
             return
         if self._step is None:
             self._step = self._compiled()
@@ -166,7 +165,7 @@ class _Record(Node):
     def __init__(self, compiler: _Compiler, schema: Any, target: T.StructType, path: str) -> None:
         self._target = target
         self._fields: list[tuple[int | None, Node]] = []
-        """The writer's, in order: the column that each goes to, and how it is read."""
+        """The writer's fields in order: the number of the column, or None to skip the field, and its node."""
         wanted = {field.name: number for number, field in enumerate(target.fields)}
         for field in schema["fields"]:
             number = wanted.pop(field["name"], None)
@@ -216,7 +215,7 @@ class _Array(Node):
 
 
 class _Map(Node):
-    """The last entry counts where a key occurs twice."""
+    """A map. If a key occurs twice, the last entry counts."""
 
     def __init__(self, value: Node, kind: T.MapType) -> None:
         self._value = value
@@ -236,7 +235,7 @@ class _Map(Node):
 
 
 class _Union(Node):
-    """One branch each. One that cannot go into the column fails the rows that chose it."""
+    """A union. A branch that does not fit the column fails the rows with that branch."""
 
     def __init__(self, compiler: _Compiler, schema: list[Any], kind: T.DataType, nullable: bool, path: str) -> None:
         self._type = stored_type(kind)
@@ -268,11 +267,11 @@ class _Refused(Node):
 
 
 def _branch(cursors: Cursors, rows: Rows, branches: Sequence[Callable[[Cursors, Rows], Any]]) -> list[tuple[Rows, Any]]:
-    """The values of the branch that each row chose, with the positions of those rows."""
+    """Reads each row's branch. Returns the values of each branch with the positions of their rows."""
     chosen = cursors.zigzags(rows)
     wrong = (chosen < 0) | (chosen >= len(branches))
     if wrong.any():
-        cursors.fail(rows[wrong], f"a union of {len(branches)} has no branch of the number given")
+        cursors.fail(rows[wrong], f"a union of {len(branches)} branches has none with the number in the record")
     parts = []
     for number, branch in enumerate(branches):
         positions = np.flatnonzero(chosen == number)
@@ -282,9 +281,9 @@ def _branch(cursors: Cursors, rows: Rows, branches: Sequence[Callable[[Cursors, 
 
 
 def _blocks(cursors: Cursors, rows: Rows, item: Callable[[Cursors, Rows], Any]) -> npt.NDArray[np.int64]:
-    """Reads the items of an array or a map, one of each row at a time; how many each row had.
+    """Reads the items of an array or a map, one of each row at a time. Returns the number of items in each row.
 
-    `item` gets the rows that have another one. The first numbers are positions in `rows`, to be looked up by it.
+    `item` gets the rows that have another item.
     """
     lengths = np.zeros(len(rows), np.int64)
     awaited = np.zeros(len(rows), np.int64)
@@ -302,7 +301,7 @@ def _blocks(cursors: Cursors, rows: Rows, item: Callable[[Cursors, Rows], Any]) 
 
 
 def _block_sizes(cursors: Cursors, rows: Rows) -> npt.NDArray[np.int64]:
-    """How many items come next: 0 at the end. A negative count is followed by the block's size in bytes."""
+    """Reads the number of items in the next block: 0 at the end. After a negative count comes the block's size."""
     counts = cursors.zigzags(rows)
     sized = np.flatnonzero(counts < 0)
     if len(sized):
@@ -310,13 +309,13 @@ def _block_sizes(cursors: Cursors, rows: Rows) -> npt.NDArray[np.int64]:
         counts[sized] = -np.maximum(counts[sized], -LONG_MAX)
     beyond = counts > np.maximum(cursors.bytes_left(rows), 1)
     if beyond.any():
-        cursors.fail(rows[beyond], "more items are announced than there are bytes")
+        cursors.fail(rows[beyond], "a block claims more items than the record has bytes")
         counts[beyond] = 0
     return counts
 
 
 def _in_order(parts: Sequence[tuple[Rows, pa.Array]], kind: pa.DataType) -> pa.Array:
-    """Items that were read one of each row at a time, row by row."""
+    """Sorts items by row; they were read one of each row at a time."""
     if not parts:
         return pa.array([], kind)
     owners = np.concatenate([rows for rows, _ in parts])

@@ -1,6 +1,6 @@
-"""Avro values without inner types, read as columns: numbers, texts, bytes, enums, decimals.
+"""Decodes Avro values without inner types to columns: numbers, strings, bytes, enums, decimals.
 
-Guarantee: that of `sink.decode.avro_columns`, of which this is a part. Raises nothing on purpose.
+Guarantee: that of `sink.decode.avro_columns`. Raises nothing on purpose.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ LONG_MAX = (1 << 63) - 1
 
 
 class Node(ABC):
-    """One place in a writer's schema."""
+    """A type in a writer's schema, with the column that its values go to."""
 
     @abstractmethod
     def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
-        """The next value of each row, as a column of as many values."""
+        """Reads the next value of each row. Returns a column with one value for each row."""
 
     def skip(self, cursors: Cursors, rows: Rows) -> None:
-        """Steps over the next value of each row."""
+        """Skips the next value of each row."""
         self.read(cursors, rows)
 
 
@@ -53,7 +53,7 @@ class _Boolean(Node):
 
 
 class _Integer(Node):
-    """`int` and `long`, into any number that holds all of them, or into a date or a moment."""
+    """`int` and `long`, for a wider number, a date or a timestamp column."""
 
     def __init__(self, low: int, high: int, kind: pa.DataType, scale: int = 1) -> None:
         self._low, self._high, self._kind, self._scale = low, high, kind, scale
@@ -100,13 +100,13 @@ class _Enum(Node):
         numbers = cursors.zigzags(rows)
         wrong = (numbers < 0) | (numbers >= len(self._symbols))
         if wrong.any():
-            cursors.fail(rows[wrong], f"an enum has {len(self._symbols)} symbols, and another is given")
+            cursors.fail(rows[wrong], f"an enum of {len(self._symbols)} symbols has none with the number in the record")
             numbers = np.where(wrong, 0, numbers)
         return self._symbols.take(pa.array(numbers))
 
 
 class _Decimal(Node):
-    """Two's complement, the highest byte first, with the writer's scale."""
+    """A decimal: big-endian two's complement, with the writer's scale."""
 
     def __init__(self, size: int | None, scale: int, kind: T.DecimalType) -> None:
         self._size, self._kind = size, stored_type(kind)
@@ -116,7 +116,7 @@ class _Decimal(Node):
 
     def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
         starts, lengths = span(cursors, rows, self._size)
-        # Little-endian, extended to the width of Arrow's decimals; longer ones one by one.
+        # Reverse to little-endian and extend to the 16 bytes of Arrow's decimals. Longer ones are read one by one.
         byte_position = np.arange(_DECIMAL_BYTES)
         index = (starts + lengths)[:, None] - 1 - byte_position
         inside = byte_position < lengths[:, None]
@@ -134,7 +134,7 @@ class _Decimal(Node):
         return self._one_by_one(cursors, rows, starts, lengths)
 
     def _one_by_one(self, cursors: Cursors, rows: Rows, starts: Rows, lengths: Rows) -> pa.Array:
-        """Where a value may not fit the column: the rows that do not are found, and fail."""
+        """Converts each value by itself, and fails the rows whose value does not fit the column."""
         numbers = [
             int.from_bytes(value, "big", signed=True) * self._factor
             for value in cursors.binary(starts, lengths).to_pylist()
@@ -150,7 +150,7 @@ class _Decimal(Node):
 
 
 def simple_node(schema: Any, kind: T.DataType) -> Node | None:
-    """A node for a type without inner types; None where the column cannot hold it."""
+    """Returns the node for a type without inner types; None if the column cannot hold its values."""
     name, logical = kind_of(schema), logical_type(schema)
     size = schema["size"] if name == "fixed" else None
     if logical == "decimal" and isinstance(kind, T.DecimalType):
@@ -188,7 +188,7 @@ def _integer(name: str, logical: str | None, kind: T.DataType) -> Node | None:
     bits = _BITS.get(type(kind))
     if bits is None or (name == "long" and bits < 64):
         return None
-    # Avro has no 8 and 16 bit integers: its int has to do for them, and a value beyond is refused.
+    # Avro has no 8 and 16 bit integers: such columns take Avro's int, and refuse values out of range.
     reach = 1 << (bits - 1)
     column_type = pa.int64() if bits == 64 else pa.int32()
     return _Integer(max(low, -reach), min(high, reach - 1), column_type)
@@ -204,6 +204,6 @@ def shown(schema: Any) -> str:
 
 
 def span(cursors: Cursors, rows: Rows, size: int | None = None) -> tuple[Rows, Rows]:
-    """A length and so many bytes, or `size` bytes."""
+    """Reads a length and skips that many bytes, or skips `size` bytes. Returns where they start, and their lengths."""
     lengths = cursors.zigzags(rows) if size is None else np.full(len(rows), size, np.int64)
     return cursors.spans(rows, lengths)

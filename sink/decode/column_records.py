@@ -1,9 +1,9 @@
-"""Records of binary formats as rows: plain, or behind the header of a schema registry.
+"""Decodes records of binary formats, plain or in the wire format of a schema registry.
 
-Guarantee: that of `sink.decode.records`. Of a registry's wire format each value is read by the schema that it names:
-a batch may hold many. A value whose schema is unknown, or cannot go into the table, is bad; a registry that does not
-answer is no statement about any value, and raises RegistryUnavailable. The header is Confluent's: a zero byte and
-four of the schema's id; with Protobuf the place of the message in its file follows.
+Guarantee: that of `sink.decode.records`. In the wire format each value is read with the schema whose id it carries; a
+batch may have many ids. A value is bad if its schema is unknown or does not fit the table. If the registry does not
+answer, decoding raises RegistryUnavailable and no value is bad. The wire format is Confluent's: a zero byte and four
+bytes of schema id; for Protobuf the indexes of the message in its file follow.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from sink.decode.registry import UnknownSchema
 from sink.schema import TableSchema
 
 FIRST_MESSAGE = (0,)
-"""The place of most messages in their files."""
+"""The message indexes of the first message in a file, which most records use."""
 _MAGIC = 0
 HEADER_BYTES = 5
 _MOST_INDEXES = 16
 
 
 class UnusableSchema(Exception):
-    """A registered schema that is none, or of another kind than the format."""
+    """A registered schema that is not valid, or of another kind than value.format."""
 
 
 class Reader(Protocol):
-    """Reads records of one writer's schema."""
+    """Reads records of one writer's schema into the table's value columns."""
 
     def read(self, cursors: Cursors, rows: Rows) -> list[pa.Array]: ...
 
 
 ReaderOf = Callable[[int, tuple[int, ...]], Reader]
-"""Makes a reader, by schema id and the message's place in its file, which is empty where a schema is one type."""
+"""Makes a reader from a schema id and the indexes of the message in its file, which are empty except for Protobuf."""
 
 
 class ColumnDecoder:
-    """Values of one schema, with nothing before them. `may_be_empty`: no bytes are a value, too."""
+    """Decodes values of one schema, without a header. With `may_be_empty` a value of no bytes is valid."""
 
     def __init__(self, schema: TableSchema, reader: Reader, may_be_empty: bool) -> None:
         self._schema = schema
@@ -54,7 +54,7 @@ class ColumnDecoder:
 
 
 class WireDecoder:
-    """Values that name their schema."""
+    """Decodes values in the wire format: each carries the id of its schema."""
 
     def __init__(self, schema: TableSchema, reader_of: ReaderOf, message_paths: bool) -> None:
         self._schema = schema
@@ -82,19 +82,19 @@ class WireDecoder:
         return _decoded(cursors, columns, self._schema)
 
     def _reader(self, schema_id: int, message_path: tuple[int, ...]) -> Reader | str:
-        """Or what is wrong with every record of that schema."""
+        """Returns the reader of a schema, or why all records of that schema are bad."""
         reader = self._readers.get((schema_id, message_path))
         if reader is None:
             try:
                 reader = self._reader_of(schema_id, message_path)
             except (SchemaMismatch, UnusableSchema, UnknownSchema) as error:
-                reader = f"its schema, {schema_id} in the registry, cannot be used: {error}"
+                reader = f"the schema with id {schema_id} cannot be used: {error}"
             self._readers[schema_id, message_path] = reader
         return reader
 
 
 class Unframed:
-    """Values behind a registry's header that need no schema to be read: JSON."""
+    """Decodes JSON in the wire format: it skips the header, because JSON needs no schema."""
 
     def __init__(self, inner: Decoder) -> None:
         self._inner = inner
@@ -102,7 +102,7 @@ class Unframed:
     def decode(self, values: pa.BinaryArray) -> Decoded:
         cursors, rows = _begun(values)
         schema_ids(cursors, rows)
-        # What has failed is empty from here on, and bad for any format.
+        # A value that failed is empty here, and so bad in any format.
         decoded = self._inner.decode(cursors.binary(*cursors.spans(rows, cursors.bytes_left(rows))))
         return Decoded(
             decoded.rows, tuple(BadValue(b.index, cursors.reasons.get(b.index, b.reason)) for b in decoded.bad)
@@ -110,7 +110,7 @@ class Unframed:
 
 
 class RawDecoder:
-    """The value itself as the only column, as text or as bytes; a null is one."""
+    """Takes the value as the only column, as string or binary; a null value is a null."""
 
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
@@ -122,7 +122,7 @@ class RawDecoder:
         rows = np.arange(len(values))
         nulls = values.is_null().to_numpy(zero_copy_only=False)
         if nulls.any() and not self._nullable:
-            cursors.fail(rows[nulls], "the value is null, and its column NOT NULL")
+            cursors.fail(rows[nulls], "the value is null, and its column is NOT NULL")
         starts, lengths = cursors.spans(rows, cursors.bytes_left(rows))
         column = cursors.utf8(rows, starts, lengths) if self._is_text else cursors.binary(starts, lengths)
         if nulls.any():
@@ -131,26 +131,27 @@ class RawDecoder:
 
 
 def schema_ids(cursors: Cursors, rows: Rows) -> Rows:
-    """The ids of the schemas that the values name, each of which then stands behind its header."""
+    """Reads the header of each value. Returns the schema ids."""
     short = cursors.bytes_left(rows) < HEADER_BYTES
     if short.any():
-        cursors.fail(rows[short & ~cursors.failed[rows]], "it is too short for the header of a schema registry")
+        cursors.fail(rows[short & ~cursors.failed[rows]], "it is too short for a schema registry's header")
     header = cursors.fixed(rows, HEADER_BYTES)
     wrong = (header[:, 0] != _MAGIC) & ~cursors.failed[rows]
     for byte in np.unique(header[wrong, 0]).tolist():
         which = rows[wrong & (header[:, 0] == byte)]
-        cursors.fail(which, f"its first byte is {byte}, and not the 0 of a schema registry's header")
+        cursors.fail(which, f"its first byte is {byte}; a schema registry's header begins with 0")
     ids: Rows = header[:, 1:].astype(np.int64) @ (1 << np.array([24, 16, 8, 0], np.int64))
     return ids
 
 
 def message_paths(cursors: Cursors, rows: Rows) -> tuple[list[tuple[int, ...]], Rows]:
-    """Where in their files the messages stand, each place once, and which of them is each row's. The first message,
-    which most are, is written as a single 0."""
+    """Reads the message indexes of each value. Returns the distinct ones, and for each row the position of its own.
+
+    A single 0 stands for the first message of a file, `[0]`."""
     counts = cursors.zigzags(rows)
     wrong = (counts < 0) | (counts > _MOST_INDEXES)
     if wrong.any():
-        cursors.fail(rows[wrong], "the list of message indexes in its header cannot be read")
+        cursors.fail(rows[wrong], "the message indexes in its header cannot be read")
         counts[wrong] = 0
     paths: dict[tuple[int, ...], int] = {FIRST_MESSAGE: 0}
     codes = np.zeros(len(rows), np.int64)

@@ -1,8 +1,8 @@
-"""Many binary values read side by side: where each one stands, and what is wrong with which.
+"""Reads many binary values side by side with numpy: the position in each value, and the reasons of failed ones.
 
-Guarantee: nothing outside a value is ever taken for a part of it: what would reach beyond its end fails that value,
-with the first reason kept, and the others go on. A value that has failed stands at its end; what is read of it from
-then on is of no meaning, and the right length. Values are named by rising row numbers. Raises nothing on purpose.
+Guarantee: no read crosses the end of a value: it fails that value, keeps the first reason, and the other values go on.
+The position of a failed value is its end; later reads return meaningless bytes of the right length. Rows rise in every
+call. Raises nothing on purpose.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Bytes = npt.NDArray[np.uint8]
 
 _VARINT_BYTES = 10
 _AHEAD = 16
-"""Bytes behind the last value, so that reads may look before they know where a value ends."""
+"""Zero bytes after the last value, so that a read may look ahead before it checks where the value ends."""
 TOO_SHORT = "it ends in the middle of a field"
 TOO_LONG = "a number of more than 64 bits"
 
@@ -32,7 +32,7 @@ class Cursors:
         self.reasons: dict[int, str] = {}
 
     def fail(self, rows: Rows, reason: str) -> None:
-        """Those rows are bad; the first reason given for each is kept."""
+        """Marks the rows as bad. A row that failed before keeps its first reason."""
         for row in rows[~self.failed[rows]].tolist():
             self.reasons[row] = reason
         self.failed[rows] = True
@@ -43,7 +43,7 @@ class Cursors:
         return remaining
 
     def varints(self, rows: Rows) -> npt.NDArray[np.uint64]:
-        """The next number of each: seven bits a byte, the lowest first, at most ten bytes."""
+        """Reads the next varint of each row: seven bits a byte, the lowest first, at most ten bytes."""
         at = self.at[rows]
         byte = self.data[at]
         numbers: npt.NDArray[np.uint64] = (byte & 0x7F).astype(np.uint64)
@@ -63,25 +63,25 @@ class Cursors:
         return numbers
 
     def zigzags(self, rows: Rows) -> npt.NDArray[np.int64]:
-        """Signed numbers, as Avro and `sint64` write them: 0, -1, 1, -2, ..."""
+        """Reads the next zigzag varint of each row, as in Avro and `sint64`: 0, -1, 1, -2, ..."""
         numbers = self.varints(rows)
         signed: Rows = (numbers >> np.uint64(1)).astype(np.int64) ^ -(numbers & np.uint64(1)).astype(np.int64)
         return signed
 
     def fixed(self, rows: Rows, size: int) -> Bytes:
-        """The next `size` bytes of each, one row of a matrix each."""
+        """Reads the next `size` bytes of each row, as the rows of a matrix."""
         at = self.at[rows]
         self._advance(rows, np.full(len(rows), size, np.int64))
         matrix: Bytes = self.data[np.minimum(at[:, None] + np.arange(size), len(self.data) - 1)]
         return matrix
 
     def numbers(self, rows: Rows, kind: str) -> npt.NDArray[np.generic]:
-        """The next number of each in a fixed width: `<f4`, `<f8`, `<u4`, ... as numpy names them."""
+        """Reads the next number of each row in a fixed width: `<f4`, `<f8`, `<u4`, ... as numpy names them."""
         dtype = np.dtype(kind)
         return np.ascontiguousarray(self.fixed(rows, dtype.itemsize)).view(dtype).reshape(len(rows))
 
     def spans(self, rows: Rows, lengths: npt.NDArray[np.int64]) -> tuple[Rows, Rows]:
-        """Steps over that many bytes of each; where they began and how many they are. What reaches too far fails."""
+        """Skips `lengths` bytes of each row. Returns where they start, and their lengths."""
         short = (lengths < 0) | (lengths > self.bytes_left(rows))
         if short.any():
             self.fail(rows[short], TOO_SHORT)
@@ -91,10 +91,10 @@ class Cursors:
         return starts, lengths
 
     def binary(self, starts: Rows, lengths: Rows) -> pa.BinaryArray:
-        """The bytes at those places, which rise and do not overlap, as a column of their own."""
+        """Returns the bytes at these positions, which rise and do not overlap, as a column."""
         if not len(starts):
             return pa.array([], pa.binary())
-        # Read as one column of what is wanted and what lies between, of which every second value is taken.
+        # One column of the wanted bytes and the bytes between them; every second value of it is wanted.
         offsets = np.empty(2 * len(starts), np.int32)
         offsets[0::2] = starts
         offsets[1::2] = starts + lengths
@@ -104,7 +104,7 @@ class Cursors:
         return both.take(pa.array(np.arange(0, len(offsets), 2)))
 
     def utf8(self, rows: Rows, starts: Rows, lengths: Rows) -> pa.StringArray:
-        """As `binary`, of UTF-8; what is none fails its row."""
+        """Returns the bytes as a string column. Bytes that are not UTF-8 fail their row."""
         column = self.binary(starts, lengths)
         try:
             return column.cast(pa.string())
@@ -114,7 +114,7 @@ class Cursors:
             return self.binary(starts, np.where(wrong, 0, lengths)).cast(pa.string())
 
     def inside(self, rows: Rows, starts: Rows, lengths: Rows) -> Cursors:
-        """Parts of those values as values of their own; what is wrong with a part is wrong with the value it is in."""
+        """Returns cursors over parts of the values. A part that fails also fails its value."""
         return _Parts(self, rows, starts, lengths)
 
     def _advance(self, rows: Rows, lengths: npt.NDArray[np.int64]) -> None:
@@ -140,7 +140,7 @@ class _Parts(Cursors):
 
 
 def scattered(count: int, parts: Sequence[tuple[Rows, pa.Array]], kind: pa.DataType) -> pa.Array:
-    """A column of `count` values put together: each part with the positions its values go to; null elsewhere."""
+    """Merges parts into a column of `count` values. Each part has the positions of its values; the rest is null."""
     if len(parts) == 1 and len(parts[0][0]) == count:
         return parts[0][1]
     source_rows = np.full(count, -1, np.int64)
@@ -162,7 +162,7 @@ def offsets_after(lengths: npt.NDArray[np.int64]) -> pa.Array:
 
 
 def as_map(lengths: npt.NDArray[np.int64], keys: pa.Array, values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A column of maps. Of a key that one has twice the last counts, in the place of the first."""
+    """Makes a column of maps. If a map has a key twice, the last value counts, at the position of the first."""
     owners = np.repeat(np.arange(len(lengths)), lengths)
     codes = pc.dictionary_encode(keys)
     names = max(1, len(codes.dictionary))
@@ -186,7 +186,7 @@ def _is_utf8(value: bytes) -> bool:
 
 
 def _extents(values: pa.BinaryArray) -> tuple[Bytes, Rows, Rows]:
-    """The bytes of all values with some more behind them, and where each begins and ends; a null is empty."""
+    """Returns the bytes of all values, padded, and where each value starts and ends; a null is empty."""
     _, offsets_buffer, data_buffer = values.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
     if not len(offsets):

@@ -1,9 +1,9 @@
-"""Debezium's change events as rows: what a row became, or of a deleted one what is known of it.
+"""Decodes Debezium's change events: the row after the change, or the known columns of a deleted row.
 
-Guarantee: that of `sink.decode.records`; every event gives one change, and a message that is none (op `m`) is left
-out. Events come with or without the `schema` and `payload` that Kafka Connect's JSON converter writes around them. A
-value that Debezium had no access to (its placeholder for an unchanged large column) is bad, for it would overwrite the
-one in the table; inside arrays, structs and maps it is not looked for.
+Guarantee: that of `sink.decode.records`. Every event gives one change; `message` events (op `m`) are skipped. Events
+may have the `schema` and `payload` of Kafka Connect's JSON converter around them. An event with Debezium's placeholder
+for an unavailable value (an unchanged large column) is bad: an upsert would overwrite the value in the table. The
+decoder does not look for the placeholder inside arrays, structs and maps.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ _SOURCE = T.StructType(
     ]
 )
 _PAYLOAD = "payload"
-_TRUNCATED = "it is a truncate (op t), which would empty the table; have Debezium skip it (skipped.operations=t)"
+_TRUNCATED = "it is a truncate (op t), which would empty the table. Have Debezium skip it (skipped.operations=t)."
 
 Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """A column for each of the row's, and for what orders the changes; `bad` by rising index. Of a row that is
-    `deleted` the columns that are not known are null; of a bad one, or of one that is `skipped`, everything."""
+    """Decoded events: the columns of the changed rows, the ordering column, and the bad events by rising index.
+
+    In a `deleted` row the unknown columns are null; in a bad or `skipped` event all columns are."""
 
     columns: list[pa.Array]
     ordering: pa.Array | None
@@ -49,7 +50,7 @@ class Events:
 
 
 class EventDecoder:
-    """`row` are the columns of the changed row, `ordering` is as the setting debezium.ordering has it."""
+    """Decodes events. `row` has the columns of the changed row, `ordering` is the value of debezium.ordering."""
 
     def __init__(self, form: ValueFormat, row: T.StructType, ordering: str) -> None:
         self._row = TableSchema(row, provenance=False)
@@ -111,13 +112,13 @@ class EventDecoder:
                 for at in np.flatnonzero(pc.equal(column, sign).fill_null(False).to_numpy(zero_copy_only=False)):
                     reasons.setdefault(
                         int(good[at]),
-                        f"column {field.name!r} holds {UNAVAILABLE}: the database did not say its value, which an"
-                        " upsert would overwrite; set REPLICA IDENTITY FULL for the table",
+                        f"column {field.name!r} is {UNAVAILABLE}: the database did not log its value, and an upsert"
+                        " would overwrite it. Set REPLICA IDENTITY FULL for the table.",
                     )
 
 
 def event_type(row: T.StructType) -> T.StructType:
-    """The columns to read of an event about a row of these columns."""
+    """Returns the columns of an event about a row with these columns."""
     return T.StructType(
         [
             T.StructField("before", row),
@@ -129,12 +130,12 @@ def event_type(row: T.StructType) -> T.StructType:
 
 
 def row_of_event(event: T.StructType, origin: str) -> T.StructType:
-    """The columns of the changed row, of a schema of events. Raises ConfigError, which names the `place`."""
+    """Returns the columns of the changed row, from the schema of an event. Raises ConfigError, with the `origin`."""
     after = event["after"].dataType if "after" in event.names else None
     if not isinstance(after, T.StructType):
         raise ConfigError(
-            f"{origin} has no record `after`, as Debezium's events have; correct value.envelope, or name the subject of"
-            " the events"
+            f"{origin} has no record `after`, which Debezium's events have. Correct value.envelope, or name the subject"
+            " of the events."
         )
     return after
 
@@ -144,11 +145,12 @@ def _no_change(op: str) -> str:
         return _TRUNCATED
     if op in ("c", "u", "r"):
         return f"it is a change (op {op}) without the row after it"
-    return "it is no change event of Debezium's: it has no op of c, u, d, r" + ("" if op == "None" else f", but {op!r}")
+    shown = "" if op == "None" else f", but {op!r}"
+    return f"it is no change event of Debezium's: it has no op of c, u, d, r{shown}"
 
 
 def _binlog(files: pa.Array, positions: pa.Array) -> pa.Array:
-    """As text that sorts as the binary log goes: the number in the file's name, and the place in the file."""
+    """Returns texts that sort like positions in MySQL's binary log: the number of the file, then the position in it."""
     texts: list[str | None] = []
     for file, position in zip(files.to_pylist(), positions.to_pylist(), strict=True):
         number = "" if file is None else file.rpartition(".")[2]
@@ -158,13 +160,13 @@ def _binlog(files: pa.Array, positions: pa.Array) -> pa.Array:
 
 
 def picked(first: Flags, yes: pa.Array, no: pa.Array) -> pa.Array:
-    """Picks for each row one of two columns, whatever their type."""
+    """Returns for each row the value of one of two columns, of any type."""
     at = np.arange(len(first))
     return pa.concat_arrays([yes, no]).take(pa.array(np.where(first, at, at + len(first))))
 
 
 def spread(column: pa.Array, places: npt.NDArray[np.int64]) -> pa.Array:
-    """A row for each place: the one that it names, or null for -1."""
+    """Returns for each element of `places` the value at that position, or null for -1."""
     return column.take(pa.array(places, mask=places < 0))
 
 

@@ -1,7 +1,7 @@
-"""How record values are written, as the settings say it, and the decoder for it.
+"""The format of record values, from the settings, and its decoder.
 
-A `ValueFormat` is small and can be pickled: it travels to the executors with a write, which make the decoder. Raises
-ConfigError where the format and the table's columns cannot go together.
+Spark ships a `ValueFormat` to the executors, which make the decoder. Raises ConfigError if the table's columns do not
+fit the format.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from sink.decode.registry import RegisteredSchema, RegistryAccess, registry
 from sink.schema import TableSchema
 
 WIRE = "-confluent"
-"""Formats of this ending have a schema registry's header before each value."""
+"""Formats with this suffix are in the wire format of a schema registry."""
 RAW: dict[str, type[T.DataType]] = {"string": T.StringType, "bytes": T.BinaryType}
 
 
 @dataclass(frozen=True)
 class ValueFormat:
     name: str = "json"
-    """As the setting value.format has it."""
+    """The value of the setting value.format."""
     writer: bytes = b""
-    """The writer's schema of plain Avro, the file descriptors of plain Protobuf; else empty."""
+    """The writer's schema for plain Avro, the file descriptors for plain Protobuf; else empty."""
     message: str = ""
-    """The full name of the message of plain Protobuf."""
+    """The full name of the message, for plain Protobuf."""
     access: RegistryAccess | None = None
 
     @property
     def columnar(self) -> bool:
-        """Whether a value's own schema is needed to read it."""
+        """Whether a value can only be read with its writer's schema."""
         return self.name.startswith(("avro", "protobuf"))
 
     def decoder(self, schema: TableSchema) -> Decoder:
-        """One for a thread; raises ConfigError."""
+        """Makes a decoder, for one thread. Raises ConfigError."""
         kind, wire = self.name.removesuffix(WIRE), self.name.endswith(WIRE)
         if kind in RAW:
             return _raw(schema, kind)
@@ -51,10 +51,10 @@ class ValueFormat:
         if wire:
             return WireDecoder(schema, partial(self._registered, schema), message_paths=kind == "protobuf")
         try:
-            # A message of Protobuf whose fields all have their defaults is no bytes.
+            # A Protobuf message whose fields all have their defaults has no bytes.
             return ColumnDecoder(schema, self._reader(schema), may_be_empty=kind == "protobuf")
         except SchemaMismatch as error:
-            raise ConfigError(f"value.schema.file: {error}; correct the one or the other") from None
+            raise ConfigError(f"value.schema.file: {error}. Correct the schema file or the columns.") from None
 
     def _reader(self, schema: TableSchema) -> Reader:
         if self.name == "avro":
@@ -66,11 +66,11 @@ class ValueFormat:
         return self.reader(schema, registry(self.access).schema(schema_id), message_path)
 
     def reader(self, schema: TableSchema, registered: RegisteredSchema, message_path: tuple[int, ...]) -> Reader:
-        """For values written with a registered schema; raises SchemaMismatch and UnusableSchema. With Protobuf `place`
-        says which message of its file."""
+        """Makes a reader for values of a registered schema. `message_path` has the message indexes of Protobuf. Raises
+        SchemaMismatch and UnusableSchema."""
         wanted = self.name.removesuffix(WIRE).upper()
         if registered.kind != wanted:
-            raise UnusableSchema(f"it is one of {registered.kind}, and value.format is {self.name}")
+            raise UnusableSchema(f"its kind is {registered.kind}, and value.format is {self.name}")
         try:
             if wanted == "PROTOBUF":
                 return ProtobufReader(descriptor_set(registered), message_path, schema.value_struct)
@@ -80,7 +80,7 @@ class ValueFormat:
 
 
 def referred(schema: RegisteredSchema) -> list[str]:
-    """Schemas that this one refers to, each after those that it refers to itself."""
+    """Returns the texts of all schemas that this one refers to, each after its own references."""
     texts: dict[str, None] = {}
     for _, reference in schema.references:
         texts |= dict.fromkeys(referred(reference)) | {reference.text: None}
@@ -93,7 +93,6 @@ def _raw(schema: TableSchema, kind: str) -> Decoder:
         wanted = RAW[kind]().simpleString()
         shown = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in fields)
         raise ConfigError(
-            f"value.format={kind} fills one column of type {wanted}, and the schema has {shown}; correct the one or the"
-            " other"
+            f"value.format={kind} fills one column of type {wanted}, and the schema has {shown}. Correct one of them."
         )
     return RawDecoder(schema)

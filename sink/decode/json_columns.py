@@ -1,11 +1,9 @@
-"""Many JSON values decoded at once: the fast path, which either gives exactly the reference's columns or
-nothing.
+"""Decodes many JSON values at once with Arrow's JSON parser: the fast path. It returns the reference's columns or None.
 
-Guarantee: `parse` returns one row per value, in order, equal to what `json_values` makes of each value
-alone, or None. Why one parse of many values is sound: every value begins with `{` and ends with `}`, and
-a raw newline stands between them. A newline is not allowed in a JSON string and `}` newline `{` nowhere
-inside a document, so in any text that parses each boundary is also the end of a document: as many rows as
-values then means one document in each. Raises nothing on purpose.
+Guarantee: `parse` returns one row per value, in order, equal to what `json_values` gives for each value alone, or None.
+Parsing many values at once is sound: every value begins with `{` and ends with `}`, and a newline is between them. JSON
+allows no newline in a string, and `}` newline `{` nowhere inside a document. So if the text parses, each boundary ends
+a document, and if there are as many rows as values, each value is one document. Raises nothing on purpose.
 """
 
 from __future__ import annotations
@@ -30,11 +28,11 @@ _SECONDS_AT = 16
 
 
 class NotExact(Exception):
-    """The fast parser may differ from the reference here: the reference decides."""
+    """The fast parser may differ from the reference for these values: the reference decides."""
 
 
 class FastParser:
-    """For one schema. It remembers how timestamps came last, as text or as seconds, and tries that first."""
+    """Parses values by one schema. It remembers the last form of timestamps, text or seconds, and tries that first."""
 
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
@@ -44,7 +42,7 @@ class FastParser:
         self._forms = [_read_schema(schema.value_struct, form) for form in forms] if self.supported else []
 
     def parse(self, values: pa.BinaryArray) -> pa.RecordBatch | None:
-        """The value columns in the table's types, or None when the reference has to decide."""
+        """Returns the value columns in the table's types, or None if the reference has to decide."""
         lines = _joined(values) if self.supported else None
         if lines is None:
             return None
@@ -79,7 +77,7 @@ def _joined(values: pa.BinaryArray) -> pa.Buffer | None:
     try:
         values.cast(pa.string())
     except pa.ArrowInvalid:
-        # Not UTF-8: the JSON parser would let it pass.
+        # Not UTF-8: Arrow's JSON parser would accept it.
         return None
     return pc.binary_join_element_wise(values, _EMPTY, _NEWLINE).buffers()[2]
 
@@ -108,9 +106,7 @@ def _read_schema(struct: T.StructType, timestamps: pa.DataType) -> pa.Schema:
 
 
 def read_type(kind: T.DataType, timestamps: pa.DataType) -> pa.DataType:
-    """The types that Arrow is to read: its own types where it reads exactly, text where the column is converted
-    later.
-    """
+    """Returns the types for Arrow's JSON parser: its own types where it is exact, string where the sink converts."""
     if isinstance(kind, T.ArrayType):
         return pa.list_(pa.field("element", read_type(kind.elementType, timestamps)))
     if isinstance(kind, T.StructType):
@@ -121,7 +117,7 @@ def read_type(kind: T.DataType, timestamps: pa.DataType) -> pa.DataType:
 
 
 def exact_rows(schema: TableSchema, read: list[pa.Array]) -> pa.RecordBatch:
-    """Columns as Arrow read them, in the table's types; raises where the reference might answer otherwise."""
+    """Converts columns as Arrow read them to the table's types. Raises NotExact if the reference might differ."""
     columns = []
     for field, column in zip(schema.value_struct.fields, read, strict=True):
         if not field.nullable and column.null_count:
@@ -131,7 +127,7 @@ def exact_rows(schema: TableSchema, read: list[pa.Array]) -> pa.RecordBatch:
 
 
 def _exact(column: pa.Array, kind: T.DataType) -> pa.Array:
-    """A column as Arrow read it, in the table's type; raises where the reference might answer otherwise."""
+    """Converts one column. Raises NotExact if the reference might differ."""
     if isinstance(kind, T.StructType):
         return _exact_struct(column, kind)
     if isinstance(kind, T.ArrayType):
@@ -187,7 +183,7 @@ def _from_base64(column: pa.StringArray) -> pa.Array:
 
 
 def _timestamps(column: pa.Array) -> pa.Array:
-    """Seconds as integers, or ISO text down to the seconds, with a zone or without one throughout."""
+    """Converts seconds as integers, or ISO texts with seconds, either all with a zone or all without one."""
     micros = pa.timestamp("us", "UTC")
     if pa.types.is_integer(column.type):
         return column.cast(pa.timestamp("s", "UTC")).cast(micros)
@@ -204,7 +200,7 @@ def _timestamps(column: pa.Array) -> pa.Array:
         moments = column.cast(micros)
     except pa.ArrowInvalid:
         return column.cast(pa.timestamp("us")).cast(micros)
-    # Arrow knows zones up to 24 hours away, Java up to 18; `+hh:mm` is looked at, rarer forms are not.
+    # Arrow accepts offsets up to 24 hours, Java up to 18. Only `+hh:mm` is checked; other forms go to the reference.
     zoned = ends[characters[ends - 1] != _UTC]
     hours = (characters[zoned - 5] - _ZERO) * 10 + characters[zoned - 4] - _ZERO
     if (
@@ -217,7 +213,7 @@ def _timestamps(column: pa.Array) -> pa.Array:
 
 
 def _extents(values: pa.Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-    """Where each value begins and ends in the bytes of all."""
+    """Returns where each value starts and ends in the common bytes."""
     _, offsets_buffer, data_buffer = values.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32)[values.offset : values.offset + len(values) + 1]
     return offsets[:-1], offsets[1:], np.frombuffer(data_buffer, np.uint8)

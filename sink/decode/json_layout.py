@@ -1,9 +1,9 @@
 """The layout of a JSON record: its text without the values of its members.
 
-Braces, names, colons, commas, the quotes of strings and blanks belong to it. Producers that serialise one class write
-one layout, or a few where members may be missing or null. Guarantee: a record with the same texts in the same order,
-and strings or bare texts between them, is one JSON object with the members that `members` names; the bare texts are to
-be looked at by the caller. Raises nothing on purpose.
+Braces, names, colons, commas, quotes of strings and blanks belong to the layout. A producer that serialises one class
+writes one layout, or a few if members may be missing or null. Guarantee: a record with the same texts in the same
+order, and strings or bare values between them, is one JSON object with the members in `members`. The caller checks the
+bare values (numbers, `true`, `false`, `null`). Raises nothing on purpose.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 LONGEST = 1024
-"""Bytes of a text of a layout."""
+"""The most bytes of one text of a layout."""
 _DEPTH = 16
 _STRING = re.compile(rb'"([^"\\\x00-\x1f]*)"')
 _BARE = re.compile(rb"[^\x00-\x20\",:{}\[\]\\]+")
@@ -21,7 +21,7 @@ _BARE = re.compile(rb"[^\x00-\x20\",:{}\[\]\\]+")
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The place of one value: behind the text of this number and before the next. `quoted`: it is a string."""
+    """A value in a layout: between the text with this number and the next one. `quoted`: the value is a string."""
 
     number: int
     quoted: bool
@@ -33,11 +33,11 @@ Members = Mapping[str, "Span | Members"]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`texts` are all bytes of a record but its values."""
+    """`texts` are all bytes of a record except its values."""
 
     texts: tuple[bytes, ...]
     members: Members = field(compare=False)
-    """Says of the texts what they mean, and nothing that they do not."""
+    """The members by name, with their spans. They follow from the texts."""
 
     @property
     def quotes(self) -> int:
@@ -45,7 +45,8 @@ class Layout:
 
 
 def layout_of(record: bytes) -> Layout | None:
-    """None for what is no object, or has arrays, escapes, control characters, or a name twice."""
+    """Returns the layout, or None if the record is not an object or has arrays, escapes, control characters, or a name
+    twice."""
     spans: list[tuple[int, int, bool]] = []
     try:
         members, end = _members(record, 0, spans, _DEPTH)
@@ -60,11 +61,11 @@ def layout_of(record: bytes) -> Layout | None:
 
 
 class _NoLayout(Exception):
-    """The record has none that could be compared."""
+    """The record has no layout that can be compared."""
 
 
 def _members(record: bytes, at: int, spans: list[tuple[int, int, bool]], depth: int) -> tuple[Members, int]:
-    """The members of the object that begins there, and where it ends."""
+    """Reads the object at `at`. Returns its members and where it ends."""
     members: dict[str, Span | Members] = {}
     at = _after(record, at, b"{")
     if record[at : at + 1] == b"}":
@@ -86,7 +87,7 @@ def _members(record: bytes, at: int, spans: list[tuple[int, int, bool]], depth: 
 
 
 def _value(record: bytes, at: int, spans: list[tuple[int, int, bool]]) -> int:
-    """Notes where the value at that place begins and ends, a string's without its quotes; the place behind it."""
+    """Adds the span of the value at `at`, for a string without its quotes. Returns the position after the value."""
     match = _STRING.match(record, at)
     if match is not None:
         spans.append((*match.span(1), True))

@@ -1,8 +1,8 @@
-"""Many JSON values of few layouts decoded at once with numpy, without parsing each: the fastest path.
+"""Decodes JSON values that share a few layouts at once with numpy, without parsing each: the fastest path.
 
-Guarantee: a value that is taken has the row that `json_values` gives it; the others are left to the other paths. The
-proof is in `json_matches`, for strings; a bare text has to be a number as JSON spells it, `true`, `false` or `null`.
-Raises nothing on purpose.
+Guarantee: a value that this path decodes gets the row that `json_values` gives it; other paths decode the rest.
+`json_matches` has the proof for strings. A bare value must be a JSON number, `true`, `false` or `null`. Raises nothing
+on purpose.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from sink.decode.json_matches import BatchText, Bytes, Flags, Matched, Positions
 from sink.schema import TableSchema
 
 _WORTH = 64
-"""Values that no known layout has: for fewer of them none is learned."""
+"""The parser learns a new layout only for at least so many values without a known one."""
 _KEPT = 8
-"""Layouts that a decoder remembers."""
+"""Layouts that a parser remembers."""
 _NEW = 4
 """Layouts that may be learned from one batch."""
 _PAUSE = 31
-"""Batches that are left to the other paths after one of which most values had no layout in common."""
+"""Batches to leave to the other paths after a batch in which most values had no common layout."""
 _MINUS, _ZERO, _POINT = b"-0."
 _LOWER_E, _TO_LOWER = ord("e"), 0x20
 _WORDS = pa.array(["true", "false", "null"])
@@ -42,19 +42,19 @@ _FITTING: dict[type[T.DataType], str] = {
     T.DoubleType: rf"{_FRACTIONAL}([eE][+-]?[0-9]{{1,2}})?",
     T.BooleanType: "true|false",
 }
-"""Bare texts that certainly fit a column; asked only when some of a batch do not."""
+"""Bare values that certainly fit a column. The parser checks them only if some value of a batch does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedRows:
-    """Rows by the positions of their values, which rise."""
+    """Rows, and the positions of their values in the batch, which rise."""
 
     positions: Positions
     rows: pa.RecordBatch
 
 
 class LayoutParser:
-    """For one schema; remembers the layouts that it has met, the most frequent first."""
+    """Parses values by one schema. It remembers the layouts that it met, the most frequent first."""
 
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
@@ -63,7 +63,7 @@ class LayoutParser:
         self._pause = 0
 
     def parse(self, values: pa.BinaryArray) -> list[ParsedRows]:
-        """The rows of the values that it takes, which may be none."""
+        """Returns the rows of the values that it can decode, in parts; an empty list if there are none."""
         if self._pause:
             self._pause -= 1
             return []
@@ -88,7 +88,7 @@ class LayoutParser:
         return parsed
 
     def _candidates(self, batch: BatchText, unparsed: Flags) -> Iterator[Layout]:
-        """The layouts that are known, then those of records that none of them has."""
+        """Yields the known layouts, then new ones, from values that no known layout matches."""
         yield from tuple(self._layouts)
         for _ in range(_NEW):
             if np.count_nonzero(unparsed) < _WORTH:
@@ -118,14 +118,14 @@ class LayoutParser:
 
 
 class _Columns:
-    """The columns of values of one layout, as `FastParser` would read them."""
+    """Cuts the columns out of values of one layout, equal to those that `FastParser` would read."""
 
     def __init__(self, batch: BatchText, layout: Layout, matched: Matched) -> None:
         self._batch = batch
         self._layout = layout
         self._matched = matched
         self._count = len(matched.positions)
-        # A column of what is wanted and what lies between has every second value taken.
+        # One column of the wanted bytes and the bytes between them; every second value of it is wanted.
         self._odd = pa.array(np.arange(0, 2 * self._count, 2))
 
     def rows(self, schema: TableSchema) -> pa.RecordBatch:
@@ -133,7 +133,7 @@ class _Columns:
         return exact_rows(schema, read)
 
     def fitting(self, struct: T.StructType) -> Flags:
-        """The values of which every bare text certainly fits its column."""
+        """Flags the values whose bare values all certainly fit their columns."""
         good = np.ones(self._count, np.bool_)
         for span, kind in _bare(self._layout.members, struct):
             wanted = f"{_FRACTIONAL}|true|false" if kind is None else _FITTING.get(type(kind), "null")
@@ -146,7 +146,7 @@ class _Columns:
         return [self._member(column.dataType, members.get(column.name)) for column in struct.fields]
 
     def _check(self, member: Span | Members) -> None:
-        """A member that no column wants has to be JSON all the same."""
+        """Checks that a member without a column is valid JSON."""
         if not isinstance(member, Span):
             for inner in member.values():
                 self._check(inner)
@@ -188,8 +188,8 @@ class _Columns:
         return pc.if_else(nulls, None, texts).cast(kind)
 
     def _require_json_numbers(self, span: Span, texts: pa.StringArray, which: Flags | None, integers: bool) -> None:
-        """Arrow reads more than JSON has: zeros in front, `.5`, `5.`, hexadecimal digits, names of infinity. What Arrow
-        refuses by itself may pass here."""
+        """Raises NotExact for numbers that Arrow's cast accepts and JSON does not: leading zeros, `.5`, `5.`,
+        hexadecimal digits, names of infinity. Texts that the cast refuses may pass."""
         data, starts, ends = self._batch.data, self._matched.starts[span.number], self._matched.ends[span.number]
         if which is not None:
             starts, ends = starts[which], ends[which]
@@ -206,7 +206,7 @@ class _Columns:
             return
         if not _digits(data[ends - 1]).all():
             raise NotExact
-        # Of these texts, with nothing between them, none ends in a point.
+        # The texts follow one another without a separator, and none ends in a point.
         joined = np.frombuffer(texts.buffers()[2], np.uint8)
         exponents = joined | _TO_LOWER == _LOWER_E
         if exponents.any() and (exponents[1:] & (joined[:-1] == _POINT)).any():
@@ -222,7 +222,7 @@ class _Columns:
 
 
 def _bare(members: Members, struct: T.StructType | None) -> Iterator[tuple[Span, T.DataType | None]]:
-    """Spans that are no strings, each with the type of its column if it has one."""
+    """Yields the spans of bare values, with the type of their column, if they have one."""
     kinds = {column.name: column.dataType for column in struct.fields} if struct is not None else {}
     for name, member in members.items():
         kind = kinds.get(name)

@@ -1,8 +1,8 @@
-"""The values of a batch that have a layout, found by comparing bytes, and where the members' values stand in them.
+"""Finds the values of a batch that match a layout, by comparing bytes, and the positions of their members' values.
 
-Guarantee: a value that matches is the layout's texts in their order with a span between every two of them. It has no
-backslash, no control character and as many quotes as the layout, so that a span has no quote: the span of a string is
-all of the string, without escapes. All spans are UTF-8; a bare one is not empty. Raises nothing on purpose.
+Guarantee: a matching value consists of the layout's texts in order, with a span between every two of them. It has no
+backslash, no control character and as many quotes as the layout. So a span has no quote: the span of a string is the
+whole string, without escapes. All spans are UTF-8; the span of a bare value is not empty. Raises nothing on purpose.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Flags = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 
 _FEWEST = 256
-"""Values of a batch: for fewer, numpy's calls cost more than they spare."""
+"""Smallest batch: for fewer values numpy's calls cost more than they save."""
 _MOST_BYTES = 16 << 20
 _MOST_QUOTES = 1 << 21
-"""Quotes of a batch. Eight bytes for each are kept."""
+"""Most quotes of a batch. Each takes eight bytes of memory."""
 _BLOCK = 1 << 16
 _WORD = 8
 _QUOTE, _BACKSLASH, _BLANK = b'"\\ '
@@ -32,7 +32,7 @@ _ASCII = 0x7F
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """Values of one layout: for each span where it begins and ends in the bytes of all."""
+    """Values that match a layout: for each span where it starts and ends in the bytes of the batch."""
 
     positions: Positions
     starts: tuple[Positions, ...]
@@ -46,7 +46,7 @@ class Matched:
 
 
 class Scratch:
-    """Memory that is kept from batch to batch: to have it mapped and cleared anew would cost as much as its use."""
+    """Memory that is reused from batch to batch: to allocate it again would cost as much time as its use."""
 
     def __init__(self) -> None:
         self._bytes = np.zeros(0, np.uint8)
@@ -54,7 +54,7 @@ class Scratch:
         self._flags = np.zeros(_BLOCK, np.bool_)
 
     def padded(self, data: Bytes) -> Bytes:
-        """The bytes, and zeros behind them: texts are read from any place, of which some lie before the first."""
+        """Returns the bytes with zeros after them: texts are read at any position, also at negative ones."""
         size = len(data) + LONGEST + _WORD
         if len(self._bytes) < size:
             self._bytes = np.zeros(size * 5 // 4, np.uint8)
@@ -64,7 +64,7 @@ class Scratch:
         return padded_bytes
 
     def places(self, data: Bytes, sign: int) -> Positions | None:
-        """Where the byte stands; None when that is in too many places."""
+        """Returns the positions of the byte; None if there are too many."""
         count = 0
         for begin in range(0, len(data), _BLOCK):
             block = data[begin : begin + _BLOCK]
@@ -83,7 +83,7 @@ class Scratch:
 
 
 class BatchText:
-    """The bytes of a batch of values, and where its quotes are. Valid until the scratch is used again."""
+    """The bytes of a batch of values, and the positions of its quotes. Valid until the scratch memory is reused."""
 
     def __init__(self, values: pa.BinaryArray, starts: Positions, ends: Positions, data: Bytes, quotes: Positions):
         self.data = data
@@ -96,7 +96,7 @@ class BatchText:
 
     @classmethod
     def of(cls, scratch: Scratch, values: pa.BinaryArray) -> BatchText | None:
-        """None for a batch that is too small, too large, or not all UTF-8."""
+        """Returns None for a batch that is too small, too large, or not UTF-8."""
         if len(values) < _FEWEST or values.buffers()[2] is None:
             return None
         offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
@@ -124,7 +124,7 @@ class BatchText:
         return self.data[self._starts[position] : self._ends[position]].tobytes()
 
     def matches(self, layout: Layout, among: Flags) -> Matched | None:
-        """The values that have the layout, of those that `among` says."""
+        """Returns the values that match the layout, of those that `among` flags."""
         first, counts = self._value_quotes(layout.quotes)
         rows = np.flatnonzero(among & (counts == layout.quotes))
         if not len(rows):
@@ -143,11 +143,11 @@ class BatchText:
             elif number == last:
                 at = self._ends[rows] - len(text)
             else:
-                # Between two values there is a name, and so a quote, by which the text is found.
+                # Between two values there is a name, and so a quote, which gives the position of the text.
                 at = self._quotes[first + before] - text.index(b'"')
             if number:
                 ends.append(at)
-                # Texts of a value stand in order, and a bare one is not empty.
+                # The texts are in order, and the span of a bare value is not empty.
                 good &= starts[-1] + (not layout.texts[number - 1].endswith(b'"')) <= at
             good &= self._has(text, at)
             starts.append(at + len(text))
@@ -156,7 +156,7 @@ class BatchText:
         return matched if good.all() else matched.only(good)
 
     def _has(self, text: bytes, at: Positions) -> Flags:
-        """Whether the text stands there. A place before the first byte is read from the zeros behind the last."""
+        """Flags the positions at which the text is. A negative position reads the zeros after the last byte."""
         good = np.ones(len(at), np.bool_)
         for begin in range(0, len(text), _WORD):
             piece = text[begin : begin + _WORD]
@@ -167,7 +167,7 @@ class BatchText:
         return good
 
     def _value_quotes(self, per_value: int) -> tuple[Positions, Positions]:
-        """The number of each value's first quote among all quotes, and how many quotes it has."""
+        """Returns for each value the index of its first quote, and how many quotes it has."""
         if self._counted is None and len(self._quotes) == per_value * len(self._starts):
             by_value = self._quotes.reshape(-1, per_value)
             if (by_value[:, 0] >= self._starts).all() and (by_value[:, -1] < self._ends).all():
@@ -178,7 +178,7 @@ class BatchText:
         return self._counted
 
     def _exclude(self, unfit: Flags) -> None:
-        """Values with a byte that is flagged are not plain."""
+        """Marks values with a flagged byte as not plain."""
         concerned = np.searchsorted(self._ends, np.flatnonzero(unfit), side="right")
         self.plain[concerned] = False
 

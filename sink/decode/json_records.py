@@ -1,10 +1,10 @@
-"""Batches of JSON values decoded to columns of the schema.
+"""Decodes batches of JSON values to columns of the schema.
 
-Guarantee: what becomes of a value depends on that value alone, neither on where batches end nor on which path ran.
-Values of a common layout are taken first (`json_layouts`). Of the rest, a batch that the fast parser cannot answer for
-is cut until the values concerned stand alone, and there the reference decides. What the reference refuses but the fast
-parser takes alone (infinities and very deep nesting inside unknown members) is taken. Bad records are returned, never
-dropped.
+Guarantee: the result for a value depends on that value alone, not on where batches end or which path decoded it. First
+`json_layouts` decodes values with a common layout. The fast parser decodes the rest; a batch that it cannot decode is
+cut until the values concerned are alone, and for those the reference decides. A value that the reference refuses but
+the fast parser accepts alone (infinities and very deep nesting inside unknown members) is good. Bad values are
+returned, never dropped.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from sink.decode.records import BadValue, Decoded
 from sink.schema import TableSchema
 
 _ALONE = 8
-"""Batches of up to so many values are decoded one by one."""
+"""Up to so many values are decoded one by one."""
 _PIECES = 8
 
 
 class JsonDecoder:
-    """Decodes JSON values by one schema. Not to be shared between threads."""
+    """Decodes JSON values by one schema. Not thread-safe."""
 
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
@@ -60,7 +60,7 @@ class JsonDecoder:
         return Decoded(batches[0] if batches else _rows([], self._schema.stored_arrow), tuple(bad))
 
     def _cut(self, values: pa.BinaryArray, at: int, parts: list[pa.RecordBatch], bad: list[BadValue]) -> None:
-        """Decodes values that the fast parser refused as a whole; `at` is where they begin in the batch."""
+        """Decodes values that the fast parser refused together. `at` is the position of the first one in the batch."""
         if len(values) <= _ALONE or not self._fast.supported:
             self._one_by_one(values, at, parts, bad)
             return

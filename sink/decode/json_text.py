@@ -1,8 +1,8 @@
-"""JSON back to text, as Spark's `from_json` gives what is not a string to a string column.
+"""Writes JSON as text, as Spark's `from_json` does for a value that is not a string in a string column.
 
 Guarantee: the text of Jackson's generator: no blanks, integers as written, fractions as Java prints a double,
-characters beyond 16 bits as two escapes.
-Voided in the last digit of some fractions: Java 17 does not always print the shortest digits, Python does.
+characters beyond 16 bits as two escapes. Voided in the last digit of some fractions: Java 17 does not always print the
+shortest digits, Python does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class WholeNumber(str):
 
 
 class FractionalNumber(str):
-    """The digits of any other JSON number, or NaN, Infinity, -Infinity."""
+    """The digits of a JSON number with fraction or exponent, or NaN, Infinity, -Infinity."""
 
 
 class JsonObject(list[tuple[str, Any]]):
@@ -31,7 +31,7 @@ class JsonObject(list[tuple[str, Any]]):
 
 
 def compact_text(value: Any) -> str:
-    """A string inside an object or array is quoted; numbers are those of `Whole` and `Fractional`."""
+    """Returns the text of a JSON value, with numbers as `WholeNumber` and `FractionalNumber`."""
     if isinstance(value, JsonObject):
         members = (f"{_quote(key)}:{_inner(inner)}" for key, inner in value)
         return "{" + ",".join(members) + "}"
@@ -58,9 +58,8 @@ def _surrogates(character: re.Match[str]) -> str:
 
 
 def _java_double(number: float) -> str:
-    """`Double.toString`: plain from a thousandth to ten million, else one digit, a point and an exponent. What is no
-    JSON number is quoted.
-    """
+    """Writes a double like Java's `Double.toString`: plain from a thousandth to ten million, else with an exponent. NaN
+    and infinities are quoted."""
     if number != number:
         return '"NaN"'
     if number in (float("inf"), float("-inf")):

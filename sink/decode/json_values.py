@@ -1,12 +1,10 @@
-"""JSON values decoded one record at a time: the reference for what a record means, and the slow path.
+"""Decodes JSON values one at a time: the reference for the meaning of a record, and the slow path.
 
-Guarantee: a record is valid when Spark's `from_json` with `FROM_JSON_OPTIONS` finds it valid, and then
-has the same value. Exceptions, all of them refused here rather than changed in silence: a null or empty
-value, invalid UTF-8, half a surrogate pair, anything after the document, null in a NOT NULL column, 128
-to 255 in a byte, a time of day without a day, a bare number of days as date, Java's old zones
-`SystemV/...`. Unknown members are ignored.
-Of a member that is there twice the last counts, and each must be valid; in a map the last stays. Voided
-by another session time zone than UTC. Raises Undecodable.
+Guarantee: a record is valid if Spark's `from_json` with `FROM_JSON_OPTIONS` accepts it, and gets the same values. The
+sink refuses some that Spark would change silently: a null or empty value, invalid UTF-8, half a surrogate pair, text
+after the document, null in a NOT NULL column, 128 to 255 in a byte, a time of day without a day, a bare number of days
+as date, Java's old zones `SystemV/...`. Unknown members are ignored. If a member occurs twice, the last one counts and
+all must be valid. Voided by a session time zone other than UTC. Raises Undecodable.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from sink.decode.json_text import FractionalNumber, JsonObject, WholeNumber, com
 from sink.decode.records import TOMBSTONE
 
 FROM_JSON_OPTIONS = {"mode": "FAILFAST", "allowSingleQuotes": "false"}
-"""Options that the row writer must give to `from_json`, so that both engines accept the same records."""
+"""The options of `from_json` for which this module is the reference; tests compare the two."""
 
 _RANGES: dict[type[T.DataType], tuple[int, int]] = {
     kind: (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
@@ -55,11 +53,11 @@ Converter = Callable[[Any], Any]
 
 
 class Undecodable(Exception):
-    """The reason why one value is not a record of the schema; the caller adds the coordinates."""
+    """Why a value is not a record of the schema. The caller adds the coordinates."""
 
 
 def record_decoder(struct: T.StructType) -> Callable[[bytes | None], dict[str, Any]]:
-    """A function from the bytes of one value to a dict with every column; it raises Undecodable."""
+    """Returns a function from the bytes of a value to a dict with every column; it raises Undecodable."""
     convert = _struct(struct)
 
     def decode(value: bytes | None) -> dict[str, Any]:
@@ -90,7 +88,7 @@ def document(text: str) -> Any:
     try:
         return _loads(text)
     except json.JSONDecodeError:
-        # Parsed again rather than searched before: hardly any document has such a number.
+        # Only a document that does not parse is searched: hardly any has such a number.
         spelled = _STRING_OR_INFINITE.sub(lambda match: _PYTHON_INFINITE.get(match[0], match[0]), text)
         if spelled == text:
             raise
@@ -183,7 +181,7 @@ def _integer(kind: T.DataType) -> Converter:
     def convert(value: Any) -> int:
         if type(value) is not WholeNumber:
             raise _mismatch(value, kind)
-        # Longer than any integer column: not worth parsing, and Python would refuse to beyond 4,300 digits.
+        # Too long for any integer column. Python refuses to parse more than 4,300 digits.
         number = int(value) if len(value) <= 20 else high + 1
         if not low <= number <= high:
             raise Undecodable(f"{_shorten(value)} does not fit {kind.simpleString()}")
@@ -230,7 +228,7 @@ def _float(value: Any) -> float:
 
 
 def _float32(value: Any) -> float:
-    """From the digits as written: a detour over 64 bits would round twice."""
+    """Rounds the digits as written to 32 bits; rounding to 64 bits first would round twice."""
     number = _float(value)
     if math.isfinite(number):
         try:

@@ -1,10 +1,10 @@
-"""Protobuf schemas as descriptor sets: from a registry, where they are sources or descriptors, and from files.
+"""Makes Protobuf descriptor sets from a registry, which has sources or descriptors, and from files.
 
-Guarantee: a set is complete. Every file that is imported is in it, before those that import it, the wanted one last.
-The imports that everybody has (google/protobuf, google/type, confluent) need not be registered or lie beside a file.
-Names of files come from a registry and are never followed out of a directory of our own.
-Sources need the compiler of grpcio-tools, which runs as a process of its own; descriptors need none.
-Raises ConfigError: what does not compile, is not complete or is no descriptor.
+Guarantee: a set is complete. It contains every imported file, before the files that import it; the wanted file is the
+last one. The well-known imports (google/protobuf, google/type, confluent) need not be registered or be beside a file.
+A file name from a registry never leads out of a temporary directory. Sources are compiled by grpcio-tools in a separate
+process; descriptors need no compiler. Raises ConfigError for a source that does not compile, an incomplete set, and
+invalid descriptors.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SHORT = 1000
 
 
 def descriptor_set(schema: RegisteredSchema) -> bytes:
-    """A serialized FileDescriptorSet: all imports first, the registered file last, named `schema-<id>.proto`."""
+    """Returns a serialized FileDescriptorSet: all imports, then the registered file as `schema-<id>.proto`."""
     root = f"schema-{schema.id}.proto"
     where = f"schema id {schema.id}"
     files: dict[str, FileDescriptorProto] = {}
@@ -52,7 +52,7 @@ def descriptor_set(schema: RegisteredSchema) -> bytes:
         if described is None:
             sources[name] = content
         else:
-            # Registries and serializers name a file as they please; who imports it knows it by this name.
+            # Registries and serializers choose other names; the importing files use this one.
             described.name = name
             files[name] = described
     if sources:
@@ -67,8 +67,9 @@ def descriptor_set(schema: RegisteredSchema) -> bytes:
 
 
 def descriptor_set_of_file(path: str | Path) -> bytes:
-    """A `.proto` compiled, its imports looked for from its directory upwards; anything else is a descriptor set,
-    which is taken as it is. The wanted file is the last."""
+    """Compiles a `.proto`, whose imports may be in its directory or above; reads any other file as a descriptor set.
+
+    The wanted file is the last one."""
     path = Path(path)
     try:
         if path.suffix == ".proto":
@@ -78,11 +79,11 @@ def descriptor_set_of_file(path: str | Path) -> bytes:
         content = path.read_bytes()
         files_in_set = FileDescriptorSet.FromString(content)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read ({error.strerror}); check the path") from None
+        raise ConfigError(f"{path} cannot be read ({error.strerror}). Check the path.") from None
     except DecodeError:
         files_in_set = FileDescriptorSet()
     if not files_in_set.file or not all(file.name for file in files_in_set.file):
-        raise ConfigError(f"{path} is no descriptor set; make one with protoc --include_imports --descriptor_set_out")
+        raise ConfigError(f"{path} is no descriptor set. Make one: protoc --include_imports --descriptor_set_out.")
     by_name = {file.name: file for file in files_in_set.file}
     for file in files_in_set.file:
         _ordered(by_name, file.name, str(path), known={})
@@ -90,7 +91,7 @@ def descriptor_set_of_file(path: str | Path) -> bytes:
 
 
 def _texts(schema: RegisteredSchema, root: str, where: str) -> dict[str, str]:
-    """By the names under which files import each other."""
+    """Returns the contents of all files by the names that the imports use."""
     texts: dict[str, str] = {}
     pending = [(root, schema)]
     while pending:
@@ -99,15 +100,15 @@ def _texts(schema: RegisteredSchema, root: str, where: str) -> dict[str, str]:
         if registered.kind != "PROTOBUF":
             raise ConfigError(f"{where}: {name} is of kind {registered.kind}, not PROTOBUF")
         if not path.parts or path.is_absolute() or ".." in path.parts or str(path) != name or "\\" in name:
-            raise ConfigError(f"{where}: {name!r} is no name of an import; register the reference anew")
+            raise ConfigError(f"{where}: {name!r} is not a valid import name. Register the reference again.")
         if texts.setdefault(name, registered.text) != registered.text:
-            raise ConfigError(f"{where}: {name} stands for two different files; register the references anew")
+            raise ConfigError(f"{where}: {name} names two different files. Register the references again.")
         pending += registered.references
     return texts
 
 
 def _described(content: str) -> FileDescriptorProto | None:
-    """None for a source: that is never base64, for it has blanks and braces."""
+    """Returns the descriptor; None for a source, which is never base64, because it has blanks and braces."""
     try:
         return FileDescriptorProto.FromString(base64.b64decode(content, validate=True))
     except (binascii.Error, ValueError, DecodeError):
@@ -119,8 +120,8 @@ def _compile(
 ) -> FileDescriptorSet:
     if importlib.util.find_spec(COMPILER) is None:
         raise ConfigError(
-            f"{where} is a .proto source, which needs a compiler: pip install grpcio-tools on every host, or give a"
-            " descriptor set (protoc --include_imports --descriptor_set_out)"
+            f"{where} is a .proto source, which needs a compiler. Run pip install grpcio-tools on every host, or give a"
+            " descriptor set (protoc --include_imports --descriptor_set_out)."
         )
     importable = FileDescriptorSet(file={**_known(), **described}.values())
     with tempfile.TemporaryDirectory() as directory:
@@ -146,7 +147,7 @@ def _ordered(
     where: str,
     known: Mapping[str, FileDescriptorProto] | None = None,
 ) -> FileDescriptorSet:
-    """The files that `root` needs, each after its imports."""
+    """Returns `root` and the files that it needs, each after its imports."""
     available = {**(_known() if known is None else known), **files}
     ordered: dict[str, FileDescriptorProto] = {}
 
@@ -154,7 +155,7 @@ def _ordered(
         if name in above:
             raise ConfigError(f"{where}: {name} imports itself by way of {', '.join(above)}")
         if name not in available:
-            raise ConfigError(f"{where}: {above[-1]} imports {name}, which is missing among its references and imports")
+            raise ConfigError(f"{where}: {above[-1]} imports {name}, which is missing. Add it as a reference.")
         if name not in ordered:
             for imported in available[name].dependency:
                 add(imported, (*above, name))
@@ -165,7 +166,7 @@ def _ordered(
 
 
 def _import_root(path: Path) -> tuple[str, Path]:
-    """The directory that imports are relative to: the nearest one above from which all existing imports are found."""
+    """Returns the file's name and the directory to which imports are relative: the nearest one with an import."""
     imports = _imports(path)
     for root in path.parents:
         if any((root / name).is_file() for name in imports):

@@ -1,16 +1,16 @@
-"""Protobuf messages read as columns: a message type and the table's columns give a reader of many values at once.
+"""Decodes Protobuf messages to columns, many messages at once, from a message type to the table's columns.
 
-Guarantee: a column gets the field of its name by the rules of Protobuf, proto2, proto3 and editions: the last of
-several counts, messages in several pieces are merged, of a oneof the member set last is set, what is unknown is
-stepped over. A field that is not there has its declared default or, without presence, its type's; else it is null. An
-enum is its symbol, the number in text if an open one has no symbol for it. What the table's column cannot hold, a
-text that is not UTF-8 and a required field that is not there fail the row. Raises SchemaMismatch where the message
-and the columns cannot go together, ConfigError for descriptors that are none.
+Guarantee: a column gets the field of its name by the rules of Protobuf (proto2, proto3, editions): the last occurrence
+of a field counts, messages in several pieces are merged, the last member of a oneof is set, unknown fields are skipped.
+A missing field has its declared default or, without presence, the default of its type; else it is null. An enum is its
+symbol, or its number as text if an open enum has no symbol for it. A value that does not fit its column, a string that
+is not UTF-8 and a missing required field fail the row. Raises SchemaMismatch if the message does not fit the columns,
+ConfigError for invalid descriptors.
 
-A moment loses its nanoseconds, as in Spark's `from_protobuf`. What is in messages that no column wants, or that a
-later member of their oneof replaced, is not looked into; an entry of a map that a later one replaced is. A number of
-more than 64 bits is refused, where Protobuf's own parsers cut it. Like C++ and Java, and unlike the library for Python,
-an entry of a map with unknown fields is an entry.
+A timestamp loses its nanoseconds, as in Spark's `from_protobuf`. The decoder does not check the contents of messages
+without a column, or of oneof members that a later one replaced; it does check replaced map entries. It refuses numbers
+of more than 64 bits, which Protobuf's parsers truncate. A map entry with unknown fields is an entry, as in C++ and
+Java, and unlike the Python library.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ _TYPE_NAMES = {int(number): name.removeprefix("TYPE_").lower() for name, number 
 class ProtobufReader:
     """Reads messages of one type into the table's value columns.
 
-    `descriptors` is a serialized FileDescriptorSet, imports first, the file in question last; `message` a full name,
-    or the indexes of Confluent's wire format: which of that file's messages, which of those nested in it, and so on,
-    counted as the descriptor lists them.
+    `descriptors` is a serialized FileDescriptorSet, with the file of the message last. `message` is a full name, or the
+    message indexes of Confluent's wire format: the index of the message in the file, of the nested message in it, and
+    so on.
     """
 
     def __init__(self, descriptors: bytes, message: str | Sequence[int], target: T.StructType) -> None:
@@ -87,13 +87,13 @@ def descriptor_of(descriptors: bytes, message: str | Sequence[int]) -> Descripto
         return descriptor
     except (DecodeError, TypeError, KeyError, IndexError) as error:
         raise ConfigError(
-            f"the Protobuf descriptors have no message {message!r} that can be read "
-            f"({type(error).__name__}: {error}); correct them or the message's name"
+            f"the Protobuf descriptors have no valid message {message!r} "
+            f"({type(error).__name__}: {error}). Correct them or the message's name."
         ) from None
 
 
 class _Nested(Value):
-    """Messages, of whose columns `compose` makes one."""
+    """Nested messages, whose columns `compose` turns into one column."""
 
     def __init__(self, message: _Message, compose: Composer) -> None:
         self._message, self._compose = message, compose
@@ -102,21 +102,21 @@ class _Nested(Value):
         return self.merged(cursors, occurrences, np.arange(len(occurrences.rows)), len(occurrences.rows))
 
     def merged(self, cursors: Cursors, occurrences: Occurrences, owners: Rows, count: int) -> pa.Array:
-        """A column of `count` values, each one of all its occurrences."""
+        """Returns a column of `count` values; each is merged from all occurrences of its message."""
         lot = Lot(cursors.inside(occurrences.rows, occurrences.starts, occurrences.lengths), owners, count)
         return self._compose(lot, self._message.columns(lot))
 
 
 class _Field(ABC):
-    """A field of the message that goes into a column."""
+    """A field of the message that has a column."""
 
     @abstractmethod
     def column(self, lot: Lot, occurrences: Occurrences) -> pa.Array:
-        """A value for each message of the lot."""
+        """Returns a value for each message of the lot."""
 
 
 class _Singular(_Field):
-    """`default` is for messages that have none; `always` for a message's field that is there in any case, empty."""
+    """A field that is not repeated. `default` is its value if it is missing; with `always` such a message is empty."""
 
     def __init__(self, value: Value, column: T.StructField, default: pa.Scalar | None, always: bool = False) -> None:
         self._value, self._column_type = value, stored_type(column.dataType)
@@ -146,7 +146,7 @@ class _Singular(_Field):
         return column
 
     def replaced(self, cursors: Cursors, occurrences: Occurrences) -> None:
-        """Looks at occurrences that do not count: as in Protobuf, text must be text."""
+        """Checks replaced occurrences of strings: Protobuf requires UTF-8 there, too."""
         if isinstance(self._value, Text):
             self._value.convert(cursors, occurrences)
 
@@ -169,7 +169,7 @@ class _Repeated(_Field):
 
 
 class _Map(_Field):
-    """An entry is a message of two fields. One whose value is an unknown number of a closed enum is none."""
+    """A map, whose entries are messages of two fields. An entry with an unknown number of a closed enum is dropped."""
 
     def __init__(self, entry: _Message, kind: T.DataType) -> None:
         self._entry, self._column_type = entry, stored_type(kind)
@@ -189,14 +189,14 @@ class _Map(_Field):
 
 
 class _Message:
-    """A message type as the columns of `target`, `depth` messages deep. `entry`: of a map, never without its fields."""
+    """A message type as the columns of `target`, nested `depth` messages deep. `entry`: it is the entry of a map."""
 
     def __init__(
         self, descriptor: Descriptor, target: T.StructType, path: str, depth: int, entry: bool = False
     ) -> None:
         self._target = target
         self._fields: dict[int, tuple[int, _Field]] = {}
-        """By number: the column that each wanted one goes to, and how."""
+        """The position of the column and the decoder of each field with a column, by field number."""
         tracked: dict[int, FieldDescriptor] = {}
         for position, column in enumerate(target.fields):
             inner = f"{path}.{column.name}".lstrip(".")
@@ -207,7 +207,7 @@ class _Message:
                 continue
             self._fields[field.number] = position, _field(field, column, inner, depth, entry)
             tracked[field.number] = field
-        # What is looked for beside what is wanted: the other members of a oneof, and what must be there.
+        # Beside fields with a column, also track the other members of their oneofs, and required fields.
         oneofs = [oneof for oneof in descriptor.oneofs if any(field.number in tracked for field in oneof.fields)]
         self._oneofs = [[field.number for field in oneof.fields] for oneof in oneofs]
         tracked.update((field.number, field) for oneof in oneofs for field in oneof.fields)
@@ -222,7 +222,7 @@ class _Message:
         self._scanner = Scanner([_key(field) for field in tracked.values()], depth)
 
     def columns(self, lot: Lot, unknown: npt.NDArray[np.bool_] | None = None) -> list[pa.Array]:
-        """Sets in `unknown` which messages have numbers that their closed enums have not."""
+        """Decodes the columns. Flags in `unknown` the messages with a number that a closed enum does not have."""
         occurrences = dict(zip(self._numbers, self._scanner.scan(lot.cursors), strict=True))
         for number, symbols in self._closed.items():
             has_symbol = np.isin(int32(occurrences[number].bits), symbols)
@@ -263,7 +263,7 @@ class _Message:
 
 
 def _last(owners: Rows) -> npt.NDArray[np.bool_]:
-    """Flags the last of each run of equal numbers; the numbers rise."""
+    """Flags the last of each run of equal numbers. The numbers rise."""
     last = np.ones(len(owners), np.bool_)
     last[:-1] = owners[1:] != owners[:-1]
     return last
@@ -304,7 +304,7 @@ def map_entry(field: FieldDescriptor) -> Descriptor | None:
 
 
 def _default(field: FieldDescriptor, kind: T.DataType, path: str, entry: bool) -> pa.Scalar | None:
-    """The column's value where the field is absent; None for a null."""
+    """Returns the value of the column if the field is missing; None for null."""
     if field.message_type is not None or (field.has_presence and not field.has_default_value and not entry):
         return None
     value = field.default_value
@@ -321,7 +321,7 @@ def _default(field: FieldDescriptor, kind: T.DataType, path: str, entry: bool) -
 
 
 def _value(field: FieldDescriptor, kind: T.DataType, path: str, depth: int, key: bool = False) -> Value | None:
-    """How one occurrence is read; None where the column cannot hold it."""
+    """Returns the decoder of the field's values; None if the column cannot hold them."""
     if field.message_type is not None:
         return _nested(field.message_type, kind, path, depth)
     if field.enum_type is not None:

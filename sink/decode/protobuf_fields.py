@@ -1,13 +1,13 @@
-"""The fields of many Protobuf messages, found side by side: where the values of each lie, and what bits they have.
+"""Scans many Protobuf messages side by side for fields: where their values are, and their bits.
 
-Guarantee: of every wanted field all occurrences, packed ones one by one, in the order of their bytes; what is not
-wanted, or written in another wire type than its field, is stepped over, groups too. What is not Protobuf fails its
-message. Raises nothing on purpose.
+Guarantee: all occurrences of every wanted field, packed ones one by one, in the order of the bytes. Other fields, and
+fields with another wire type than their own, are skipped, also groups. Bytes that are not Protobuf fail their message.
+Raises nothing on purpose.
 
-All messages go on by one field at a time, those that have the same field next together: a batch of messages alike
-costs some fifty steps of numpy a field, whatever its size. The last few messages, when all others have ended, are
-gone through field by field, and so a long one among short ones costs about a microsecond a field: nothing here takes
-more than time in proportion to the bytes, but for groups: one is gone through once for each wanted group that it is in.
+Every step moves all messages forward by one field, those with the same next field together. A batch of similar messages
+costs some fifty numpy calls for each field, whatever its size. The last few messages are scanned one by one in Python,
+about a microsecond for each field, so that one long message among short ones is cheap. The time is proportional to the
+bytes, except for nested groups: each is scanned once for every wanted group around it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from sink.decode.cursors import TOO_LONG, TOO_SHORT, Cursors, Rows
 Bits = npt.NDArray[np.uint64]
 
 MAX_DEPTH = 100
-"""How deep messages and groups may be in each other, as the libraries have it."""
+"""How deep messages and groups may be nested, as in Protobuf's libraries."""
 _FEW = 32
-"""So many messages are faster one by one."""
+"""Up to so many messages are faster one by one."""
 _TAG_BYTES = 5
 _TAG_MAX = (1 << 32) - 1
-_NO_FIELD = "something that is no field"
-_NO_GROUP = "a group ends that has not begun"
+_NO_FIELD = "its bytes are not a Protobuf field"
+_NO_GROUP = "a group ends that did not begin"
 _TOO_DEEP = f"groups are more than {MAX_DEPTH} deep"
 
 
@@ -48,7 +48,7 @@ _WIDTHS: dict[int, int] = {Wire.FIXED32: 4, Wire.FIXED64: 8}
 
 @dataclass(frozen=True, slots=True)
 class FieldKey:
-    """A field's number and how it is written."""
+    """A field's number, its wire type, and whether it is repeated."""
 
     number: int
     wire: Wire
@@ -57,7 +57,7 @@ class FieldKey:
 
 @dataclass(frozen=True, slots=True)
 class Occurrences:
-    """Occurrences of a field in rising order: the row each is in, where its value begins, its bits or its length."""
+    """Occurrences of a field in rising order: their rows, where their values start, and their bits or lengths."""
 
     rows: Rows
     starts: Rows
@@ -72,13 +72,13 @@ class Occurrences:
 
 
 class Scanner:
-    """Finds the fields of `keys` in messages that lie `depth` messages deep."""
+    """Scans messages that are nested `depth` messages deep for the fields in `keys`."""
 
     def __init__(self, keys: Sequence[FieldKey], depth: int) -> None:
         self._keys = keys
         self._room = MAX_DEPTH - depth
         self._tags: dict[int, int] = {}
-        """The slot of each tag: a field's own, and behind those of all fields the one of its packed form."""
+        """The slot of each tag. The slots of packed forms follow the slots of all fields."""
         for slot, key in enumerate(keys):
             self._tags[key.number << 3 | key.wire] = slot
             if key.repeated and key.wire not in (Wire.LENGTH, Wire.GROUP):
@@ -87,7 +87,7 @@ class Scanner:
         self._slots = np.array([-1, *(self._tags[tag] for tag in sorted(self._tags))], np.int64)
 
     def scan(self, cursors: Cursors) -> list[Occurrences]:
-        """Goes through all rows of `cursors`, and returns the occurrences of each key."""
+        """Scans all rows of `cursors`. Returns the occurrences of each key."""
         parts: list[list[Occurrences]] = [[] for _ in range(2 * len(self._keys))]
         active = np.flatnonzero(cursors.at < cursors.end)
         while len(active) > _FEW:
@@ -105,7 +105,7 @@ class Scanner:
         ]
 
     def _by_slot(self, rows: Rows, tags: Rows) -> Iterator[tuple[int, Rows, Rows]]:
-        """Rows whose next field is the same; unknown ones by their wire type, in slots of their own."""
+        """Groups rows by their next field; rows with an unknown field are grouped by its wire type."""
         first = int(tags[0])
         beyond = 2 * len(self._keys)
         if (tags == first).all():
@@ -118,7 +118,7 @@ class Scanner:
             yield int(slots[part[0]]), rows[part], tags[part]
 
     def _alone(self, cursors: Cursors, row: int, parts: list[list[Occurrences]]) -> None:
-        """The same for one message."""
+        """Scans one message in plain Python."""
         data, at, end = memoryview(cursors.data.data), int(cursors.at[row]), int(cursors.end[row])
         starts: dict[int, list[int]] = {}
         values: dict[int, list[int]] = {}
@@ -165,7 +165,7 @@ def _tags(cursors: Cursors, rows: Rows) -> Rows:
 
 
 def _values(cursors: Cursors, rows: Rows, tags: Rows, room: int) -> Occurrences:
-    """Steps over the value of a field in each row; all of one wire type."""
+    """Skips the value of a field in each row, all of one wire type. Returns where the values are."""
     wire = int(tags[0]) & 7
     starts = cursors.at[rows]
     if wire == Wire.VARINT:
@@ -183,7 +183,7 @@ def _values(cursors: Cursors, rows: Rows, tags: Rows, room: int) -> Occurrences:
 
 
 def _groups(cursors: Cursors, rows: Rows, numbers: Rows, room: int) -> Rows:
-    """Steps behind the end of the group that each row is in; where the tag of that end is."""
+    """Skips the rest of the group in each row. Returns where its end tag starts."""
     within = np.zeros((len(rows), room + 2), np.int32)
     within[:, 1] = numbers
     depth = np.ones(len(rows), np.int64)
@@ -215,7 +215,7 @@ def _groups(cursors: Cursors, rows: Rows, numbers: Rows, room: int) -> Rows:
 
 
 def _unpacked(cursors: Cursors, runs: Occurrences, wire: Wire) -> Occurrences:
-    """The numbers in those bytes, one by one."""
+    """Splits packed runs into single numbers."""
     width = _WIDTHS.get(wire)
     lengths = runs.lengths
     if width is None:
@@ -265,7 +265,7 @@ def _next_tag(data: memoryview, at: int, end: int) -> tuple[int, int]:
 
 
 def _next_value(data: memoryview, at: int, end: int, tag: int, room: int) -> tuple[int, int, int]:
-    """Where the value begins, its bits or its length, and what is behind it."""
+    """Returns where the value starts, its bits or its length, and where the next field starts."""
     wire = tag & 7
     if wire == Wire.VARINT:
         value, behind = _next_number(data, at, end)

@@ -1,5 +1,6 @@
-"""Messages that a column holds as one value: structs, and well-known types (moments, dates, decimals), each made of the
-columns of its fields. What the column cannot hold fails the message.
+"""Composes the columns of a nested message into one column: structs, and well-known types (timestamp, date, decimal).
+
+A value that does not fit its column fails its message.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Composer = Callable[["Lot", list[pa.Array]], pa.Array]
 
 _DECIMAL_TEXT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,9})?", re.ASCII)
 _DECIMAL_MOST = 200
-"""No more bytes or characters than so many, of which a column holds 38 digits at most."""
+"""The longest decimal in bytes or characters; a column has 38 digits at most."""
 _FIRST_SECOND, _LAST_SECOND = -62135596800, 253402300799
 """The years 1 to 9999: the range of google.protobuf.Timestamp."""
 WRAPPERS = {
@@ -34,8 +35,8 @@ WRAPPERS = {
 
 @dataclass(frozen=True, slots=True)
 class Lot:
-    """Messages side by side: which of `count` values each row of `cursors` belongs to, in rising order, all rows of
-    one value being the pieces of one message."""
+    """Nested messages. `owners` has for each row of `cursors` the number of its value, of `count` values, in rising
+    order; the rows of one value are the pieces of one message."""
 
     cursors: Cursors
     owners: Rows
@@ -64,14 +65,14 @@ def as_struct(kind: T.StructType, lot: Lot, columns: list[pa.Array]) -> pa.Array
 
 
 def _numbers(columns: list[pa.Array]) -> list[Rows]:
-    """A null belongs to a message that has failed already."""
+    """Returns the columns as numbers, with 0 for null: a message with a null has failed already."""
     return [pc.fill_null(column, 0).cast(pa.int64()).to_numpy(zero_copy_only=False) for column in columns]
 
 
 def as_moment(lot: Lot, columns: list[pa.Array]) -> pa.Array:
     seconds, nanos = _numbers(columns)
     wrong = (seconds < _FIRST_SECOND) | (seconds > _LAST_SECOND) | (nanos < 0) | (nanos > 999_999_999)
-    lot.fail(wrong, "a google.protobuf.Timestamp outside of the years 1 to 9999, or of its second")
+    lot.fail(wrong, "a google.protobuf.Timestamp outside the years 1 to 9999, or with invalid nanoseconds")
     return pa.array(np.where(wrong, 0, seconds) * 1_000_000 + nanos // 1000).cast(pa.timestamp("us", "UTC"))
 
 
@@ -81,7 +82,7 @@ def as_date(lot: Lot, columns: list[pa.Array]) -> pa.Array:
     months = (np.where(wrong, 0, year * 12 + month) - 1970 * 12 - 1).astype("datetime64[M]")
     days = months.astype("datetime64[D]") + np.where(wrong, 0, day - 1)
     wrong |= days.astype("datetime64[M]") != months
-    lot.fail(wrong, "a google.type.Date that is no day of the calendar")
+    lot.fail(wrong, "a google.type.Date that is not a day of the calendar")
     return pa.array(np.where(wrong, 0, days.astype(np.int32)).astype(np.int32)).cast(pa.date32())
 
 
@@ -104,14 +105,14 @@ def as_decimal(
 
 
 def decimal_of_text(text: str) -> Decimal | None:
-    """The grammar of google.type.Decimal, in which no text is 0."""
+    """Parses a google.type.Decimal, in which the empty text is 0; None if it is invalid."""
     if not text:
         return Decimal(0)
     return Decimal(text) if len(text) <= _DECIMAL_MOST and _DECIMAL_TEXT.fullmatch(text) else None
 
 
 def decimal_of_bytes(value: bytes, scale: int) -> Decimal | None:
-    """Two's complement, the highest byte first."""
+    """Parses big-endian two's complement; None if it is too long."""
     if len(value) > _DECIMAL_MOST:
         return None
     number = int.from_bytes(value, "big", signed=True)

@@ -1,6 +1,6 @@
 """Converts the occurrences of Protobuf fields to Arrow columns of scalars: numbers, texts, bytes, enums.
 
-Guarantee: one value for each occurrence. A number that the column cannot hold fails its message. Raises nothing.
+Guarantee: one value for each occurrence. A number that does not fit its column fails its message. Raises nothing.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ NUMBERS: dict[int, tuple[Callable[[Bits], Numbers], tuple[type[T.DataType], ...]
     _Type.TYPE_DOUBLE: (lambda bits: bits.view(np.float64), (T.DoubleType,)),
     _Type.TYPE_BOOL: (lambda bits: bits != 0, (T.BooleanType,)),
 }
-"""The conversion of each type's bits, and the columns that hold all of them; narrow ones refuse what is beyond them."""
+"""For each type: how to convert its bits, and the columns that it may go to. Narrow columns refuse larger numbers."""
 _RANGES: dict[type[T.DataType], tuple[int, int]] = {
     T.ByteType: (-(1 << 7), (1 << 7) - 1),
     T.ShortType: (-(1 << 15), (1 << 15) - 1),
@@ -68,7 +68,7 @@ class Value(ABC):
 
     @abstractmethod
     def convert(self, cursors: Cursors, occurrences: Occurrences) -> pa.Array:
-        """A column of one value for each."""
+        """Returns a column with one value for each occurrence."""
 
 
 class Number(Value):
@@ -86,13 +86,13 @@ class Number(Value):
         if numbers.dtype == np.uint64 or low > -_LONG_MAX - 1:
             wrong = (numbers < low) | (numbers > high) if low > -_LONG_MAX - 1 else numbers > high
             if wrong.any():
-                cursors.fail(occurrences.rows[wrong], f"a number outside of the {self._name} column")
+                cursors.fail(occurrences.rows[wrong], f"a number outside the range of {self._name}")
                 numbers = np.where(wrong, 0, numbers)
         return pa.array(numbers.astype(self._column_type.to_pandas_dtype(), copy=False))
 
 
 class AsText(Value):
-    """Numbers and booleans that are keys of a map, as Protobuf's JSON has them."""
+    """Numbers and booleans as text, like in Protobuf's JSON: keys of maps."""
 
     def __init__(self, of_bits: Callable[[Bits], Numbers]) -> None:
         self._of_bits = of_bits

@@ -1,7 +1,7 @@
-"""The result of decoding a batch of record values: columns of the schema, and the values that are bad.
+"""The result of decoding a batch of record values: columns of the schema, and the bad values.
 
-Guarantee: what becomes of a value depends on that value alone, never on where batches end. Bad values are returned,
-never dropped.
+Guarantee: the result for a value depends on that value alone, not on where batches end. Bad values are returned, never
+dropped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TOMBSTONE = "the value is null (a tombstone), which an append table cannot take"
 
 
 class SchemaMismatch(Exception):
-    """A writer's schema whose records cannot go into the table: `path` has `wrote` there and `wants` here."""
+    """A writer's schema does not fit the table: field `path` has type `wrote` there, and the column wants `wants`."""
 
     def __init__(self, path: str, wrote: str, wants: str) -> None:
         super().__init__(f"field {path!r} is written as {wrote}, and the table's column is {wants}")
@@ -23,7 +23,7 @@ class SchemaMismatch(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BadValue:
-    """`index` counts values from the beginning of the batch."""
+    """A bad value. `index` is its position in the batch."""
 
     index: int
     reason: str
@@ -31,7 +31,7 @@ class BadValue:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """`rows` holds the good values in order. When `bad` is empty, that is one row per value."""
+    """`rows` has one row for each good value, in order."""
 
     rows: pa.RecordBatch
     bad: tuple[BadValue, ...]
@@ -39,6 +39,6 @@ class Decoded:
 
 
 class Decoder(Protocol):
-    """Not to be shared between threads."""
+    """Decodes values to rows. Not thread-safe."""
 
     def decode(self, values: pa.BinaryArray) -> Decoded: ...

@@ -1,12 +1,11 @@
-"""Schemas by id from a Confluent-compatible Schema Registry, on executors and in the worker.
+"""Fetches schemas by id from a Confluent-compatible Schema Registry, on executors and in the worker.
 
-Guarantee: a schema comes with all that it refers to, resolved. An id is asked for once in a process and kept for ever,
-since registries never change what an id means. Only a definite answer decides: that a schema does not exist is
-believed when a registry says so in its own words (error codes 40401 to 40403), refused credentials and certificates
-are told at once, and everything else (no connection, no answer in time, 429, 5xx, a page of some proxy, a path
-without a registry) is asked again, from each URL in turn, until patience ends. No secret is in a message or a log.
-Voided by a server that sends its answer drop by drop: time-outs count the silence. Patience may be exceeded by the
-attempt that is under way when it ends. Raises RegistryUnavailable, UnknownSchema and ConfigError.
+Guarantee: a schema comes with all its references, resolved. A process fetches each id once, because a registry never
+changes the schema of an id. A schema does not exist only if the registry answers with its own error codes (40401 to
+40403). Refused credentials and certificates raise at once. After any other failure (no connection, time-out, 429, 5xx,
+a proxy's page, a wrong path) the client asks the next URL, and retries until `patience_seconds`; the last attempt may
+exceed that. No secret is in a message or a log. Voided by a server that sends its answer byte by byte, because
+time-outs measure silence. Raises RegistryUnavailable, UnknownSchema and ConfigError.
 """
 
 from __future__ import annotations
@@ -37,18 +36,18 @@ KINDS: tuple[Kind, ...] = ("AVRO", "JSON", "PROTOBUF")
 LOG = logging.getLogger(__name__)
 WARN_SECONDS = 10.0
 LARGEST_ID = (1 << 31) - 1
-"""Ids are Java's integers: what lies beyond is no id, and registries answer it as they answer a wrong path."""
+"""Ids are Java integers. A registry answers a larger one like a wrong path."""
 _T = TypeVar("_T")
 
 
 class _NoAnswer(Exception):
-    """The errors of all URLs."""
+    """No URL gave a final answer. The text has the error of each."""
 
 
 @dataclass(frozen=True)
 class RegisteredSchema:
-    """`references` are by the name that `text` uses for them. A text of kind PROTOBUF is a .proto source, or a
-    FileDescriptorProto in base64, as the registry has it: `sink.decode.proto_files` reads both."""
+    """A schema of the registry. `references` have the names that `text` uses. For PROTOBUF `text` is a .proto source or
+    a FileDescriptorProto in base64; `sink.decode.proto_files` reads both."""
 
     id: int
     kind: Kind
@@ -57,10 +56,10 @@ class RegisteredSchema:
 
 
 class Registry:
-    """Safe for threads. Take the one of `registry`, to share what is known."""
+    """A client of the registry, with a cache. Thread-safe. `registry` returns the shared one of this process."""
 
     def __init__(self, access: RegistryAccess) -> None:
-        """Asks nothing yet. Raises ConfigError for settings that cannot be used."""
+        """Sends no request yet. Raises ConfigError for invalid settings."""
         self._clients = clients(access)
         self._redactor = redactor(access)
         self._patience = access.patience_seconds
@@ -72,22 +71,22 @@ class Registry:
         return self._schema(schema_id, ())
 
     def subjects(self) -> list[str]:
-        """All that there are, by name."""
+        """Returns the names of all subjects, sorted."""
         return self._ask("its subjects", lambda client: sorted(map(str, client.get_subjects())))
 
     def latest(self, subject: str) -> RegisteredSchema:
-        """As it is now: asked each time."""
+        """Returns the newest schema of the subject, which it asks for each time."""
         return self.schema(self._id(subject, "latest", deleted=False))
 
     def version(self, subject: str, number: int) -> RegisteredSchema:
         return self.schema(self._id(subject, number, deleted=False))
 
     def _schema(self, schema_id: int, referring: tuple[int, ...]) -> RegisteredSchema:
-        """`above` are the ids on the way here, each of which refers to the next."""
+        """Returns the schema. `referring` are the ids that led here, each of which refers to the next."""
         if schema_id in referring:
             raise ConfigError(f"schema id {schema_id} refers to itself by way of {referring}; register it anew")
         if not 0 <= schema_id <= LARGEST_ID:
-            raise UnknownSchema(f"schema id {schema_id} is no id of any registry: they end at {LARGEST_ID}")
+            raise UnknownSchema(f"schema id {schema_id} is not an id of a registry: they end at {LARGEST_ID}")
         own: Future[RegisteredSchema] = Future()
         with self._lock:
             pending = self._schemas.setdefault(schema_id, own)
@@ -105,11 +104,11 @@ class Registry:
         request = f"schema id {schema_id}"
         answer = self._ask(request, lambda client: _complete(client.get_schema(schema_id)))
         if answer.schema_type == "PROTOBUF":
-            # Some give the descriptor itself, which spares a compiler; others do not know the format and ignore it.
+            # Some registries return the descriptor, which needs no compiler; others ignore the format.
             answer = self._ask(request, lambda client: _complete(client.get_schema(schema_id, fmt="serialized")))
         if answer.schema_type not in KINDS:
             raise ConfigError(f"{request} is of kind {answer.schema_type}; only {', '.join(KINDS)} can be decoded")
-        # A version that was deleted since is still part of what the id means.
+        # References to versions that were deleted since stay valid.
         references = tuple(
             (
                 reference.name,
@@ -144,14 +143,14 @@ class Registry:
     def _ask_each(self, wanted: str, ask: Callable[[SchemaRegistryClient], _T]) -> _T:
         reasons = []
         for url, client in self._clients:
-            # The client's own caches keep the latest version for ever, and do not tell formats apart.
+            # The client would cache the latest version for ever, and does not tell formats apart.
             cast(Any, client).clear_caches()
             try:
                 return ask(client)
             except Exception as error:  # noqa: BLE001 - what it does not decide, whatever it is, is asked again
                 decided = definite(error, url, wanted)
                 if decided is not None:
-                    # Without its cause, which may repeat a secret.
+                    # Without the cause, which may contain a secret.
                     raise decided from None
                 reasons.append(f"{url}: {reason(error, self._redactor)}")
         raise _NoAnswer("; ".join(reasons))
@@ -161,7 +160,7 @@ class Registry:
         if now - self._warned_at >= WARN_SECONDS and state.outcome and state.next_action:
             self._warned_at = now
             wait = state.next_action.sleep
-            LOG.warning("schema registry gives no answer: %s; asking again in %.1f s", state.outcome.exception(), wait)
+            LOG.warning("schema registry: no answer (%s); asking again in %.1f s", state.outcome.exception(), wait)
 
 
 _REGISTRIES: dict[tuple[int, RegistryAccess], Registry] = {}
@@ -169,8 +168,8 @@ _REGISTRIES_LOCK = threading.Lock()
 
 
 def registry(access: RegistryAccess) -> Registry:
-    """The one of this process. Raises ConfigError for settings that cannot be used."""
-    # Connections are not to be shared with a fork.
+    """Returns this process's client for `access`. Raises ConfigError for invalid settings."""
+    # A fork must not share connections.
     key = (os.getpid(), access)
     with _REGISTRIES_LOCK:
         if key not in _REGISTRIES:

@@ -1,8 +1,8 @@
-"""How a Schema Registry is reached: what travels to executors, and the clients made of it there.
+"""The settings of a Schema Registry, which Spark ships to the executors, and the clients made from them.
 
-Guarantee: no secret is shown by `repr`, nor in an error, nor in an address that an HTTP client may log. A setting that
-the client does not know is refused, one that is the sink's own business too. Files of certificates are looked for on
-the host where the client is made. Raises ConfigError.
+Guarantee: no secret is in a `repr`, in an error, or in an address that an HTTP client may log. Settings that the client
+does not know, and settings that the sink sets itself, are refused. Certificate files must exist on the host where the
+client is made. Raises ConfigError.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LOGIN = "basic.auth.user.info"
 PATIENCE_SECONDS = 30.0
 REQUEST_SECONDS = 5.0
-"""How long one server may be silent; the setting `timeout` says otherwise."""
+"""The default of schema.registry.timeout: how long one server may be silent."""
 
 _LOGIN_SOURCE = "basic.auth.credentials.source"
 _FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
@@ -32,7 +32,7 @@ _OURS = ("url", "max.retries", "retries.wait.ms", "retries.max.wait.ms", "cache.
 
 @dataclass(frozen=True, repr=False)
 class RegistryAccess:
-    """`properties` have Confluent's own names, without a prefix; `timeout` is in seconds."""
+    """Addresses and properties. `properties` have Confluent's names, without a prefix; `timeout` is in seconds."""
 
     urls: tuple[str, ...]
     properties: tuple[tuple[str, str], ...] = ()
@@ -44,9 +44,9 @@ class RegistryAccess:
 
 
 def clients(access: RegistryAccess) -> tuple[tuple[str, SchemaRegistryClient], ...]:
-    """One for each address, with the address as it may be shown: so that it can be said which one failed."""
+    """Makes one client for each address, with the address as errors may show it."""
     if not access.urls:
-        raise ConfigError("schema.registry.url is empty; name at least one http:// or https:// address")
+        raise ConfigError("schema.registry.url is empty. Name at least one http:// or https:// address.")
     settings = _settings(access)
     hide = redactor(access)
     made = []
@@ -54,14 +54,14 @@ def clients(access: RegistryAccess) -> tuple[tuple[str, SchemaRegistryClient], .
         try:
             made.append((shown_url(url), _client(url, settings)))
         except (ValueError, TypeError, OSError) as error:
-            # Without its cause, which may hold what is hidden here.
+            # Without the cause, which may contain a secret.
             reason = hide.text(str(error))
-            raise ConfigError(f"schema registry {shown_url(url)}: {reason}; correct its settings") from None
+            raise ConfigError(f"schema registry {shown_url(url)}: {reason}. Correct its settings.") from None
     return tuple(made)
 
 
 def redactor(access: RegistryAccess) -> Redactor:
-    """Knows the secrets of `access`, in the form in which a server may repeat them too."""
+    """Makes a redactor that knows the secrets of `access`, also in the form in which a server may repeat them."""
     return Redactor(_secrets(access))
 
 
@@ -74,15 +74,15 @@ def _settings(access: RegistryAccess) -> dict[str, Any]:
     settings: dict[str, Any] = {name: value for name, value in access.properties if value}
     for name, value in settings.items():
         if name in _OURS:
-            raise ConfigError(f"schema.registry.{name} cannot be set: retries and caches are the sink's own; remove it")
+            raise ConfigError(f"schema.registry.{name}: the sink sets retries and caches itself. Remove it.")
         if name in _FILES and not Path(value).exists():
-            raise ConfigError(f"schema.registry.{name} names {value}, which does not exist on this host")
+            raise ConfigError(f"schema.registry.{name}: {value} does not exist on this host. Correct the path.")
     if settings.get(_LOGIN_SOURCE) in ("USER_INFO", "URL"):
         del settings[_LOGIN_SOURCE]
     try:
         settings["timeout"] = float(settings.get("timeout", REQUEST_SECONDS))
     except ValueError:
-        raise ConfigError("schema.registry.timeout is not a number of seconds; correct it") from None
+        raise ConfigError("schema.registry.timeout: not a number of seconds. Correct it.") from None
     return settings | {"max.retries": 0}
 
 
@@ -93,10 +93,10 @@ def _client(url: str, settings: dict[str, Any]) -> SchemaRegistryClient:
     login_settings = dict(settings)
     if parts.username is not None:
         if LOGIN in login_settings:
-            raise ValueError(f"a login in the address and in schema.registry.{LOGIN}, too; keep one of them")
+            raise ValueError(f"the login is in the address and in schema.registry.{LOGIN}; keep one of them")
         login_settings[LOGIN] = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     bare = parts._replace(netloc=parts.netloc.rpartition("@")[2])
-    # It takes 20 MB of a process, and few sinks have a registry.
+    # The import takes 20 MB, and few sinks have a registry.
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
     return SchemaRegistryClient({**login_settings, "url": bare.geturl()})

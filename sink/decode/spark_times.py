@@ -1,10 +1,9 @@
-"""Dates and timestamps as Spark 3.5 reads them from text, for the session time zone UTC.
+"""Parses dates and timestamps like Spark 3.5, for the session time zone UTC.
 
-Guarantee: the same text gives the same day or microsecond as `from_json` does; with three exceptions, which
-are refused: a time without a day (Spark takes today's: the answer would change with the clock), a date
-given as a bare number of days, and Java's old zones `SystemV/...`. The sources are `SparkDateTimeUtils.stringToDate`,
-`parseTimestampString` and `getZoneId`, `JacksonParser`, Java 17's `ZoneId`. Voided by a time zone database
-of the host that differs from Java's. Raises ValueError.
+Guarantee: a text gives the same day or microsecond as in `from_json`. Three forms are refused: a time without a day
+(Spark takes today, so the result would change with the clock), a date as a bare number of days, and Java's old zones
+`SystemV/...`. Follows `SparkDateTimeUtils.stringToDate`, `parseTimestampString` and `getZoneId`, `JacksonParser`, and
+Java 17's `ZoneId`. Voided if the time zone database of the host differs from Java's. Raises ValueError.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _SINGLE_HOUR = re.compile(r"([+-])([0-9]:)")
 _SINGLE_MINUTE = re.compile(r"([+-][0-9]{2}:)([0-9])\Z")
 _REGION = re.compile(r"(?!right/|posix/)[A-Za-z][A-Za-z0-9~/._+-]+")
 _HOSTS_OWN = frozenset({"localtime", "posixrules", "Factory", "ROC"})
-"""Names that the host's time zone database has and Java's has not."""
+"""Names in the host's time zone database that Java does not know."""
 _SHORT_IDS = {
     "ACT": "Australia/Darwin",
     "AET": "Australia/Sydney",
@@ -65,7 +64,7 @@ _SHORT_IDS = {
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _DAY_SECONDS = 86_400
 _INT, _LONG = 1 << 31, 1 << 63
-# Before, a zone keeps the offset that it has there. After, its rules go on; weekdays recur every 400 years.
+# Python's years. Earlier, a zone keeps its first offset. Later, its rules go on; weekdays recur every 400 years.
 _ZONES_FROM, _ZONES_TO = (int((datetime(year, 1, 1) - datetime(1970, 1, 1)).total_seconds()) for year in (2, 9998))
 DAYS_OF_400_YEARS = 146_097
 _CYCLE = DAYS_OF_400_YEARS * _DAY_SECONDS
@@ -76,14 +75,12 @@ _BLANKS = _SPACES + "\x7f"
 
 
 def days(text: str) -> int:
-    """`yyyy`, `yyyy-[m]m`, `yyyy-[m]m-[d]d`; after a full day a space or T, and anything. Days since 1970."""
+    """Returns days since 1970 of `yyyy`, `yyyy-[m]m` or `yyyy-[m]m-[d]d`; a space or T and any text may follow."""
     return _with_or_without_gmt(_days, text)
 
 
 def micros(text: str) -> int:
-    """A day as above, then optionally a time down to fractions of a second and a zone; microseconds since
-    1970.
-    """
+    """Returns microseconds since 1970 of a day as in `days`, with an optional time and zone."""
     return _with_or_without_gmt(_micros, text)
 
 
@@ -125,7 +122,7 @@ def _micros(text: str) -> int:
 
 
 def _day(match: re.Match[str], text: str) -> int | None:
-    """Days since 1970 in the proleptic calendar, whose 400 years always have 146,097 days."""
+    """Returns days since 1970 in the proleptic calendar, in which 400 years always have 146,097 days."""
     year, month, day = int(match["year"]), int(match["month"] or 1), int(match["day"] or 1)
     year = -year if text.strip(_BLANKS).startswith("-") else year
     cycles, within = divmod(year - 1, 400)
@@ -136,7 +133,7 @@ def _day(match: re.Match[str], text: str) -> int | None:
 
 
 def _offset(zone: tzinfo, seconds: int) -> int:
-    """Seconds that the zone is ahead of UTC at that local time, the earlier one if it occurs twice."""
+    """Returns the zone's offset from UTC in seconds at a local time; the earlier one if the time occurs twice."""
     if isinstance(zone, timezone):
         return int(zone.utcoffset(None).total_seconds())
     cycles = max(0, -(-(seconds - _ZONES_TO) // _CYCLE))
@@ -146,7 +143,7 @@ def _offset(zone: tzinfo, seconds: int) -> int:
 
 
 def _zone(name: str) -> tzinfo:
-    """Spark completes `+h:` and `+hh:m`; the rest is Java's `ZoneId.of`."""
+    """Parses a zone: Spark completes `+h:` and `+hh:m`, then Java's `ZoneId.of` parses it."""
     name = _SINGLE_MINUTE.sub(r"\g<1>0\2", _SINGLE_HOUR.sub(r"\g<1>0\2", name, count=1))
     name = _SHORT_IDS.get(name, name)
     if name in ("Z", "UTC", "GMT", "UT"):

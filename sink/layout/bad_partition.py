@@ -1,4 +1,4 @@
-"""Rows that no table partition takes."""
+"""The error for rows whose values cannot be a partition path."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 
 class BadPartition(Exception):
-    """Values that cannot be a directory: why, by row; the first one's reason is the error's text."""
+    """Rows whose partition path cannot be a directory, with the reason of each; the text is the first reason."""
 
     def __init__(self, reasons: Mapping[int, str]) -> None:
         self.row = min(reasons)

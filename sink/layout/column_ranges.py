@@ -1,9 +1,9 @@
-"""Column statistics of a Parquet file, as Hudi reads them from its footer, from what the writer has in memory.
+"""Column statistics of a Parquet file for Hudi's metadata table, from the footer that the writer has in memory.
 
-Guarantee: where ranges are given, they are those that Hudi 1.2 computes from the footer of the same file, column by
-column; a contract test compares them. None are given where that is not certain (a type that Hudi refuses, a text that
-is not UTF-8, values too long to carry): Hudi then reads the footer itself. Nothing is read back, no row is looked at.
-Imports nothing that an executor need not have.
+Guarantee: the statistics equal those that Hudi 1.2 computes from the footer of the same file; a contract test compares
+them. If that is not certain (a type that Hudi refuses, a text that is not UTF-8, values that are too long), there are
+none, and Hudi reads the footer itself. The writer reads no file and no row for them. Imports only what every executor
+has.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Any
 import pyarrow.parquet as pq
 
 KEY = "columnRanges"
-"""In the JSON of a base file's write stat."""
+"""The member in the JSON of a base file's write stat."""
 COLUMNS_MOST = 64
-"""Hudi indexes the first 32 columns by default. Of a wider file the first ones travel, and it is marked as cut."""
+"""Columns that a write stat has statistics for. Hudi indexes the first 32 by default; `cut` marks a wider file."""
 _BYTES_MOST = 16_384
-"""Bytes of one file's, as JSON: a text may have 4,096 bytes, and a status goes through ZooKeeper."""
+"""Bytes of one file's statistics as JSON: a text may have 4,096 bytes, and the status goes through ZooKeeper."""
 STATUS_BYTES_MOST = 16 << 20
-"""Bytes of all files of a write status, before it is compressed to a fifth: 5,000 files of 30 columns."""
+"""Bytes of all statistics in a write status, before compression to a fifth: 5,000 files of 30 columns."""
 _ZEROS: Mapping[str, bool | int | float] = {"BOOLEAN": False, "INT32": 0, "INT64": 0, "FLOAT": 0.0, "DOUBLE": 0.0}
-"""Parquet's Java library has no absent minimum for these: of nulls alone it says zero."""
+"""For a column of nulls only, Parquet's Java library returns zero as minimum and maximum of these types."""
 _PLAIN = {
     "BOOLEAN": "BOOLEAN",
     "INT32": "INT",
@@ -40,14 +40,13 @@ _UNITS = {"milliseconds": "MILLIS", "microseconds": "MICROS", "nanoseconds": "NA
 
 
 class _Unknown(Exception):
-    """Hudi might say otherwise of this column, or refuse the file."""
+    """Hudi may compute other statistics for this column, or refuse the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnRange:
-    """`kind` is the name of Hudi's `ValueType`, for a decimal followed by `(precision,scale)`. Values are numbers,
-    booleans, texts and bytes as Parquet has them; a decimal is its unscaled number.
-    """
+    """The statistics of a column. `kind` is Hudi's `ValueType`, for a decimal followed by `(precision,scale)`. Values
+    are numbers, booleans, texts and bytes as in Parquet; a decimal is its unscaled number."""
 
     column: str
     kind: str
@@ -75,7 +74,7 @@ class FileRanges:
 
 
 def ranges_of(metadata: pq.FileMetaData) -> dict[str, Any] | None:
-    """For the JSON of the write stat; None where Hudi has to look for itself."""
+    """Returns the statistics for the JSON of the write stat; None if Hudi has to read the footer itself."""
     names = [metadata.schema.column(index).path for index in range(min(metadata.num_columns, COLUMNS_MOST))]
     try:
         rows = [_row(_range(metadata, index, name)) for index, name in enumerate(names)]
@@ -86,7 +85,7 @@ def ranges_of(metadata: pq.FileMetaData) -> dict[str, Any] | None:
 
 
 def within_bounds(stats: Sequence[str]) -> tuple[str, ...]:
-    """The write stats of a status, the first of them with their ranges, as far as the bound allows."""
+    """Returns the write stats; beyond the limit of a status they lose their column statistics."""
     total, kept = 0, []
     for stat in stats:
         total += len(stat)
@@ -101,7 +100,7 @@ def decode_ranges(document: Mapping[str, Any]) -> FileRanges:
 
 
 def _range(metadata: pq.FileMetaData, index: int, name: str) -> ColumnRange:
-    """Over all row groups, merged as Hudi merges them: in the order of Java's values."""
+    """Merges the statistics of all row groups as Hudi does: in the order of Java's values."""
     described = metadata.schema.column(index)
     kind = _kind(described.logical_type.to_json(), described.physical_type)
     key = _ORDER.get(kind, _natural)
@@ -164,7 +163,7 @@ def _natural(value: Any) -> Any:
 
 
 _ORDER: Mapping[str, Callable[[Any], Any]] = {
-    # Java compares texts by their UTF-16 units and bytes as signed numbers; to it -0.0 is less than 0.0.
+    # Java compares texts by UTF-16 units and bytes as signed numbers, and -0.0 is less than 0.0.
     "STRING": lambda text: text.encode("utf-16-be"),
     "BYTES": lambda value: bytes(byte ^ 0x80 for byte in value),
     "FLOAT": lambda value: (value, math.copysign(1, value)),

@@ -1,6 +1,6 @@
-"""File ids: the same write task gives the same file groups in every attempt, and no other task gives them.
+"""Makes file ids: a write task has the same file groups in every attempt, and no other task has them.
 
-The id is made of everything that tells two file groups apart, and of nothing that differs between attempts. Raises
+The id depends on everything that distinguishes two file groups, and on nothing that differs between attempts. Raises
 nothing on purpose.
 """
 
@@ -16,14 +16,14 @@ _NAMESPACE = uuid.UUID("6f0e6a3c-6f0d-5d0b-9c55-0a3a1e0b7c11")
 
 
 def file_id(table: str, sink: str, task: WriteTask, path: str, roll: int) -> str:
-    """The id of the task's `roll`-th file in the table partition `path`: a UUIDv5 over all of its slices."""
+    """Returns the id of the task's `roll`-th file in the table partition `path`: a UUIDv5 of all its slices."""
     return f"{uuid.uuid5(_NAMESPACE, json.dumps([table, sink, *_identity(task), path, roll]))}-0"
 
 
 def unplanned(table: str, sink: str, tasks: Iterable[WriteTask], stats: Iterable[str]) -> tuple[str, ...]:
-    """The file ids in these Hudi write stats that derive from none of the tasks, in order.
+    """Returns the file ids in the write stats that belong to none of the tasks, sorted.
 
-    In each table partition a task's rolls count from 0 without a hole: a roll that is missing leaves those behind it.
+    In each table partition a task's rolls count from 0: if a roll is missing, later ones belong to no task.
     """
     paths: dict[str, set[str]] = {}
     for stat in map(json.loads, stats):

@@ -1,7 +1,7 @@
-"""Columns of text joined row by row, for keys and sequence numbers: constant texts around numbers.
+"""Joins columns of text row by row, for record keys and sequence numbers: constant texts around numbers.
 
-Guarantee: the same texts as `binary_join_element_wise`. Offsets that follow each other mostly have one number of
-digits, and texts of one width are copied side by side, in half the time. Raises nothing on purpose.
+Guarantee: the same texts as `binary_join_element_wise`, in half the time if all texts of a column have the same width,
+as consecutive offsets mostly do. Raises nothing on purpose.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _INT_MAX = (1 << 31) - 1
 
 
 def joined(*parts: pa.StringArray | pa.StringScalar) -> pa.StringArray:
-    """The parts, of which one at least is a column, without anything between them."""
+    """Joins the parts without a separator. At least one part is a column."""
     count = next(len(part) for part in parts if isinstance(part, pa.StringArray))
     columns = [part for part in parts if isinstance(part, pa.StringArray)]
     constants = [part for part in parts if isinstance(part, pa.StringScalar)]
@@ -33,7 +33,7 @@ def joined(*parts: pa.StringArray | pa.StringScalar) -> pa.StringArray:
     row = np.dtype([(str(at), kind) for at, (kind, _) in enumerate(pieces)])
     if count * row.itemsize > _INT_MAX:
         return pc.binary_join_element_wise(*parts, pa.scalar(""))
-    # Arrow's memory, not numpy's: the system would map numpy's anew for every batch.
+    # Arrow keeps its memory; numpy would map new memory for every batch.
     data, ends = pa.allocate_buffer(count * row.itemsize), pa.allocate_buffer(4 * (count + 1))
     rows = np.frombuffer(data, row)
     for at, (kind, piece) in enumerate(pieces):
@@ -47,7 +47,7 @@ def joined(*parts: pa.StringArray | pa.StringScalar) -> pa.StringArray:
 
 
 def _width(column: pa.StringArray) -> int:
-    """The bytes of every text; 0 where they differ, or one is empty or null."""
+    """Returns the common width of all texts in bytes; 0 if they differ, or if one is empty or null."""
     if not len(column) or column.null_count:
         return 0
     widths = np.diff(_offsets(column))

@@ -1,10 +1,9 @@
-"""Table partition paths of rows, as Hudi's key generators make them.
+"""Makes the partition paths of rows like Hudi's key generators.
 
-Guarantee: character for character what SimpleKeyGenerator (one column) and ComplexKeyGenerator (several)
-give for the same values (a test compares with Hudi's own writer). A time is a column too: see
-`sink.layout.partition_times`. A value that would leave the table's
-directory is refused, where Hudi would follow it, and one that Hudi writes but cannot commit, or readers cannot
-list, or take for another. Raises BadPartition.
+Guarantee: the same paths as from SimpleKeyGenerator (one column) and ComplexKeyGenerator (several); a test compares
+with Hudi's own writer. A partition by time is a column, too: see `sink.layout.partition_times`. A value is refused if
+its path would leave the table's directory, if Hudi writes but cannot commit it, or if readers cannot list it or would
+read another value from it. Raises BadPartition.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _REMEDY = "hoodie.datasource.write.partitionpath.urlencode=true, set before the 
 
 @dataclass(frozen=True)
 class Groups:
-    """`codes` has one number per row: its position in `paths`."""
+    """The partition paths of rows: `codes` has for each row the position of its path in `paths`."""
 
     paths: tuple[str, ...]
     codes: npt.NDArray[np.int64]
@@ -53,7 +52,7 @@ class Groups:
 
 @dataclass(frozen=True)
 class PartitionPaths:
-    """By the fields, and by a time after them."""
+    """How the table is partitioned: by the fields, followed by a time."""
 
     fields: tuple[str, ...]
     hive_style: bool
@@ -66,11 +65,11 @@ class PartitionPaths:
         return self.fields if self.time is None else (*self.fields, self.time.name)
 
     def complete(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with the column that `group` asks for besides the fields, when there is a time to partition by."""
+        """Returns the rows with the generated time column, if the table is partitioned by time."""
         return rows if self.time is None else self.time.add(rows)
 
     def group(self, rows: pa.RecordBatch) -> Groups:
-        """Which path each row goes to, with the paths in their order. The rows are complete."""
+        """Returns the path of each row, with the paths sorted. The rows come from `complete`."""
         if not self.columns:
             return Groups(("",), np.zeros(rows.num_rows, np.int64))
         codes = np.zeros(rows.num_rows, np.int64)
@@ -78,12 +77,12 @@ class PartitionPaths:
         for field in self.columns:
             encoded = pc.dictionary_encode(rows.column(field), null_encoding="encode")
             names = [self._name(field, value) for value in _texts(encoded.dictionary)]
-            # Number the combinations that occur, column by column: all that could may be more than 64 bits count.
+            # Number the combinations that occur, column by column: all possible ones may exceed 64 bits.
             codes = codes * len(names) + encoded.indices.to_numpy(zero_copy_only=False)
             present, codes = np.unique(codes, return_inverse=True)
             before = [divmod(code, len(names)) for code in present.tolist()]
             paths = [f"{paths[code]}/{names[position]}" for code, position in before]
-        # A path is the same text whatever order the batch had.
+        # The first separator is not part of the path.
         paths = [path.removeprefix("/") for path in paths]
         reasons = ((code, _refusal(path) or self._misreading(path)) for code, path in enumerate(paths))
         refused = {code: reason for code, reason in reasons if reason}
@@ -101,25 +100,25 @@ class PartitionPaths:
         return f"{field}={name}" if self.hive_style else name
 
     def _misreading(self, path: str) -> str | None:
-        """Spark reads partition columns from the names of directories, and takes back what it takes for escaped."""
+        """Returns why readers would read another value: Spark unescapes the partition values in directory names."""
         for name in () if self.url_encode else path.split("/"):
             value = name.partition("=")[2] if self.hive_style else name
             if _ESCAPE.search(value):
-                return f"partition path {path!r} has in {value!r} what readers take for an escaped character; {_REMEDY}"
+                return f"partition path {path!r}: readers would unescape {value!r}; {_REMEDY}"
             if "=" in value and not self.hive_style:
-                return f"partition path {path!r} has in {value!r} what readers take for a column's name; {_REMEDY}"
+                return f"partition path {path!r}: readers would read a column name from {value!r}; {_REMEDY}"
         return None
 
 
 def _texts(values: pa.Array) -> list[str | None]:
-    """As Java writes them: Arrow has no sign for years of more than four digits, and no text for the largest."""
+    """Formats values like Java. Arrow writes no sign before years of five digits, and cannot write some large dates."""
     if not pa.types.is_date32(values.type):
         return list(values.cast(pa.string()).to_pylist())
     return [None if day is None else _date_text(day) for day in values.cast(pa.int32()).to_pylist()]
 
 
 def _date_text(day: int) -> str:
-    """Formats days since 1970, by way of a year within Python's calendar, which repeats itself every 400 years."""
+    """Formats days since 1970, shifted by multiples of 400 years into the range of Python's calendar."""
     cycles, within = divmod(day + date(1970, 1, 1).toordinal() - 1, DAYS_OF_400_YEARS)
     day_of_cycle = date.fromordinal(within + 1)
     year = day_of_cycle.year + 400 * cycles
@@ -127,14 +126,14 @@ def _date_text(day: int) -> str:
 
 
 def _refusal(path: str) -> str | None:
-    """Hudi would write to `..` and to `.hoodie` without a word. In the first part of a path it writes a colon too,
-    takes what stands before it for the scheme of a URI when it commits or reads, and fails at every try; HDFS takes
-    none in any part. And one directory with a control character in its name makes the whole table unreadable for
-    hudi-rs.
-    """
+    """Returns why the path is refused, or None.
+
+    Hudi would write into `..` and `.hoodie`. It writes a path with a colon, but then takes the text before the colon
+    for the scheme of a URI and cannot commit; HDFS refuses colons. One directory with a control character in its name
+    makes the whole table unreadable for hudi-rs."""
     for name in path.split("/"):
         if name in ("", ".", "..", ".hoodie"):
-            return f"partition path {path!r} has the part {name!r}, which is no directory of its own"
+            return f"partition path {path!r} has the part {name!r}, which cannot be a directory"
         if len(name.encode()) > _LONGEST_NAME:
             return f"partition path {path[:60]!r}... has a part longer than {_LONGEST_NAME} bytes"
         if _CONTROL.search(name):

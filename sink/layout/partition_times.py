@@ -1,9 +1,9 @@
-"""Partitions by time: a column of text that says in which hour, day or month a row belongs.
+"""Partitions by time: a generated column of text with the hour, day or month of a row.
 
-Guarantee: the text is what Hudi's TimestampBasedKeyGenerator writes for the same millisecond, pattern and zone (a test
-compares with it), but for null: that stays null, where Hudi writes 1970. A time is rounded down, before 1970 too; a
-date is the same day in every zone. Needs no JVM. Voided by hosts whose time zone databases differ. Raises
-BadPartition, and ValueError for a pattern or a zone that cannot be.
+Guarantee: the same text as Hudi's TimestampBasedKeyGenerator writes for the same millisecond, pattern and zone (a test
+compares them), except that null stays null, where Hudi writes 1970. A time is rounded down, also before 1970; a date is
+the same day in every zone. Needs no JVM. Voided by hosts with different time zone databases. Raises BadPartition, and
+ValueError for an invalid pattern or zone.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ PRESETS = {
     "monthly": ("month", "yyyy-MM"),
     "yearly": ("year", "yyyy"),
 }
-"""The column name and the pattern of each preset: texts sort as the times do, and none needs escaping."""
+"""The column name and the pattern of each preset. The texts sort like the times and need no escaping."""
 PATTERN_COLUMN = "partition_time"
 UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000}
-"""Units of a BIGINT column, by their number in a second."""
+"""Units of a BIGINT column: how many of them are a second."""
 
 _TOKEN = re.compile(r"'(?P<quoted>(?:[^']|'')*)'|(?P<letters>([A-Za-z])\3*)|(?P<sign>[^A-Za-z'])")
 _FIELDS = {"yyyy": ("year", 4), "YYYY": ("year", 4), "MM": ("month", 2), "dd": ("day", 2), "HH": ("hour", 2)}
@@ -42,12 +42,12 @@ _FIELDS |= {"mm": ("minute", 2)}
 _SECONDS = {"minute": 60, "hour": 3_600, "day": 86_400, "month": 86_400, "year": 86_400}
 _DAY = 86_400
 _FIRST_DAY = -98_616
-"""1 January 1700: no zone knew anything but its local mean time."""
+"""1 January 1700: before it every zone has its local mean time."""
 _LAST_DAY = 47_482
-"""1 January 2100: from here on every zone follows a rule, which repeats itself with the calendar."""
+"""1 January 2100: after it every zone follows a rule, which repeats with the calendar every 400 years."""
 _BLOCK_DAYS = 512
 _LAST_SECOND = 1 << 55
-"""A billion years, which leaves room to calculate."""
+"""The latest second, in a billion years: calculations with it do not overflow."""
 
 Numbers = npt.NDArray[np.int64]
 
@@ -60,7 +60,7 @@ class Pattern:
 
     @property
     def finest(self) -> str:
-        """The smallest unit of time that tells two texts apart."""
+        """The smallest unit of time in the pattern."""
         fields = {part[0] for part in self.parts if not isinstance(part, str)}
         return next((unit for unit in _SECONDS if unit in fields), "year")
 
@@ -100,7 +100,7 @@ def pattern_of(pattern: str) -> Pattern:
     while position < len(pattern):
         token = _TOKEN.match(pattern, position)
         if token is None:
-            raise ValueError("has a quote that is not closed; a literal text is written 'like this'")
+            raise ValueError("has a quote that is not closed; write literal text 'like this'")
         position = token.end()
         if token["letters"] is None:
             parts.append("'" if token[0] == "''" else (token["sign"] or token["quoted"].replace("''", "'")))
@@ -108,22 +108,22 @@ def pattern_of(pattern: str) -> Pattern:
             parts.append(_FIELDS[token["letters"]])
         else:
             raise ValueError(
-                f"has {token['letters']!r}, which is none of {', '.join(_FIELDS)}; put literal text in quotes, or use"
-                f" {', '.join(PRESETS)}"
+                f"has {token['letters']!r}, which is not one of {', '.join(_FIELDS)}; put literal text in quotes, or"
+                f" use {', '.join(PRESETS)}"
             )
     if all(isinstance(part, str) for part in parts):
-        raise ValueError(f"names no part of a time; use some of {', '.join(_FIELDS)}, or {', '.join(PRESETS)}")
+        raise ValueError(f"has no part of a time; use some of {', '.join(_FIELDS)}, or {', '.join(PRESETS)}")
     if any(part in ("", ".", "..") for part in pattern.split("/")):
-        raise ValueError("has a part between slashes that is no directory of its own")
+        raise ValueError("has a part between slashes that cannot be a directory")
     return Pattern(tuple(parts))
 
 
 _HOST_ZONES = frozenset({"localtime", "posixrules", "Factory"})
-"""They stand among the zones, and are what each host makes of them."""
+"""Names in the time zone database that mean another zone on each host."""
 
 
 def zone_of(name: str) -> ZoneInfo:
-    """ValueError with the second half of a sentence."""
+    """Returns the zone. Raises ValueError with the second half of a sentence."""
     try:
         if name in _HOST_ZONES:
             raise ValueError(name)
@@ -134,7 +134,7 @@ def zone_of(name: str) -> ZoneInfo:
 
 @dataclass(frozen=True)
 class PartitionTime:
-    """Which column's time partitions the table, and how the generated column is called."""
+    """The column whose time partitions the table, and the generated column."""
 
     field: str
     format: str = "daily"
@@ -152,13 +152,13 @@ class PartitionTime:
         return pattern_of(self.format)
 
     def add(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with the generated column as their last one."""
+        """Returns the rows with the generated column as the last one."""
         texts = self.texts(rows.column(self.field))
         fields = [*rows.schema, pa.field(self.name, texts.type)]
         return pa.RecordBatch.from_arrays([*rows.columns, texts], schema=pa.schema(fields))
 
     def texts(self, times: pa.Array) -> pa.Array:
-        """Timestamps, dates, or epoch times in `unit`; null stays null."""
+        """Formats timestamps, dates, or epoch times in `unit`; null stays null."""
         valid = times.drop_null()
         if not len(valid):
             return pa.nulls(len(times), pa.string())
@@ -172,7 +172,7 @@ class PartitionTime:
             self._refuse_the_impossible(times, seconds, scale)
             if self.zone != "UTC":
                 seconds = seconds + _zone(self.zone).offsets(seconds)
-        # Few of them are distinct, as a rule, and text is made of those alone.
+        # Usually few are distinct: only those are formatted.
         encoded = pc.dictionary_encode(pa.array(seconds // _SECONDS[finest]))
         texts = self.pattern.texts(encoded.dictionary.to_numpy()).take(encoded.indices)
         if len(valid) == len(times):
@@ -183,13 +183,13 @@ class PartitionTime:
 
     def _refuse_the_impossible(self, times: pa.Array, seconds: Numbers, scale: int) -> None:
         if scale == 1 and (seconds.min() < -_LAST_SECOND or seconds.max() > _LAST_SECOND):
-            sentence = "{} is {}, which is no time in seconds since 1970".format
+            sentence = "{} is {}, which is out of range for seconds since 1970".format
             impossible = {row: time for row, time in enumerate(times.to_pylist()) if time and abs(time) > _LAST_SECOND}
             raise BadPartition({row: sentence(self.field, time) for row, time in impossible.items()})
 
 
 def _fields(seconds: Numbers) -> dict[str, Numbers]:
-    """Splits local times by the proleptic Gregorian calendar. Years begin in March here: a leap day ends them."""
+    """Splits local times by the proleptic Gregorian calendar. Its years begin in March, so that a leap day is last."""
     days, within = np.divmod(seconds, _DAY)
     cycle, day = np.divmod(days + 719_468, DAYS_OF_400_YEARS)
     year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
@@ -205,7 +205,7 @@ def _fields(seconds: Numbers) -> dict[str, Numbers]:
 
 
 class _Zone:
-    """Offsets from UTC in seconds, computed for the years that a caller asks for, and cached."""
+    """The offsets of a zone from UTC in seconds, computed for the years in use, and cached."""
 
     def __init__(self, zone: ZoneInfo) -> None:
         self._zone = zone
@@ -213,7 +213,7 @@ class _Zone:
         self._known_blocks = range(0)
 
     def offsets(self, seconds: Numbers) -> Numbers:
-        """One for each, or one for all."""
+        """Returns the offset at each second, or one for all."""
         first, last = int(seconds.min()), int(seconds.max())
         if first < _FIRST_DAY * _DAY or last >= _LAST_DAY * _DAY:
             past = np.maximum(seconds - _LAST_DAY * _DAY, 0) % (DAYS_OF_400_YEARS * _DAY)
@@ -236,7 +236,7 @@ class _Zone:
         self._known_blocks = range(first, last + 1)
 
     def _changes(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """`(second, offset from then on)`, the first at the beginning. No zone changes twice within a day."""
+        """Yields `(second, offset from then on)`, the first at the beginning. No zone changes twice in a day."""
         before = self._offset(first * _DAY)
         yield first * _DAY, before
         for day in range(first, last):

@@ -1,7 +1,7 @@
-"""The fields of the record key out of the key of a Kafka record, for records whose value does not say them.
+"""Reads the record key's columns from the Kafka key, for deletes whose value does not have them.
 
-Guarantee: rows that need it get their record key's columns from the record's own key, or are named with the reason why
-not. Raises ConfigError for columns that the key's format cannot fill.
+Guarantee: rows that need it get the columns from the Kafka key, or are bad with a reason. Raises ConfigError for
+columns that the key's format cannot fill.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from sink.decode.formats import ValueFormat
 from sink.schema import KEY, TableSchema
 
 _NO_FORMAT = (
-    "the value is null (a tombstone) or names no key, and delete.key.format does not say how to read the record's key;"
-    " set it"
+    "the value is null (a tombstone) or has no record key, and delete.key.format does not say how to read the Kafka"
+    " key. Set it."
 )
-_NO_KEY = "it names no key to delete: the value is null or without one, and the record has no key"
+_NO_KEY = "it has no key to delete: the value is null or has no record key, and the Kafka key is null"
 _PAYLOAD = "payload"
 
 Flags = npt.NDArray[np.bool_]
 
 
 class KeyBytes:
-    """`form` is None where the record key cannot be read from the record's key. With `wrapped`, JSON may have Kafka
+    """Decodes Kafka keys. `form` is None if delete.key.format is `none`. With `wrapped` a JSON key may have Kafka
     Connect's `schema` and `payload` around it."""
 
     def __init__(self, fields: Sequence[str], schema: TableSchema, form: ValueFormat | None, wrapped: bool) -> None:
@@ -48,7 +48,7 @@ class KeyBytes:
         self._decoder = form.decoder(TableSchema(key, provenance=False))
 
     def fill(self, columns: dict[str, pa.Array], keys: pa.BinaryArray, wanted: Flags) -> dict[int, str]:
-        """Puts the fields into these columns in the rows that want them; reasons for the rows that are bad."""
+        """Fills the key columns of the `wanted` rows from their Kafka keys. Returns the bad rows with reasons."""
         if not wanted.any() or not self._fields:
             return {}
         rows = np.flatnonzero(wanted)
@@ -64,7 +64,7 @@ class KeyBytes:
         source_rows[rows] = np.arange(len(rows))
         for name, kind, column in zip(self._fields, self._kinds, self._read(decoded.rows), strict=True):
             if wrong := _unlike(column, kind):
-                return {int(rows[at]): f"its key is no {kind}: {value[:60]!r}" for at, value in wrong.items()}
+                return {int(rows[at]): f"its key is not of type {kind}: {value[:60]!r}" for at, value in wrong.items()}
             columns[name] = picked(wanted, spread(column.cast(kind), source_rows), columns[name])
         return {}
 
@@ -78,10 +78,10 @@ class KeyBytes:
 
 
 def _unlike(column: pa.Array, kind: pa.DataType) -> dict[int, str]:
-    """The values that are not of the column's type, and where they are. Only texts are not known to be."""
+    """Returns the texts that do not convert to the type of the column, by position. Other types were checked before."""
     if not pa.types.is_string(column.type) or pa.types.is_string(kind):
         return {}
-    # Arrow takes hexadecimal numbers, which no record key is written in.
+    # Arrow also parses hexadecimal numbers, which are no record keys.
     odd = pc.match_substring(column, "x", ignore_case=True).to_numpy(zero_copy_only=False) & pa.types.is_integer(kind)
     if not odd.any() and _casts(column, kind):
         return {}

@@ -1,8 +1,7 @@
-"""Record keys of rows, as Hudi's key generators make them.
+"""Makes the record keys of rows like Hudi's key generators.
 
-Guarantee: what the key generator of the table (Simple, NonPartitioned or Complex, by the number of
-fields) gives for the same values; a test compares with Hudi's own writer. So Spark SQL's UPDATE, DELETE and
-MERGE find the rows later.
+Guarantee: the same keys as from the table's key generator (Simple, NonPartitioned or Complex, by the number of fields);
+a test compares with Hudi's own writer. So Spark SQL's UPDATE, DELETE and MERGE find the rows.
 """
 
 from __future__ import annotations
@@ -31,13 +30,14 @@ EMPTY = "__empty__"
 
 @dataclass(frozen=True)
 class RecordKeys:
-    """`fields` are the user's, or none for coordinates. `named` keys read `field:value,field:value`."""
+    """The fields of the record key; without fields it is topic, partition and offset. With `named` a key reads
+    `field:value,field:value`."""
 
     fields: tuple[str, ...]
     named: bool
 
     def column(self, rows: pa.RecordBatch, topic: str, partitions: pa.Array | pa.Scalar, offsets: pa.Array) -> pa.Array:
-        """`partitions` and `offsets` as text, the first one for all rows where they are of one partition."""
+        """Returns the keys. `partitions` and `offsets` are texts; `partitions` may be one text for all rows."""
         if not self.fields:
             before, between = pa.scalar(f"_kafka_topic:{topic},_kafka_partition:"), pa.scalar(",_kafka_offset:")
             return joined(before, partitions, between, offsets)
@@ -51,7 +51,7 @@ class RecordKeys:
         return pc.binary_join_element_wise(*parts, pa.scalar(","))
 
     def bad(self, rows: pa.RecordBatch) -> dict[int, str]:
-        """The rows that have no key, and why."""
+        """Returns the rows without a valid key, with the reasons."""
         reasons: dict[int, str] = {}
 
         def note(which: pa.Array, reason: str) -> None:

@@ -1,7 +1,7 @@
-"""The table's columns, declared once and given in the forms that Spark, Arrow and Avro need.
+"""The columns of the table, declared once, in the forms that Spark, Arrow and Avro need.
 
-Guarantee: the forms agree; what the Arrow writer lays down is what Hudi and Spark read back. Needs no JVM.
-Voided by a table whose columns were changed behind the sink. Raises ConfigError, with the place in the text.
+Guarantee: the forms agree: Hudi and Spark read back what the Arrow engine writes. Needs no JVM. Voided by another
+writer that changes the table's columns. Raises ConfigError, with the position in the text.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PROVENANCE = T.StructType(
     ]
 )
 IS_DELETED = "_hoodie_is_deleted"
-"""Hudi's own name for the column that is true of a record which deletes its key's row."""
+"""Hudi's column that is true in a record which deletes the row of its key."""
 KEY = "_kafka_key"
 HEADERS = "_kafka_headers"
 HEADERS_TYPE = T.ArrayType(T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())]))
@@ -59,10 +59,10 @@ _ARROW: dict[type[T.DataType], pa.DataType] = {
 
 @dataclass(frozen=True)
 class TableSchema:
-    """`value_struct` has the columns as declared: a record's value must satisfy them. The table adds the record's
-    provenance, its key as a text or as bytes, its headers, and `generated` columns of text. `change` has the columns
-    that describe a change, in a table whose rows are changed. In such a table every value column may be null, because
-    a delete may carry the key alone. `left_out` names the fields of the source schema that no column holds."""
+    """The columns of a table. `value_struct` has the declared columns, which the value of a record must satisfy. The
+    table adds the provenance of the record, its key as string or binary, its headers, and `generated` string columns.
+    In an upsert table `change` has the columns that describe a change, and every value column is nullable, because a
+    delete may have only the key. `left_out` are the fields of the registry's schema that no column holds."""
 
     value_struct: T.StructType
     provenance: bool = True
@@ -74,7 +74,7 @@ class TableSchema:
 
     @cached_property
     def spark(self) -> T.StructType:
-        """The whole table as Spark reads it back. Avro has no 8 and 16 bit integers: they are read as int."""
+        """The whole table as Spark reads it. Avro has no 8 and 16 bit integers: Spark reads int."""
         generated = [T.StructField(name, T.StringType()) for name in self.generated]
         values = (
             storage_struct(self.value_struct) if self.change is None else _nullable(storage_struct(self.value_struct))
@@ -89,28 +89,28 @@ class TableSchema:
 
     @cached_property
     def added(self) -> T.StructType:
-        """The columns that do not come from the value."""
+        """The columns from the record itself: provenance, key and headers."""
         key = [T.StructField(KEY, self.key)] if self.key else []
         headers = [T.StructField(HEADERS, HEADERS_TYPE)] if self.headers else []
         return T.StructType([*(PROVENANCE.fields if self.provenance else []), *key, *headers])
 
     @cached_property
     def columns_json(self) -> str:
-        """The value columns as a text that `with_columns` takes: of DDL it would lose which elements may be null."""
+        """The value columns as JSON, for `with_columns`. DDL would lose which elements may be null."""
         return str(self.value_struct.json())
 
     def with_columns(self, columns_json: str) -> TableSchema:
-        """The same table with these value columns; with none, as it is."""
+        """Returns the schema with these value columns; for an empty text, unchanged."""
         return replace(self, value_struct=T.StructType.fromJson(json.loads(columns_json))) if columns_json else self
 
     @cached_property
     def stored_arrow(self) -> pa.Schema:
-        """The value columns in the types the table holds."""
+        """The value columns in the types of the table."""
         return arrow_schema(storage_struct(self.value_struct))
 
     @cached_property
     def declared_arrow(self) -> pa.Schema:
-        """The value columns in the types a record must satisfy."""
+        """The value columns in the declared types, which a record must satisfy."""
         return arrow_schema(self.value_struct)
 
     @cached_property
@@ -119,45 +119,45 @@ class TableSchema:
         return arrow_schema(self.spark)
 
     def avro(self, table_name: str) -> str:
-        """The whole table as Hudi names it in its commits."""
+        """Returns the Avro schema that Hudi writes into its commits."""
         return avro_schema(self.spark, table_name)
 
     def require(self, names: Sequence[str], setting: str, allowed: Sequence[type[T.DataType]]) -> None:
-        """Refuses a setting that names a column the table has not, or one of a type that cannot serve."""
+        """Raises ConfigError if a setting names an unknown column, or a column of a type that is not `allowed`."""
         for name in names:
             if name not in self.spark.names:
                 names_in_table = ", ".join(self.spark.names)
-                raise ConfigError(f"{setting}: no column {name!r} in the schema; columns are {names_in_table}")
+                raise ConfigError(f"{setting}: no column {name!r} in the schema. Use one of {names_in_table}.")
             kind = self.spark[name].dataType
             if not isinstance(kind, tuple(allowed)):
                 served = ", ".join(sorted(allowed_type.typeName() for allowed_type in allowed))
                 raise ConfigError(
-                    f"{setting}: column {name!r} is {kind.simpleString()}, which cannot serve; use one of {served}"
+                    f"{setting}: column {name!r} has type {kind.simpleString()}. Use a column of type {served}."
                 )
 
 
 def parse_ddl(declaration: str, provenance: bool = True, origin: str = "schema") -> TableSchema:
-    """A schema from Spark DDL (`id bigint not null, tags array<string>`) or from an Avro record in JSON.
+    """Parses Spark DDL (`id bigint not null, tags array<string>`) or an Avro record in JSON.
 
-    `place` is what an error names as the text's origin.
+    `origin` names the text in an error.
     """
     try:
         return TableSchema(_struct(declaration), provenance)
     except ConfigError as error:
         raise ConfigError(f"{origin}: {str(error).removeprefix('schema: ')}") from None
     except RecursionError:
-        raise ConfigError(f"{origin}: types are nested too deeply; flatten them") from None
+        raise ConfigError(f"{origin}: types are nested too deeply. Flatten them.") from None
 
 
 def _struct(declaration: str) -> T.StructType:
     if not declaration.strip():
-        raise ConfigError("schema: it is empty; give columns as DDL, for instance `id bigint, name string`")
+        raise ConfigError("schema: it is empty. Give columns as DDL, for instance `id bigint, name string`.")
     struct = struct_of_avro(declaration) if declaration.lstrip().startswith("{") else parse_struct(declaration)
     _check_names(struct, "")
     for field in struct.fields:
         if field.name.lower().startswith(RESERVED_PREFIXES):
             raise ConfigError(
-                f"schema: column {field.name!r} is reserved, for Hudi and the sink add columns of such names; rename it"
+                f"schema: column {field.name!r} has a reserved name: Hudi and the sink add such columns. Rename it."
             )
     return struct
 
@@ -168,7 +168,7 @@ def arrow_schema(struct: T.DataType) -> pa.Schema:
 
 
 def arrow_type(kind: T.DataType) -> pa.DataType:
-    """Children are named as Spark names them in Parquet: element, key, value."""
+    """Returns the Arrow type. Children have Spark's names in Parquet: element, key, value."""
     if isinstance(kind, T.DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
     if isinstance(kind, T.ArrayType):
@@ -182,7 +182,7 @@ def arrow_type(kind: T.DataType) -> pa.DataType:
 
 
 def stored_type(kind: T.DataType) -> pa.DataType:
-    """The type in which the table holds what is declared so."""
+    """Returns the Arrow type in which the table stores a declared type."""
     return arrow_type(storage_type(kind))
 
 
@@ -205,11 +205,9 @@ def _check_names(kind: T.DataType, path: str) -> None:
             name = path + field.name
             if not AVRO_NAME.fullmatch(field.name):
                 raise ConfigError(
-                    f"schema: Hudi cannot hold a column named {name!r}; use letters, digits and _, no digit first"
+                    f"schema: Hudi cannot have a column named {name!r}. Use letters, digits and _, no digit first."
                 )
             if field.name.lower() in seen:
-                raise ConfigError(
-                    f"schema: column {name!r} is there twice (Spark does not tell case apart); rename one"
-                )
+                raise ConfigError(f"schema: column {name!r} occurs twice (Spark ignores case). Rename one.")
             seen.add(field.name.lower())
             _check_names(field.dataType, name + ".")

@@ -1,7 +1,7 @@
-"""Avro records to and from Spark's types, by the rules of spark-avro and Hudi.
+"""Converts Avro records to Spark's types and back, by the rules of spark-avro and Hudi.
 
-Guarantee: `avro_schema` gives what Hudi's own converter gives for the same columns (a test holds it to that).
-Raises ConfigError for Avro that no table column can hold.
+Guarantee: `avro_schema` returns the same schema as Hudi's converter (a test compares them). Raises ConfigError for Avro
+types that no table column can hold.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from coordination.errors import ConfigError
 AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAX_PRECISION = 38
 _WITHIN = object()
-"""Stands for a named type while its own parts are read."""
+"""Marks a named type while its own parts are being read."""
 
 _TO_AVRO: dict[type[T.DataType], Any] = {
     T.BooleanType: "boolean",
@@ -41,7 +41,7 @@ _LOGICAL = {
     **dict.fromkeys(("time-micros", "timestamp-millis", "timestamp-micros", "timestamp-nanos"), ("long",)),
     **dict.fromkeys(("local-timestamp-millis", "local-timestamp-micros", "local-timestamp-nanos"), ("long",)),
 }
-"""Avro's own, with the types that they go with."""
+"""Avro's logical types, with the types that they annotate."""
 _FROM_AVRO: dict[tuple[str, str | None], type[T.DataType]] = {
     ("boolean", None): T.BooleanType,
     ("int", None): T.IntegerType,
@@ -54,7 +54,7 @@ _FROM_AVRO: dict[tuple[str, str | None], type[T.DataType]] = {
     ("bytes", None): T.BinaryType,
     ("fixed", None): T.BinaryType,
     ("int", "date"): T.DateType,
-    # Spark has no time of day: the number as it is, of milliseconds or microseconds.
+    # Spark has no time of day: the column has the number of milliseconds or microseconds.
     ("int", "time-millis"): T.IntegerType,
     ("long", "time-micros"): T.LongType,
     ("long", "timestamp-micros"): T.TimestampType,
@@ -63,7 +63,7 @@ _FROM_AVRO: dict[tuple[str, str | None], type[T.DataType]] = {
 
 
 def logical_type(node: Any) -> str | None:
-    """The logical type, or None where Avro defines none of that name for the type: readers have to ignore it."""
+    """Returns the logical type; None if Avro does not define it for this type, because readers must then ignore it."""
     if not isinstance(node, dict):
         return None
     logical = node.get("logicalType")
@@ -71,9 +71,7 @@ def logical_type(node: Any) -> str | None:
 
 
 def avro_schema(struct: T.StructType, table_name: str) -> str:
-    """The record `hoodie.<table>.<table>_record`; a nullable column is a union with null and defaults
-    to it.
-    """
+    """Returns the record `hoodie.<table>.<table>_record`; a nullable column is a union with null, its default."""
     name = re.sub(r"[^A-Za-z0-9_]", "__", re.sub(r"^[^A-Za-z_]", "__", table_name))
     return json.dumps(_to_avro(struct, f"{name}_record", f"hoodie.{name}"))
 
@@ -113,37 +111,37 @@ def _optional(avro: Any, nullable: bool) -> Any:
 
 
 def _decimal_bytes(precision: int) -> int:
-    """The fewest bytes whose two's complement holds every number of that many digits."""
+    """Returns the least number of bytes whose two's complement holds every number of `precision` digits."""
     return (int("9" * precision).bit_length() + 8) // 8
 
 
 def struct_of_avro(schema_json: str) -> T.StructType:
-    """The columns of an Avro record given as JSON."""
+    """Returns the columns of an Avro record in JSON."""
     try:
         avro = json.loads(schema_json)
     except ValueError as error:
-        raise ConfigError(f"schema: neither DDL nor Avro JSON, {error}") from None
+        raise ConfigError(f"schema: neither DDL nor Avro JSON ({error})") from None
     try:
         kind, _ = _from_avro(avro, "", {})
     except (TypeError, ValueError, AssertionError) as error:
-        raise ConfigError(f"schema: the Avro schema is not well formed ({error}); correct it") from None
+        raise ConfigError(f"schema: the Avro schema is not valid ({error}). Correct it.") from None
     if not isinstance(kind, T.StructType):
-        raise ConfigError("schema: the Avro schema must be a record, whose fields become the columns")
+        raise ConfigError("schema: the Avro schema is not a record. Give a record, whose fields become the columns.")
     return kind
 
 
 def _from_avro(avro: Any, path: str, named: dict[str, Any]) -> tuple[T.DataType, bool]:
-    """The type and whether null is allowed."""
+    """Returns the type, and whether null is allowed."""
     if isinstance(avro, list):
         not_null = [branch for branch in avro if branch != "null"]
         if len(not_null) != 1 or len(avro) > 2:
             types = ", ".join(map(_named, avro))
             raise ConfigError(
-                f"schema: {path or 'the record'}: of unions only [null, type] can be a column, not [{types}]"
+                f"schema: {path or 'the record'}: the union [{types}] cannot be a column; only [null, type] can"
             )
         return _from_avro(not_null[0], path, named)[0], len(avro) == 2
     if isinstance(avro, str) and named.get(avro) is _WITHIN:
-        raise ConfigError(f"schema: {path}: {avro} contains itself, which no column can")
+        raise ConfigError(f"schema: {path}: {avro} contains itself; no column can")
     if isinstance(avro, str) and avro in named:
         return _from_avro(named[avro], path, named)
     node = {"type": avro} if isinstance(avro, str) else avro
@@ -184,7 +182,7 @@ def _from_node(node: dict[str, Any], path: str, named: dict[str, Any]) -> T.Data
             )
             fields.append(T.StructField(field["name"], inner, nullable))
         if not fields:
-            raise ConfigError(f"schema: {path or 'the record'} has no fields; Parquet cannot hold it")
+            raise ConfigError(f"schema: {path or 'the record'} has no fields; Parquet has no such columns")
         return T.StructType(fields)
     if kind == "array":
         return T.ArrayType(*_from_avro(_part(node, "items", path), path, named))
@@ -200,5 +198,5 @@ def _from_node(node: dict[str, Any], path: str, named: dict[str, Any]) -> T.Data
 
 def _part(node: Any, name: str, path: str) -> Any:
     if not isinstance(node, dict) or name not in node:
-        raise ConfigError(f"schema: {path or 'the record'}: {json.dumps(node)} has no {name!r}, which Avro asks for")
+        raise ConfigError(f"schema: {path or 'the record'}: {json.dumps(node)} has no {name!r}, which Avro requires")
     return node[name]

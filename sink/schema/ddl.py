@@ -1,8 +1,7 @@
-"""Spark's DDL for table columns, read and written without a JVM: a schema can be checked and handed out without one.
+"""Parses and writes Spark's DDL for table columns without a JVM.
 
-Guarantee: what it accepts, `StructType.fromDDL` of Spark 3.5 reads alike. It is narrower: types that neither
-JSON nor Hudi can hold are refused by name. What `to_ddl` writes, `parse_struct` reads back. Raises ConfigError with the
-position and the word found there.
+Guarantee: `StructType.fromDDL` of Spark 3.5 reads every accepted text alike. Types that JSON or Hudi cannot hold are
+refused by name. `parse_struct` reads what `to_ddl` writes. Raises ConfigError with the position and the word there.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ _REFUSED = {
 
 
 def parse_struct(ddl: str) -> T.StructType:
-    """Columns of a DDL text; `struct<...>` around the whole is allowed, as Spark allows it."""
+    """Parses the columns of a DDL text; like Spark it allows `struct<...>` around them."""
     reader = _Reader(ddl)
     if [word.lower() for word, _ in reader.tokens[:2]] == ["struct", "<"]:
         kind = reader.kind()
@@ -74,7 +73,7 @@ def parse_struct(ddl: str) -> T.StructType:
 
 
 def to_ddl(struct: T.StructType) -> str:
-    """The columns as DDL, one a line. It has no words for elements of an array or values of a map that are NOT NULL."""
+    """Writes the columns as DDL, one a line. DDL cannot express NOT NULL for elements of arrays and values of maps."""
     return ",\n".join(_written_field(field, " ") for field in struct.fields)
 
 
@@ -96,7 +95,7 @@ def _written(kind: T.DataType) -> str:
 
 
 class _Reader:
-    """Recursive descent over the words of one text; `position` counts words."""
+    """A recursive descent parser; `position` counts words."""
 
     def __init__(self, ddl: str) -> None:
         self.ddl = ddl
@@ -191,7 +190,7 @@ class _Reader:
         at = self.position
         if not isinstance(self.kind(), T.StringType):
             self.position = at
-            raise self.error("a map's key must be string, for JSON and Avro know no other,")
+            raise self.error("a map's key must be string, because JSON and Avro have no other,")
         self.expect(",")
         return T.MapType(T.StringType(), self.kind())
 
@@ -210,7 +209,7 @@ def _tokens(ddl: str) -> list[tuple[str, int]]:
         word = match[match.lastgroup or 0]
         tokens.append((word, match.end() - len(word)))
         at = match.end()
-    # The empty word marks the end, so that looking ahead is always possible.
+    # The empty word marks the end, so that the parser can always look ahead.
     return [*tokens, ("", len(ddl))]
 
 

@@ -1,11 +1,10 @@
-"""Derives a table's new columns when records have other ones: pure.
+"""Derives the new columns of a table from the columns of the records. Pure.
 
-Guarantee: every file that was written with the table's columns before is read rightly with those after, by Spark,
-hudi-rs and DuckDB; no column is ever lost. So few changes are safe: a nullable column or field more, a column that may
-be null by now, and of the widenings those that lose nothing: INT to BIGINT or DOUBLE, FLOAT to DOUBLE, DECIMAL to one
-of more digits before the point. Within arrays, maps and structs no type widens: Spark 3.5 cannot read the older files
-then. In a merge-on-read table no type changes at all, not by a field either: hudi-rs 0.5 cannot read the older log
-files then. Raises Misfit.
+Guarantee: Spark, hudi-rs and DuckDB read older files correctly with the new columns, and no column is lost. So only
+these changes are allowed: a new nullable column or field, a column that becomes nullable, and the widenings INT to
+BIGINT or DOUBLE, FLOAT to DOUBLE, DECIMAL to more digits before the point. Within arrays, maps and structs no type
+widens, because Spark 3.5 could not read older files. In a merge-on-read table no type changes, and no struct gets a
+field, because hudi-rs 0.5 could not read older log files. Raises SchemaConflict.
 """
 
 from __future__ import annotations
@@ -22,25 +21,24 @@ from sink.schema.storage_types import storage_type
 from sink.schema.warnings import OmittedField
 
 _SHOWN = 60
-_FIXED = "in a merge-on-read table, where no type can change, not even by Spark SQL: keep it, or fill a new table"
+_FIXED = "in a merge-on-read table no type can change, not even by Spark SQL: keep it, or fill a new table"
 
 
 class Compatibility(Enum):
     """The names are those of schema registries and of Kafka Connect's sinks."""
 
     NONE = "NONE"
-    """Keeps a column that cannot change safely: a record that does not fit it is a bad record."""
+    """A column that cannot change safely stays: a record that does not fit it is a bad record."""
     BACKWARD = "BACKWARD"
-    """The table's columns become what holds the records' too; what the records no longer have stays, and is null."""
+    """The table's columns change so that they also hold the records. A column that records lack stays, and is null."""
     FORWARD = "FORWARD"
-    """The table's columns stay as they are: what is new in records is left out, what they no longer have is null."""
+    """The table's columns stay: new fields of records are left out, columns that the records lack are null."""
     FULL = "FULL"
-    """As BACKWARD, but no type changes: what was written before can be read with the columns of today, and the other
-    way round."""
+    """As BACKWARD, but no type changes: old and new records can each be read with the columns of the other."""
 
 
 class SchemaConflict(ConfigError):
-    """Columns that cannot become the table's."""
+    """The columns of the records do not fit the table."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class _Rules:
     compatibility: Compatibility
     on_read: bool
     left_out: Mapping[str, str]
-    """Why there is no column, by the path in lower case."""
+    """Why a field has no column, by its path in lower case."""
     reasons: list[str]
 
 
@@ -59,13 +57,13 @@ def evolved(
     on_read: bool = False,
     left_out: Sequence[OmittedField] = (),
 ) -> T.StructType:
-    """The table's columns with what is new in `wanted` behind them. `on_read`: of a merge-on-read table. `left_out`:
-    what records have, too, and no column can hold; where the table has a column for it, it was another type before.
+    """Returns the table's columns, followed by the new ones in `wanted`. `on_read`: the table is merge-on-read.
+    `left_out` are fields of the records that no column can hold; if the table has a column for one, its type changed.
 
-    Types are as declared in `wanted` where the table holds them so: a TINYINT of it is an INT there.
+    A type is as declared in `wanted` if the table stores it so: a TINYINT is an INT in the table.
     """
     reasons: list[str] = []
-    # Whose elements no column can hold has none itself.
+    # An array or map has no column if no column can hold its elements.
     why = {field.path.rstrip("[]{}").lower(): field.reason for field in left_out}
     columns = _struct(table, wanted, _Rules(compatibility, on_read, why, reasons), "")
     if reasons:
@@ -77,7 +75,7 @@ def evolved(
 
 
 def _side_by_side(table: T.StructType, wanted: T.StructType, left_out: Mapping[str, str]) -> str:
-    """A line for each column; of many columns only for those that differ."""
+    """Returns a line for each column; if there are many, only for those that differ."""
     has, wants = _texts(table), _texts(wanted)
     wants |= {name: f"({left_out[name.lower()]})" for name in has if name not in wants and name.lower() in left_out}
     rows = [(name, has.get(name, "-"), wants.get(name, "-")) for name in {**has, **wants}]
@@ -110,7 +108,7 @@ def _struct(table: T.StructType, wanted: T.StructType, rules: _Rules, path: str)
     for field in wanted.fields if rules.compatibility is not Compatibility.FORWARD else ():
         if (name := names_in_table.get(field.name.lower())) is not None:
             if name != field.name:
-                # Spark does not tell such names apart; records' fields are found by theirs.
+                # Spark ignores case in names; the decoders do not.
                 rules.reasons.append(f"{path}{field.name} is spelt {path}{name} in the table")
             continue
         if not field.nullable and rules.compatibility is not Compatibility.NONE:
@@ -120,7 +118,7 @@ def _struct(table: T.StructType, wanted: T.StructType, rules: _Rules, path: str)
 
 
 def _without(table: T.StructField, rules: _Rules, path: str) -> Iterator[str]:
-    """Why the records' columns cannot do without this one."""
+    """Yields why the table cannot keep a column that the records lack."""
     if path.lower() in rules.left_out:
         has = table.dataType.simpleString().upper()
         yield f"{path} is {has} in the table, and no column in the records: {rules.left_out[path.lower()]}"
@@ -167,7 +165,7 @@ def _differ(path: str, table: T.DataType, wanted: T.DataType) -> str:
 
 
 def widens(narrow: T.DataType, wide: T.DataType) -> bool:
-    """Whether every value of the one is a value of the other, and readers know it."""
+    """Returns whether the type `wide` holds every value of `narrow`, and readers convert it."""
     if isinstance(storage_type(narrow), T.IntegerType):
         return isinstance(wide, (T.LongType, T.DoubleType))
     if isinstance(narrow, T.FloatType):

@@ -1,4 +1,4 @@
-"""The types in which a table holds what is declared: Hudi keeps schemas as Avro, which has no small integers."""
+"""The types in which a table stores declared types: Hudi keeps schemas as Avro, which has no small integers."""
 
 from __future__ import annotations
 

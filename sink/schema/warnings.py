@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class OmittedField:
-    """A field that no column can hold. `path` is where its column would be: `name`, `struct.name`, `array[].name`,
+    """A field that no column can hold. `path` is the path of its column: `name`, `struct.name`, `array[].name`,
     `map{}.name`."""
 
     path: str

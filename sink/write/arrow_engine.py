@@ -1,8 +1,7 @@
-"""The Arrow engine: write tasks read, decoded and written as columns by Spark's Python workers.
+"""The Arrow engine: Spark's Python workers read, decode and write the records as Arrow columns.
 
-Guarantee: that of `sink.write.engine`. The files are ordinary Hudi base files; Hudi's Java writer takes no
-part. Voided by `spark.speculation=true`, which the settings refuse. Raises BadRecord, DataLoss,
-ConfigError.
+Guarantee: that of `sink.write.engine`. The files are ordinary Hudi base files, written without Hudi's Java writer.
+Voided by `spark.speculation=true`, which the settings refuse. Raises BadRecord, DataLoss, ConfigError.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _SORT_BUFFER_BYTES = 128 << 20
 
 
 class ArrowEngine:
-    """Writes for one table. Safe to use from several threads, for transactions in flight overlap."""
+    """Writes for one table. Thread-safe, because transactions in flight overlap."""
 
     def __init__(self, spark: SparkSession, settings: Settings, schema: TableSchema) -> None:
         self._spark = spark
@@ -78,7 +77,7 @@ class ArrowEngine:
     def _reports(
         self, instant: str, tasks: Sequence[WriteTask], columns: str, records: DataFrame | None, attempt: int
     ) -> tuple[TaskReport, ...]:
-        """In the order of the tasks."""
+        """Returns one report for each task, in the order of the tasks."""
         task_input = self._inputs.of_tasks(tasks, attempt) if records is None else frame_input(records, len(tasks))
         job = self._job(instant, tasks, columns, task_input)
         rows = task_input.frame.mapInArrow(partial(run, job), REPORT).collect()

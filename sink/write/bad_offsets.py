@@ -1,14 +1,11 @@
-"""The bad records in a task report: offsets and reasons only. Imports nothing that an executor need not have.
-
-Raises nothing on purpose.
-"""
+"""The bad records in a task report: offsets and reasons only. Imports only what every executor has."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 REASON_CHARACTERS = 500
-"""A reason may quote the record; so many of them come from every task."""
+"""A reason may quote the record, and a task reports many reasons: each is cut to this length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +16,7 @@ class BadOffset:
 
     @classmethod
     def of(cls, offset: int, kind: str, reason: str) -> BadOffset:
-        """With a reason of bounded length."""
+        """Cuts the reason to `REASON_CHARACTERS`."""
         return cls(offset, kind, reason[:REASON_CHARACTERS])
 
 

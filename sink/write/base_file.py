@@ -1,8 +1,8 @@
 """One Hudi base file: its name, its marker, its Parquet and its write stat.
 
-Guarantee: the marker stands before the file, so that a rollback or a commit can remove what no stat
-names. The file id depends on the write task, the table partition and the roll alone: another attempt re-forms
-the same file group. Nothing is created, and no stat given, once the instant is seen to be over. Raises
+Guarantee: the writer creates the marker before the file, so that a rollback or a commit can remove a file that no
+write stat names. The file id depends only on write task, table partition and roll: another attempt forms the same
+file group again. Once the writer sees that the instant is over, it creates no file and returns no write stat. Raises
 Abandoned.
 """
 
@@ -22,18 +22,18 @@ from sink.storage.files import Storage
 from sink.write.parquet_layout import PAGES, Layout
 
 TIMELINE = ".hoodie/timeline"
-# Without the Spark version Spark refuses dates before 1582 and times before 1900: it cannot know which
-# calendar wrote them. Arrow writes the proleptic one, as Spark has since 3.0.
+# Without this version Spark refuses dates before 1582 and times before 1900: it cannot know in which calendar they
+# are. Arrow writes the proleptic calendar, as Spark does since 3.0.
 _FOOTER = {"org.apache.spark.version": "3.5.7"}
 
 
 class Abandoned(SinkError):
-    """The transaction is over as far as this task can see; what it would write, nobody would commit."""
+    """The instant is rolled back or complete: no coordinator will commit the files of this task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Where files of one task attempt belong. `token` tells attempts of one task apart."""
+    """Identifies one attempt at a write task, for names and markers of its files. `token` tells attempts apart."""
 
     sink: str
     table: str
@@ -43,14 +43,15 @@ class Attempt:
 
 
 class InstantGuard:
-    """Whether the instant is still open, as far as the timeline shows it."""
+    """Checks in the timeline that the instant is still pending."""
 
     def __init__(self, storage: Storage, instant: str) -> None:
         self._storage = storage
         self._instant = instant
 
     def check(self, completed_too: bool = False) -> None:
-        """A completed instant keeps its inflight file; to see it costs a listing, so that is asked for."""
+        """Raises Abandoned if the instant was rolled back. With `completed_too` also if it is complete: that needs a
+        listing of the timeline, because a completed instant keeps its inflight file."""
         inflight = f"{self._instant}.inflight"
         names = self._storage.names(TIMELINE) if completed_too else []
         if not (inflight in names if completed_too else self._storage.exists(f"{TIMELINE}/{inflight}")):
@@ -60,7 +61,7 @@ class InstantGuard:
 
 
 def base_file_stat(file_id: str, path: str, name: str, records: int, size: int, footer: pq.FileMetaData) -> str:
-    """Hudi's write stat of a new file, as JSON, with the column statistics of its footer."""
+    """Returns Hudi's write stat of a new file as JSON, with the column statistics from its footer."""
     stat = {
         "fileId": file_id,
         "path": f"{path}/{name}" if path else name,
@@ -76,7 +77,7 @@ def base_file_stat(file_id: str, path: str, name: str, records: int, size: int, 
 
 
 class BaseFile:
-    """An open base file. `close` gives its stat; `discard` removes what was written and leaves the marker."""
+    """An open base file. `close` returns its write stat; `discard` deletes the file and leaves the marker."""
 
     def __init__(self, storage: Storage, instant_guard: InstantGuard, attempt: Attempt, path: str, roll: int) -> None:
         self.path = path
@@ -90,7 +91,7 @@ class BaseFile:
         self._stream: pa.NativeFile | None = None
         self._parquet: pq.ParquetWriter | None = None
         self._footers: list[pq.FileMetaData] = []
-        """Footers of the file that was written, once it is closed."""
+        """Parquet footers; pyarrow adds one when the file is closed."""
 
     @property
     def is_open(self) -> bool:
@@ -111,7 +112,7 @@ class BaseFile:
         )
 
     def write(self, rows: pa.Table) -> int:
-        """One row group. Returns the bytes that the file has now."""
+        """Writes one row group. Returns the size of the file so far."""
         assert self._parquet is not None
         assert self._stream is not None
         self._parquet.write_table(rows, row_group_size=max(1, rows.num_rows))
@@ -131,7 +132,7 @@ class BaseFile:
         return base_file_stat(self.id, self.path, self.name, self.records, size, self._footers[0])
 
     def discard(self) -> None:
-        """Best effort: what stays has a marker, by which the rollback finds it."""
+        """Deletes the file if it can. A file that stays has a marker, by which the rollback finds it."""
         for handle in (self._parquet, self._stream):
             try:
                 if handle is not None:

@@ -1,9 +1,8 @@
-"""Bounds the batches that Spark's Kafka source hands to Python by bytes, which Spark itself can bound by rows only.
+"""Bounds the bytes of the batches that Spark's Kafka source hands to Python. Spark itself bounds only their rows.
 
-What is known of a partition's record sizes is learned from the records written before; of a partition that is not
-known the first records are looked at, and after a failure for memory all that are to be written. A write gets the
-batches that suit the most demanding of its partitions. Safe to use from several threads, for transactions in flight
-overlap.
+The sink learns the record sizes of each Kafka partition from the records that it wrote. For a new partition it first
+measures some records; after an out-of-memory failure it measures all records that it is about to write. The partition
+with the largest records decides the batch size of a write. Thread-safe, because transactions in flight overlap.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from sink.write.units import UNIT_ROWS
 BATCH_ROWS = UNIT_ROWS
 BATCH_BYTES = 32 << 20
 BURST_BYTES = 512 << 20
-"""A batch of nothing but the largest records seen may be so large."""
+"""Largest size of a batch in which every record is as large as the largest one seen."""
 FIRST_ROWS = 64
-"""Records looked at when nothing is known of a partition's sizes."""
+"""Records to measure in a partition whose record sizes are unknown."""
 MAX_DIVISOR = 64
-"""Failures divide batches down to some hundred small records, or to BURST_BYTES / 64 of the largest; below that a
-batch's fixed cost is more than its rows, and what ran out of memory would run out of it all the same."""
+"""Largest factor by which failures divide the rows of a batch. Smaller batches cost more than their rows, and would
+not save a write that still runs out of memory."""
 _CARRIED_OVER = 0.75
-"""Each write keeps this share of the difference to a larger figure that was known before."""
+"""Share of the difference to an earlier, larger figure that stays after each write."""
 
 
 @dataclass(frozen=True, slots=True)
 class SliceSizes:
-    """Sizes of a slice: its records, the bytes of their values, the bytes of the largest value."""
+    """Sizes of a slice: number of records, bytes of all values, bytes of the largest value."""
 
     source: TopicPartition
     records: int
@@ -54,25 +53,26 @@ class BatchSizes:
         self._lock = threading.Lock()
 
     def session(self, slices: Sequence[Slice]) -> SparkSession:
-        """A session whose batches suit the records of these slices."""
+        """Returns a Spark session whose batches fit the records of these slices."""
         unknown = self._unknown(slices)
         if unknown:
             self._sizes.note(self._measure(unknown))
         return self._session(self._sizes.rows_per_batch(piece.source for piece in slices))
 
     def learn(self, written: Iterable[SliceSizes]) -> None:
-        """Takes the sizes of all slices of a write at once."""
+        """Learns from all slices of a write at once."""
         self._sizes.learn(written)
 
     def failed(self, slices: Sequence[Slice], error: BaseException) -> None:
-        """After a failure of their job. Another cause than memory says nothing of batches."""
+        """Makes batches smaller if the job of these slices failed for lack of memory."""
         if from_memory(error):
             self._sizes.shrink()
             with self._lock:
                 self._doubted |= {piece.source for piece in slices}
 
     def _unknown(self, slices: Sequence[Slice]) -> list[Slice]:
-        """Slices to read before the batches can be bounded: first records, or all records of a doubted partition."""
+        """Returns the slices to measure before the write: the first records of an unknown partition, or all records
+        of a partition whose last write ran out of memory."""
         sources = {piece.source for piece in slices}
         with self._lock:
             doubted = self._doubted & sources
@@ -82,14 +82,14 @@ class BatchSizes:
         return doubted_slices + [head for source, head in heads.items() if source not in doubted]
 
     def _measure(self, slices: Sequence[Slice]) -> list[SliceSizes]:
-        """The sizes of their records, which no Python worker sees."""
+        """Lets Spark measure the records; no Python worker sees them."""
         frame = read_slices(self._session(1), self._settings, slices)
         size = F.coalesce(F.length("value"), F.lit(0))
         measured = frame.groupBy("topic", "partition").agg(F.count("*"), F.sum(size), F.max(size)).collect()
         return [SliceSizes(TopicPartition(topic, partition), *figures) for topic, partition, *figures in measured]
 
     def _session(self, rows: int) -> SparkSession:
-        """A session of its own for each size of batch: the size is a session's setting, not a job's."""
+        """Returns a session for this batch size, because the size is a setting of a session, not of a job."""
         with self._lock:
             session = self._sessions.get(rows)
             if session is None:
@@ -122,7 +122,7 @@ class _Figures:
         return _Figures(max(self.mean, other.mean), max(self.largest, other.largest))
 
     def after(self, before: _Figures) -> _Figures:
-        """These figures, coming down slowly from larger ones: the next slice may be like the one before."""
+        """Lets the figures decay slowly from larger earlier ones: the next slice may have large records again."""
         mean, largest = (
             now + _CARRIED_OVER * max(0.0, then - now)
             for now, then in ((self.mean, before.mean), (self.largest, before.largest))
@@ -131,7 +131,7 @@ class _Figures:
 
 
 class RecordSizes:
-    """Figures of the records of each partition, and the rows per batch that follow from them."""
+    """Mean and largest record size of each partition, and the rows per batch that follow from them."""
 
     def __init__(self) -> None:
         self._figures: dict[TopicPartition, _Figures] = {}
@@ -142,7 +142,7 @@ class RecordSizes:
         return source in self._figures
 
     def note(self, slice_sizes: Iterable[SliceSizes]) -> None:
-        """The largest figures count where a partition has several slices."""
+        """Notes sizes. If a partition has several slices, the largest figures count."""
         fresh: dict[TopicPartition, _Figures] = {}
         for sizes in slice_sizes:
             if sizes.records:
@@ -153,7 +153,7 @@ class RecordSizes:
                 self._figures[source] = figures.after(self._figures.get(source, figures))
 
     def learn(self, written: Iterable[SliceSizes]) -> None:
-        """As `note`, and batches may grow again: there was memory enough."""
+        """Notes sizes after a write that succeeded, and lets batches grow again."""
         filled = [sizes for sizes in written if sizes.records]
         self.note(filled)
         if filled:
@@ -165,7 +165,7 @@ class RecordSizes:
             self._divisor = min(self._divisor * 4, MAX_DIVISOR)
 
     def rows_per_batch(self, sources: Iterable[TopicPartition]) -> int:
-        """A power of two, so that few different sizes occur. It suits every one of the partitions that is known."""
+        """Returns a power of two, so that few sessions are needed, which fits every known partition."""
         row_counts = [figures.rows() for source in sources if (figures := self._figures.get(source))]
         rows = min(row_counts, default=BATCH_ROWS)
         return 1 << max(0, int(min(BATCH_ROWS, rows) / self._divisor).bit_length() - 1)

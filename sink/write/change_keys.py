@@ -1,8 +1,7 @@
-"""Which changes are of one row, as Hudi tells rows apart: by the text of the record key and by that of the partition.
+"""Columns that are equal in two changes exactly if Hudi sees one row: the record key and the partition path, as text.
 
-Guarantee: two changes are equal in these columns where Hudi's key generator gives them one key, and nowhere else, so
-that it need not compare them again. Voided by a slash in one of several partition columns that are not encoded, which
-Hudi itself cannot read. No I/O.
+Guarantee: two changes agree in these columns if, and only if, Hudi's key generator gives them one key. Voided by a
+slash in a partition column without URL encoding, if there are several: Hudi itself cannot read such a table. No I/O.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ _PARTITION = "_sink_partition"
 
 
 def change_keys(settings: Settings) -> Mapping[str, Column]:
-    """By name; some are columns of the changes themselves."""
+    """Returns the columns by name; some are columns of the changes themselves."""
     key = _record_key(record_key_fields(settings))
     return key if key_is_global(settings) else {**key, **_partition(partition_columns(settings))}
 
 
 def _record_key(fields: Sequence[str]) -> dict[str, Column]:
-    """The text of several fields: ("1,b:2", "3") and ("1", "2,b:3") are one key."""
+    """Joins the fields as Hudi does, for which ("1,b:2", "3") and ("1", "2,b:3") are one key."""
     if len(fields) == 1:
         return {fields[0]: F.col(fields[0])}
     return {_KEY: F.concat_ws(",", *(F.concat(F.lit(f"{name}:"), _key_text(name, EMPTY)) for name in fields))}
 
 
 def _partition(columns: Sequence[str]) -> dict[str, Column]:
-    """Null and the empty text are one partition."""
+    """Maps null and the empty string to one partition, as Hudi does."""
     return {f"{_PARTITION}_{name}": _key_text(name, NULL_PARTITION) for name in columns}
 
 

@@ -1,8 +1,8 @@
-"""A batch of records as changes of rows: rows of the table, and rows that delete the one of their key.
+"""Turns a batch of records into changes: rows to upsert, and rows that delete the row of their key.
 
-Guarantee: one row for each record, in the columns of the table, with its place in the log. A record that cannot be one
-is named by `BadRows`. What changes nothing is left out: messages of Debezium, and the null value that
-follows a delete of its where columns order the changes, among which it has no place.
+Guarantee: one change for each record, in the columns of the table, with its topic, partition and offset. `BadRows`
+names the records that are no change. Records that change nothing are left out: Debezium's `message` events, and, in a
+table with ordering columns, the tombstone that follows a Debezium delete.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ LOG_POSITION = T.StructType(
     ]
 )
 _NO_ORDERING_VALUE = (
-    "the value is null (a tombstone), which has no place in the order of ordering.field.name; delete with"
-    " _hoodie_is_deleted and an ordering value, or let the log order the changes (remove ordering.field.name)"
+    "the value is null (a tombstone), and a tombstone has no value for ordering.field.name. Delete with"
+    " _hoodie_is_deleted and an ordering value, or remove ordering.field.name, so that the log orders the changes."
 )
 _NO_PARTITION = (
-    "a delete has to say in which partition of the table its row is: have the producer give it (Debezium's for"
-    " Postgres: REPLICA IDENTITY FULL), or set index.type=record in a new table, which finds rows by their key alone"
+    "a delete must contain the partition of its row. Have the producer add it (Debezium for Postgres: REPLICA IDENTITY"
+    " FULL), or use a new table with index.type=record, which finds rows by their key alone."
 )
 
 Flags = npt.NDArray[np.bool_]
@@ -45,8 +45,8 @@ Flags = npt.NDArray[np.bool_]
 class ChangeSpec:
     """The settings by which records become changes. Spark ships it to the executors.
 
-    `ordering` are columns of the table, `located` those
-    without which a delete does not say in which of the table's partitions its row is."""
+    `ordering` names the ordering columns. `located` names the columns that a delete needs, so that Hudi can find the
+    partition of its row; empty with a global index."""
 
     rows: RowSpec
     envelope: str
@@ -57,7 +57,7 @@ class ChangeSpec:
 
     @property
     def columns(self) -> T.StructType:
-        """The table's columns, and behind them what is dropped before the table is written."""
+        """The table's columns, followed by the log position, which is dropped before Hudi writes."""
         return T.StructType([*self.rows.schema.spark.fields, *LOG_POSITION.fields])
 
 
@@ -67,12 +67,12 @@ class _Decoded:
     deleted: Flags
     skipped: Flags
     keyless: Flags
-    """Deleted rows of which the value does not say the key."""
+    """Deletes whose value does not contain the record key."""
     bad: dict[int, str]
 
 
 class Changes:
-    """Not to be shared between threads."""
+    """Decodes changes. Not thread-safe."""
 
     def __init__(self, spec: ChangeSpec) -> None:
         self._spec = spec
@@ -98,7 +98,7 @@ class Changes:
         return typed if kept.all() else typed.filter(pa.array(kept))
 
     def _decoded(self, batch: pa.RecordBatch) -> _Decoded:
-        """Decodes the values that are not null. A null value deletes a row, or is left out."""
+        """Decodes the values that are not null. A null value (a tombstone) deletes its row, or is left out."""
         values = batch.column("value")
         nulls = values.is_null().to_numpy(zero_copy_only=False)
         live = np.flatnonzero(~nulls)
@@ -126,22 +126,23 @@ class Changes:
         )
 
     def _nulls(self, columns: dict[str, pa.Array], decoded: _Decoded) -> dict[int, str]:
-        """Rows that lack a value which their column, or their order, asks for."""
+        """Returns why rows are bad that have null in a required column."""
         bad: dict[int, str] = {}
         live = ~decoded.deleted & ~decoded.skipped
         deletes = decoded.deleted & ~decoded.skipped
-        required = [(name, "what orders the changes of a row", ~decoded.skipped) for name in self._spec.ordering]
-        required += [(field.name, "NOT NULL", live) for field in self._schema.value_struct.fields if not field.nullable]
+        required = [(name, "it is an ordering column", ~decoded.skipped) for name in self._spec.ordering]
+        not_null = [field.name for field in self._schema.value_struct.fields if not field.nullable]
+        required += [(name, "it is NOT NULL", live) for name in not_null]
         required += [(name, _NO_PARTITION, deletes) for name in self._spec.located]
         for name, requirement, rows in required:
             column = columns[name]
             if column.null_count:
                 for at in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False) & rows).tolist():
-                    bad.setdefault(at, f"column {name!r} is null, and {requirement}")
+                    bad.setdefault(at, f"column {name!r} is null: {requirement}")
         return bad
 
     def _checked(self, rows: pa.RecordBatch, kept: Flags, bad: dict[int, str]) -> pa.RecordBatch:
-        """The rows complete; raises for those that are bad."""
+        """Returns the rows with their partition columns. Raises BadRows."""
         if bad:
             raise BadRows("value", bad)
         row_spec = self._spec.rows
@@ -160,14 +161,14 @@ class Changes:
         return rows
 
     def _typed(self, rows: pa.RecordBatch, log_position: list[pa.Array]) -> pa.RecordBatch:
-        """As the JVM takes them: without dictionaries."""
+        """Casts the columns to the types that the JVM takes: no dictionaries."""
         wanted = arrow_schema(self._spec.columns)
         columns = [rows.column(field.name).cast(field.type) for field in self._schema.arrow]
         return pa.RecordBatch.from_arrays([*columns, *log_position], schema=wanted)
 
 
 class _PlainValues:
-    """Values that are the rows themselves, and may say that they delete."""
+    """Values that are rows of the table, with an optional `_hoodie_is_deleted`."""
 
     def __init__(self, spec: ChangeSpec) -> None:
         schema = spec.rows.schema

@@ -1,8 +1,8 @@
-"""Which columns the next transaction writes: the table's, with what is new in the records of the log.
+"""Resolves the columns of the next transaction: the table's columns, and the new ones in the registry's schema.
 
-Guarantee: no record of the log that was looked at before is of a newer schema than the registry's that is looked up
-after it, so that nothing that the newest schema has is left out. Voided by producers that register a schema under
-another subject. Raises what the registry raises.
+Guarantee: the resolver asks the registry after the coordinator read the log's end offsets. So the newest schema covers
+every record below those offsets. Voided by producers that register a schema under another subject. Raises what the
+registry raises.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from sink.schema.evolution import Compatibility, evolved
 from sink.write.row_spec import table_schema
 
 REMEDY = (
-    "change the table with Spark SQL, register a schema that fits, or choose another schema.compatibility; then clear"
-    " the halt with `sink reset`"
+    "Change the table with Spark SQL, register a schema that fits, or choose another schema.compatibility. Then clear"
+    " the halt with `sink reset`."
 )
 
 
@@ -38,7 +38,7 @@ class ColumnResolver:
         self._schema: TableSchema | None = None
 
     def resolve(self, log: LogView) -> LogView:
-        """The view with the columns for what it has, or with why there are none."""
+        """Returns the log view with the columns for its records, or with the reason why the table cannot have them."""
         try:
             schema = self._schema_for(log)
             change = schema.change.names if schema.change else ()
@@ -47,7 +47,7 @@ class ColumnResolver:
             on_read = merges_on_read(self._settings)
             columns = evolved(table, schema.value_struct, self._compatibility, on_read, schema.left_out)
             if columns != table:
-                # Record keys and partition paths are texts: a key that became a DOUBLE would be another.
+                # Record keys and partition paths are texts: a key column that widens to DOUBLE would change them.
                 require_usable(self._settings, replace(schema, value_struct=columns))
         except (ConfigError, TableError, UnknownSchema) as error:
             return replace(log, schema_conflict=f"{self._settings.base_path}: {error}\n{REMEDY}")
@@ -55,7 +55,7 @@ class ColumnResolver:
 
     def _schema_for(self, log: LogView) -> TableSchema:
         if self._schema is None or (self._settings.schema_subject and log.partitions != self._seen_partitions):
-            # What was there before is in the columns already; without anything new the registry need not answer.
+            # Without new records the columns stay as they are, even if the registry does not answer.
             self._schema = table_schema(self._settings)
             self._seen_partitions = log.partitions
         return self._schema

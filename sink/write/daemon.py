@@ -1,8 +1,7 @@
-"""Spark's Python daemon with the imports done that tasks of the sink need: they are forked from it, and begin at once.
+"""Spark's Python daemon, with the sink's modules imported: the tasks' processes are forked from it and start at once.
 
-Spark ends a task's Python that has been idle for a minute, so that without this every transaction of a quiet sink would
-begin with those imports, in as many processes as there are cores. Started by Spark alone, where its
-workers import this package from the same place as the driver does.
+Spark ends a Python worker that was idle for a minute. Without this daemon every transaction of a quiet sink would
+import the modules again, in one process for each core. Only Spark starts it, with a local master.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ import sys
 
 
 def _without_archives() -> None:
-    """PySpark's worker has every importer look again at its place, at each task: for an archive that reads its whole
-    directory, 84 % of what a small task took. Spark puts two there, of which nothing is imported that is not installed.
-    """
+    """Removes archives from `sys.path`. PySpark's worker invalidates all import caches before each task, and an archive
+    then reads its whole directory again: 84 % of the time of a small task. Spark adds two archives, and everything in
+    them is installed, too."""
     sys.path[:] = [entry for entry in sys.path if not entry.endswith((".zip", ".jar"))]
     for entry in [entry for entry in sys.path_importer_cache if ".zip" in entry or ".jar" in entry]:
         del sys.path_importer_cache[entry]
@@ -27,7 +26,7 @@ if __name__ == "__main__":
 
     import sink.write.slice_task  # noqa: F401
 
-    # What these import to compare versions takes as long as all the rest.
+    # These import modules that compare versions, which takes as long as all other imports.
     require_minimum_pandas_version()
     require_minimum_pyarrow_version()
     manager()  # type: ignore[no-untyped-call]

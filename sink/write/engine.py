@@ -1,9 +1,9 @@
 """The interface of an engine: run these write tasks under that instant, and report.
 
-Guarantee of every engine: all slices or an error; the files are invisible until the instant is completed; the
-same slice gives the same rows, record keys, bad records and digest in every attempt. Voided by a table that is not the
-one the settings name. Errors: BadRecord (one, or more than are tolerated) and DataLoss with coordinates; anything else
-is worth another attempt.
+Guarantee of every engine: it writes all slices or raises. Readers do not see the files before the instant is completed.
+A slice gives the same rows, record keys, bad records and digest in every attempt. Voided by a table other than the one
+in the settings. Raises BadRecord (more bad records than are tolerated) and DataLoss, with coordinates. After any other
+error another attempt may succeed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sink.write.task_report import TaskReport
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One result per slice, those without records included; one Hudi write stat per file."""
+    """One result for each slice, also without records; one Hudi write stat for each file."""
 
     results: tuple[SliceResult, ...]
     stats: tuple[str, ...]
@@ -32,7 +32,7 @@ class Written:
 def written(
     reports: Sequence[TaskReport], errors: tuple[QuarantinedRecords, ...], stats: Iterable[str] = ()
 ) -> Written:
-    """Together what the tasks report; `stats` where Hudi's own writer made them."""
+    """Merges the reports of the tasks. `stats` are the write stats of Hudi's own writer, if it wrote the files."""
     return Written(
         tuple(result for report in reports for result in report.results),
         tuple(stats) or tuple(stat for report in reports for stat in report.stats),
@@ -58,13 +58,14 @@ class Engine(Protocol):
         records: DataFrame | None = None,
         attempt: int = 1,
     ) -> Written:
-        """Writes the tasks' files, with the columns that `TableSchema.columns_json` names, by default those it was made
-        with. The Spark job runs in the job group named by the instant. `records` are taken instead of Kafka's: the
-        columns of `sink.write.read_batches.ReadBatch` and topic, and a Spark partition for each task, by rising offset
-        in each Kafka partition. Each further `attempt` at a transaction holds less in memory.
+        """Writes the files of the tasks. `columns` is a `TableSchema.columns_json`; by default the engine's own schema.
+
+        The Spark job runs in the job group of sink and instant. If `records` is given, the engine takes them instead of
+        reading Kafka: the columns of `sink.write.read_batches.ReadBatch` and topic, one Spark partition for each task,
+        offsets rising in each Kafka partition. Each further `attempt` at a transaction uses less memory.
         """
         ...
 
     def cancel(self, instant: str) -> None:
-        """Ends the job that writes under the instant, if there is one; its `write` then raises."""
+        """Cancels the job that writes under the instant, if there is one; its `write` then raises."""
         ...

@@ -21,5 +21,5 @@ ENGINES: Mapping[str, Callable[[SparkSession, Settings, TableSchema], Engine]] =
 
 
 def engine_of(spark: SparkSession, settings: Settings, schema: TableSchema) -> Engine:
-    """A new engine for the table of `settings`."""
+    """Makes the engine for the table of `settings`."""
     return ENGINES[settings.engine if settings.operation == "append" else "upsert"](spark, settings, schema)

@@ -1,7 +1,7 @@
-"""The base of engines that write through Hudi: slices decoded in Python, counted, and handed to the JVM.
+"""The base of the engines that write through Hudi: Python decodes and counts records, Hudi's Java writer writes rows.
 
-Guarantee: that of `sink.write.engine`; every slice has the count and the digest that the Arrow engine gives it. An
-engine adds what is made of a record, and which of Hudi's writers takes it. Voided by `spark.speculation=true`, which
+Guarantee: that of `sink.write.engine`; every slice has the count and the digest that the Arrow engine gives it. A
+subclass says what a record becomes, and which of Hudi's writers takes it. Voided by `spark.speculation=true`, which
 the settings refuse. Raises BadRecord, DataLoss.
 """
 
@@ -39,12 +39,12 @@ from sink.write.task_report import SliceCounter, TaskReport, complete
 _RECONCILED = "hoodie.global.index.reconcile.parallelism"
 
 Decode = Callable[[pa.RecordBatch, str], pa.RecordBatch]
-"""Makes a row of each record of a batch. Takes the batch and the name of its topic; raises BadRows."""
+"""Turns a batch of records and the name of their topic into rows, one for each record. Raises BadRows."""
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """The rows to make of records. `make` gives each task a decoder of its own; it travels to the executors."""
+    """How records become rows. Spark ships it to the executors, where `make` gives each task a decoder of its own."""
 
     make: Callable[[], Decode]
     columns: T.StructType
@@ -91,7 +91,7 @@ class HudiEngine(ABC):
         self._spark.sparkContext.cancelJobGroup(job_group(self._settings.name, instant))
 
     def decoding(self, columns: str) -> Decoding:
-        """As `write` with the same columns decodes."""
+        """Returns the decoding that `write` uses for the same columns."""
         return self._decoding(self._with_columns(columns))
 
     def _with_columns(self, columns: str) -> TableSchema:
@@ -102,11 +102,11 @@ class HudiEngine(ABC):
 
     @abstractmethod
     def _write(self, hudi: HudiClient, rows: DataFrame, instant: str, tasks: int) -> list[str]:
-        """Hudi's write stats, one a file."""
+        """Writes the rows with one of Hudi's writers. Returns its write stats, one for each file."""
 
 
 def decoding_of_rows(spec: RowSpec) -> Decoding:
-    """Each record as the row that it is."""
+    """Returns the decoding of records that are rows of the table."""
     return Decoding(partial(_decoder_of_rows, spec), spec.schema.spark)
 
 
@@ -114,7 +114,7 @@ def _decoder_of_rows(spec: RowSpec) -> Decode:
     rows, schema = RowDecoder(spec), spec.schema.arrow
 
     def decode_rows(batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
-        """As the JVM takes them: without dictionaries."""
+        """Casts the columns to the types that the JVM takes: no dictionaries."""
         decoded, _ = rows.decode(batch, topic)
         columns = [column.cast(field.type) for column, field in zip(decoded.columns, schema, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -123,29 +123,29 @@ def _decoder_of_rows(spec: RowSpec) -> Decode:
 
 
 def _hudi(spark: SparkSession, settings: Settings, avro: str) -> HudiClient:
-    # Of a global index Hudi's own is 60, however few cores there are: as many tasks with next to nothing to do.
+    # For a global index Hudi's default is 60 tasks, however few cores there are.
     cores = {_RECONCILED: str(spark.sparkContext.defaultParallelism)}
     return HudiClient(spark, settings.base_path, avro, {**cores, **commit_options(settings)})
 
 
 @dataclass(frozen=True)
 class DecodeJob:
-    """All that the tasks of a job need to know; it travels to the executors, which import this package."""
+    """Everything that the tasks of a job need. Spark ships it to the executors, which import this package."""
 
     tasks: tuple[WriteTask, ...]
     source: BatchSource
     side_by_side: int
     make: Callable[[], Decode]
     tolerated: int
-    """Most bad records of a task."""
+    """The number of bad records that a task tolerates."""
 
 
 Reports = dict[int, TaskReport]
-"""By position of the task."""
+"""Reports by the position of the task in the job."""
 
 
 class MergedReports(AccumulatorParam[Reports]):
-    """A task that ran twice reports the same twice."""
+    """Merges reports. If Spark ran a task twice, both reports are equal and one is kept."""
 
     def zero(self, value: Reports) -> Reports:
         return {**value}
@@ -155,7 +155,7 @@ class MergedReports(AccumulatorParam[Reports]):
 
 
 def decode(job: DecodeJob, reported: Accumulator[Reports], arrow: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`: rows out; fails with the first bad record's coordinates when too many are bad."""
+    """Decodes records to rows, for `mapInArrow`. With too many bad records it raises the first one's coordinates."""
     decode_batch = job.make()
     for number in task_numbers(len(job.tasks), job.side_by_side):
         counter = SliceCounter(number, job.tasks[number], job.tolerated)

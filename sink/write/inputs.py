@@ -1,7 +1,7 @@
-"""The input of write jobs, by `kafka.reader`, and what a reader learns from one job for the next.
+"""Chooses the input of write jobs by `kafka.reader`, and keeps what a reader learns from one job for the next.
 
-Guarantee: that of `sink.write.task_input`, with bounded memory in each task. Safe to use from several threads, for
-transactions in flight overlap. Raises ConfigError for settings that a reader refuses.
+Guarantee: that of `sink.write.task_input`, with bounded memory in each task. Thread-safe, because transactions in
+flight overlap. Raises ConfigError for settings that a reader refuses.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ class Inputs(Protocol):
         ...
 
     def of_tasks(self, tasks: Sequence[WriteTask], attempt: int) -> TaskInput:
-        """For the `attempt`-th attempt at a transaction."""
+        """Returns the input of these tasks. `attempt` counts the attempts at the transaction from 1."""
         ...
 
     def of_records(self, slices: Sequence[Slice]) -> DataFrame:
-        """The records themselves, with their headers."""
+        """Returns the records of the slices, with key, value and headers."""
         ...
 
     def learn(self, reports: Sequence[TaskReport]) -> None:
-        """After a write that succeeded."""
+        """Learns from the reports of a write that succeeded."""
         ...
 
     def failed(self, slices: Sequence[Slice], error: BaseException) -> None:
-        """After a write that failed."""
+        """Learns from the error of a write that failed."""
         ...
 
 
 def require_reader(settings: Settings) -> None:
-    """Refuses, with ConfigError, `kafka.*` settings that the reader cannot take. Asks no server."""
+    """Raises ConfigError for `kafka.*` settings that the reader cannot take. Connects to no server."""
     if settings.kafka_reader != "librdkafka":
         return
     try:
         KeptConsumer(_consumer_settings(settings).for_reading(1 << 20, 1)).client.close()
     except ConfigError as error:
         raise ConfigError(
-            f"{error} Or set kafka.reader=spark, which reads with Kafka's Java client; but offsets are asked with"
-            " librdkafka all the same, and Kerberos needs a confluent-kafka that was built with it."
+            f"{error} Or set kafka.reader=spark, which reads with Kafka's Java client. The sink still asks for offsets"
+            " with librdkafka, and Kerberos needs a confluent-kafka that was built with it."
         ) from error
 
 
@@ -69,12 +69,12 @@ def inputs_of(spark: SparkSession, settings: Settings) -> Inputs:
 
 
 def frame_input(records: DataFrame, tasks: int) -> TaskInput:
-    """The input for records that are there already, a Spark partition for each task."""
+    """Returns the input for records that are in a DataFrame already, one Spark partition for each task."""
     return TaskInput(records, FrameSource(BATCH_BYTES), tasks)
 
 
 class LibrdkafkaInputs:
-    """The JVM sees no record."""
+    """The tasks read Kafka with librdkafka; the JVM sees no record."""
 
     def __init__(self, spark: SparkSession, settings: Settings) -> None:
         self.memory = MemoryBudget(lambda: spark.sparkContext.defaultParallelism)
@@ -87,7 +87,7 @@ class LibrdkafkaInputs:
         require_reader(self._settings)
 
     def of_tasks(self, tasks: Sequence[WriteTask], attempt: int) -> TaskInput:
-        # A cluster may have more cores once there is work for them.
+        # On a cluster Spark may add executors when there is work for them.
         is_bounded = self._is_local or self.memory.is_short
         most = self.memory.limits(attempt).tasks if is_bounded else len(tasks)
         side_by_side = max(1, min(most, len(tasks)))
@@ -110,7 +110,7 @@ class LibrdkafkaInputs:
 
 
 class SparkInputs:
-    """For what librdkafka cannot do. Spark bounds its batches by rows: they follow the records written before."""
+    """Spark's Kafka source reads, for settings that librdkafka does not support. `BatchSizes` bounds its batches."""
 
     def __init__(self, spark: SparkSession, settings: Settings) -> None:
         self.memory = MemoryBudget(lambda: spark.sparkContext.defaultParallelism)
@@ -118,7 +118,7 @@ class SparkInputs:
         self._sizes = BatchSizes(spark, settings)
 
     def check(self) -> None:
-        """Spark's source refuses nothing before it reads."""
+        """Does nothing: Spark's Kafka source checks its settings when it reads."""
 
     def of_tasks(self, tasks: Sequence[WriteTask], attempt: int) -> TaskInput:
         session = self._sizes.session([piece for task in tasks for piece in task.slices])

@@ -1,9 +1,9 @@
-"""The librdkafka consumer of a Spark Python worker: made once, kept from one transaction to the next.
+"""The librdkafka consumer of a Spark Python worker, kept from one transaction to the next.
 
-Guarantee: a consumer belongs to one process (it is made after the fork) and to one task at a time; it never joins a
-group, never commits an offset, and never resets a position by itself: an offset that the log does not have is an error.
-What a consumer holds is bounded in bytes, whatever the number of partitions. Imports nothing that an executor need not
-have. Raises ConfigError for settings that librdkafka refuses.
+Guarantee: a consumer belongs to one process (it is made after the fork) and to one task at a time. It never joins a
+group, never commits an offset and never resets a position: an offset that the log does not have is an error. Its
+memory is bounded in bytes, whatever the number of partitions. Imports only what every executor has. Raises ConfigError
+for settings that librdkafka refuses.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from coordination.errors import ConfigError
 
 DEFAULTS: Mapping[str, str] = {
-    # A fetch is sent again after 5 ms, not after a second, once the queue has room: a second stalls every reader.
+    # librdkafka fetches again 5 ms after its queue was full. Its default of a second stalls every reader.
     "fetch.queue.backoff.ms": "5",
     "fetch.wait.max.ms": "20",
     "fetch.max.bytes": str(16 << 20),
-    # As many as are taken at a time, twice: more would be read beyond the end of a slice, for nothing.
+    # Twice the records of one `consume`. More would only be read beyond the end of a slice.
     "queued.min.messages": "16384",
-    # A broker sends a record batch whole, however small the fetch: nothing that a topic may hold is refused here.
+    # A broker sends whole record batches, however small the fetch: accept every size.
     "receive.message.max.bytes": str((1 << 31) - 1),
     "reconnect.backoff.ms": "250",
     "reconnect.backoff.max.ms": "2000",
 }
-"""Settings that a user's `kafka.*` may change."""
+"""Defaults, which a user's `kafka.*` may override."""
 _REQUIRED: Mapping[str, Any] = {
     "isolation.level": "read_committed",
     "enable.auto.commit": False,
@@ -38,31 +38,31 @@ _REQUIRED: Mapping[str, Any] = {
     "auto.offset.reset": "error",
 }
 _KEPT = 4
-"""Consumers that a process keeps: one for each cluster, each size of queue and of fetches in use."""
+"""Consumers that a process keeps: one for each cluster, queue size and fetch size in use."""
 _RECORD_BYTES = 32
-"""Bytes of a record in a compressed batch: few, for a fetch that is too small is followed by another."""
+"""Assumed size of a record in a compressed batch. It is low, because after a small fetch librdkafka fetches again."""
 _FETCH_BYTES = (64 << 10, 1 << 20)
-"""Bytes that a fetch may bring of one partition: least, and most."""
+"""The least and the most bytes of a fetch from one partition."""
 
 
 def fetch_bytes(records: int) -> int:
-    """Bytes that one fetch should bring of a partition of which `records` are wanted, as a power of two.
+    """Returns the fetch size for a partition from which the task reads `records`, as a power of two.
 
-    librdkafka decodes all that a fetch brings, also what is beyond the last record that is wanted."""
+    librdkafka decodes everything that it fetches, also beyond the last record of the task."""
     least, most = _FETCH_BYTES
     return min(most, max(least, 1 << (records * _RECORD_BYTES - 1).bit_length()))
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """librdkafka's settings without those that have to hold. `repr` shows no value: some are secrets."""
+    """librdkafka's settings, without the required ones. `repr` shows no values, because some are secrets."""
 
     native: Mapping[str, str] = field(repr=False)
     group: str
-    """`group.id`; librdkafka wants one, though nothing is ever committed under it."""
+    """`group.id`: librdkafka needs one, although the sink never commits offsets."""
 
     def for_reading(self, queue_bytes: int, records: int) -> dict[str, Any]:
-        """Settings of a consumer that holds `queue_bytes` and reads some `records` of each partition."""
+        """Returns the settings of a consumer that buffers `queue_bytes` and reads about `records` of each partition."""
         sizes = {
             "queued.max.messages.kbytes": str(max(1, queue_bytes >> 10)),
             "fetch.message.max.bytes": str(fetch_bytes(records)),
@@ -71,7 +71,7 @@ class ConsumerSettings:
 
 
 class KeptConsumer:
-    """A consumer, the last thing that it said of its connections, and whether it lacks memory or threads for them."""
+    """A consumer, its last connection error, and whether it lacks memory or threads for its connections."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.trouble = ""
@@ -82,7 +82,7 @@ class KeptConsumer:
             raise ConfigError(f"kafka.*: {error.args[0].str()}. Correct or remove the setting.") from error
 
     def _hear(self, error: KafkaError) -> None:
-        """librdkafka tells here why a connection fails; a fetch itself never ends for that."""
+        """Notes why a connection fails. librdkafka only calls this; a fetch does not fail for that reason."""
         self.is_exhausted |= error.code() == KafkaError._CRIT_SYS_RESOURCE
         if error.code() != KafkaError._ALL_BROKERS_DOWN or not self.trouble:
             self.trouble = error.str()
@@ -92,7 +92,7 @@ _kept: OrderedDict[tuple[tuple[str, str], ...], KeptConsumer] = OrderedDict()
 
 
 def kept_consumer(settings: Mapping[str, Any]) -> KeptConsumer:
-    """This process's consumer by these settings."""
+    """Returns this process's consumer with these settings."""
     key = _key(settings)
     consumer = _kept.pop(key, None) or KeptConsumer(settings)
     _kept[key] = consumer
@@ -102,7 +102,7 @@ def kept_consumer(settings: Mapping[str, Any]) -> KeptConsumer:
 
 
 def drop_consumer(settings: Mapping[str, Any]) -> None:
-    """After an error: the next task gets a consumer of its own."""
+    """Closes the consumer after an error, so that the next task gets a new one."""
     consumer = _kept.pop(_key(settings), None)
     if consumer is not None:
         consumer.client.close()
@@ -113,6 +113,6 @@ def _key(settings: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 class _NoLog:
-    """Takes librdkafka's own log lines, which would go to stderr: what matters of them is in `trouble`."""
+    """Drops librdkafka's log lines, which would go to stderr; `trouble` has the ones that matter."""
 
     log: Callable[..., None] = staticmethod(lambda *_arguments: None)

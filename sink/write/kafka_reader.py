@@ -1,11 +1,11 @@
 """Reads the slices of a write task from Kafka into Arrow, with one librdkafka consumer, in the order of the task.
 
-Guarantee: exactly the committed records of each slice, slice after slice, each by rising offset; a slice is complete
-when a record, or the end of its partition, was seen at or beyond its end: gaps of compaction, transaction markers and
-aborted transactions are legal. What is held is bounded in bytes, whatever the number of partitions: partitions are
-assigned as far ahead as their records fit a window, and those at its end are given back when they were larger than
-estimated. Void for a topic that is recreated while it is read. Raises DataLoss for an offset that the log does not
-have, Unavailable when nothing comes for `SILENT_SECONDS`, and SinkError.
+Guarantee: exactly the committed records of each slice, slice after slice, by rising offset. A slice is complete when
+the consumer has seen a record, or the end of the partition, at or beyond its end: compaction, transaction markers and
+aborted transactions leave gaps. Memory is bounded in bytes, whatever the number of partitions: the reader assigns
+partitions ahead as far as their records are estimated to fit a window, and unassigns the last ones if their records
+were larger. Void for a topic that is recreated during the read. Raises DataLoss for an offset that the log does not
+have, Unavailable when no record comes for `SILENT_SECONDS`, and SinkError.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ _WAIT_SECONDS = 0.02
 _MESSAGES = 4096
 _SMALL_PART = 4
 _IGNORED = {KafkaError.GROUP_AUTHORIZATION_FAILED}
-"""librdkafka asks for the group, which nothing here needs."""
+"""librdkafka looks up the consumer group, which the sink does not use."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """Bytes of values and keys."""
+    """Limits in bytes of keys and values."""
 
     queue_bytes: int
-    """Bytes that librdkafka fetches ahead."""
+    """The queue of librdkafka."""
     window_bytes: int
-    """Bytes that are read ahead of the slice that is next."""
+    """Records that were read ahead of the current slice."""
     batch_bytes: int
 
 
 @dataclass(slots=True)
 class _Run:
-    """Offsets `[start, end)` of one partition: slices of the task that follow one another without a hole."""
+    """Offsets `[start, end)` of one partition: adjacent slices of the task."""
 
     topic: str
     partition: int
     start: int
     end: int
     position: int
-    """The offset that is read next."""
+    """The offset to read next."""
     pieces: deque[pa.RecordBatch] = field(default_factory=deque)
     bytes: int = 0
     is_complete: bool = False
@@ -77,13 +77,13 @@ class _Run:
 
 
 class TaskReader:
-    """One reading of a task's slices. Iterate over it once, then `close` it."""
+    """Reads the slices of a task once. Iterate over it, then `close` it."""
 
     def __init__(
         self, consumer: KeptConsumer, slices: Sequence[Slice], limits: ReadLimits, headers: bool = False
     ) -> None:
         self._consumer = consumer
-        # What was said of the connections while others read is no cause of what happens now.
+        # Connection errors of an earlier task do not explain errors of this one.
         self._consumer.trouble = ""
         self._client: Consumer = consumer.client
         self._limits = limits
@@ -115,7 +115,7 @@ class TaskReader:
         yield from builder.rest()
 
     def close(self) -> None:
-        """Gives back what is assigned; the connections stay."""
+        """Unassigns all partitions; the connections stay."""
         self._client.unassign()
 
     # The window
@@ -123,7 +123,7 @@ class TaskReader:
     def _extend(self) -> None:
         """Assigns the next partitions, as far as their records are estimated to fit the window.
 
-        Many at a time, when half of the window is free: each assignment waits for librdkafka's own thread.
+        It waits until half of the window is free and then assigns many: each call waits for librdkafka's own thread.
         """
         room = self._limits.window_bytes - sum(self._expected(run) for run in self._window.values())
         if self._window and room < self._limits.window_bytes // 2:
@@ -145,11 +145,11 @@ class TaskReader:
 
     @property
     def _record_bytes(self) -> float:
-        """Bytes of an offset, as far as this reading knows."""
+        """The mean size of a record so far."""
         return (self._bytes_read + 1024.0) / (self._offsets_read + 1)
 
     def _shrink(self) -> None:
-        """Gives back the partitions at the window's end, with what was read of them, when it holds twice its bytes."""
+        """Unassigns the last partitions, and drops their records, if the window holds twice its bytes."""
         runs = list(self._window.values())
         held_bytes = sum(run.bytes for run in runs[1:])
         while held_bytes > 2 * self._limits.window_bytes and len(runs) > 1:
@@ -172,11 +172,11 @@ class TaskReader:
             self._require_progress(head)
 
     def _take_in(self) -> bool:
-        """Whether there were records. Messages are gone when it returns: a collector would look at each of them."""
+        """Returns whether there were records. It keeps no message: the garbage collector would visit each of them."""
         try:
             messages = self._client.consume(self._wanted(), _WAIT_SECONDS)
         except SystemError as error:
-            # The client hides its MemoryError in this one, and Spark's traceback leaves out causes.
+            # The client wraps its MemoryError in this error, and Spark's traceback omits causes.
             raise (error.__cause__ or error) from None
         error_messages: list[Message] = []
         if any(error is not None for error in map(Message.error, messages)):
@@ -185,18 +185,19 @@ class TaskReader:
         if messages:
             self._heard_at = time.monotonic()
             self._distribute(messages)
-        # After the records: the end of a partition comes behind its last ones.
+        # After the records: a partition's end-of-partition message follows its last records.
         for message in error_messages:
             self._hear(message)
         return bool(messages)
 
     def _wanted(self) -> int:
-        """As many as are sure to come, so that nothing is waited for in vain, and not more than fit a batch."""
+        """The number of messages to ask for: no more than the slices still have, so that `consume` does not wait for
+        records that nobody produced, and no more than fit a batch."""
         offsets_left = sum(run.end - run.position for run in self._window.values() if not run.is_complete)
         return max(1, min(_MESSAGES, offsets_left, int(self._limits.batch_bytes / self._record_bytes)))
 
     def _hear(self, message: Message) -> None:
-        """Takes in what is no record."""
+        """Handles a message that is not a record: end of partition, or an error."""
         error = message.error()
         assert error is not None
         code = error.code()
@@ -207,7 +208,7 @@ class TaskReader:
                 self._at_end(run, message.offset() or 0)
         elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             if run is not None and run.position < run.end:
-                reason = f"the log does not have this offset of [{run.start}, {run.end}) any more; see on.data.loss"
+                reason = f"the log no longer has this offset of [{run.start}, {run.end}). See on.data.loss."
                 raise DataLoss(run.topic, run.partition, run.position, reason)
         elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise Unavailable(f"Kafka: {message.topic()}: {error.str()}. Grant this user READ on the topic.")
@@ -221,7 +222,7 @@ class TaskReader:
             self._last_end = f"; the log of {run.topic}-{run.partition} ends at {end}, before {run.end}"
 
     def _distribute(self, messages: list[Message]) -> None:
-        """Each run of messages of one partition, as columns, to the run that waits for it."""
+        """Converts the messages to columns, and gives each partition's messages to its run."""
         partitions = np.fromiter(map(Message.partition, messages), np.int32, len(messages))
         topics = list(map(Message.topic, messages)) if self._topics > 1 else None
         offsets = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
@@ -239,7 +240,7 @@ class TaskReader:
                 self._take(run, records, offsets, start, stop)
 
     def _take(self, run: _Run, records: pa.RecordBatch, offsets: Any, start: int, stop: int) -> None:
-        """Nothing below the position or beyond the end is taken."""
+        """Adds the records from the position of the run up to its end."""
         first = start + int(np.searchsorted(offsets[start:stop], run.position))
         last = start + int(np.searchsorted(offsets[start:stop], run.end))
         before = run.position
@@ -252,7 +253,7 @@ class TaskReader:
         self._offsets_read += run.position - before
 
     def _finish(self) -> None:
-        """Gives back the partitions whose end was seen."""
+        """Unassigns the partitions that were read to their end."""
         done = [run for run in self._window.values() if not run.is_complete and run.position >= run.end]
         for run in done:
             run.is_complete = True
@@ -267,19 +268,19 @@ class TaskReader:
             cause = f": {self._consumer.trouble}" if self._consumer.trouble else ""
             raise Unavailable(
                 f"Kafka: no record of {head.topic}-{head.partition} from offset {head.position} on came for"
-                f" {silent:.0f} s{cause}{self._last_end}. The slices will be read again."
+                f" {silent:.0f} s{cause}{self._last_end}. The sink reads the slices again."
             )
 
 
 def _own(records: pa.RecordBatch, first: int, count: int) -> pa.RecordBatch:
-    """Rows of a batch; a copy of them where they are a small part, or they would hold all of it while they wait."""
+    """Returns rows of a batch. A small part is copied, because a view would keep the whole batch in memory."""
     piece = records.slice(first, count)
     return pa.concat_batches([piece]) if piece.nbytes * _SMALL_PART < records.nbytes else piece
 
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Messages are many, short-lived and in no cycle: to look for cycles among them takes longer than to read them."""
+    """Disables the garbage collector: looking for cycles among the messages takes longer than reading them."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

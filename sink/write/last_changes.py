@@ -1,8 +1,8 @@
 """Reduces the changes of a transaction to the last one of each key.
 
-Guarantee: a pure function of the changes, whatever order Spark brings them in: every attempt gives the same rows. The
-greatest by the ordering columns holds, and among equals, or without such columns, the latest in the log. Of one key in
-several Kafka partitions, the later partition counts as the later part of the log.
+Guarantee: the result does not depend on the order in which Spark brings the changes: every attempt gives the same rows.
+The change with the greatest ordering value wins; among equals, or without ordering columns, the one with the highest
+topic, partition and offset.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _RANK = "_sink_rank"
 
 
 def last_changes(changes: DataFrame, keys: Mapping[str, Column], ordering: Sequence[str], parts: int) -> DataFrame:
-    """The rows without their places, in `parts` partitions. Changes that are equal in the `keys` are of one row."""
+    """Returns the last change of each key, without the log position, in `parts` Spark partitions."""
     newest = [F.col(name).desc() for name in (*ordering, *LOG_POSITION.names)]
     rank = F.row_number().over(Window.partitionBy(*keys).orderBy(*newest))
     keyed = changes.withColumns(dict(keys)).repartition(parts, *keys)

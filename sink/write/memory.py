@@ -1,10 +1,10 @@
-"""How many bytes a write may hold, and how many of its tasks run side by side: less after each failure.
+"""Limits the memory of a write, and how many of its tasks run side by side: less after each failure.
 
-Guarantee: no attempt at a transaction may hold as much as the one before, down to 1 MiB for a queue, a window and a
-batch each, and one record, however large. Every further attempt halves the bytes of queues and batches; a failure for
-memory on this worker quarters them at once, halves the tasks that run side by side where these read Kafka themselves,
-and is told in one line. Writes that succeed give it back, step by step. What a task keeps for its files stays as it is:
-where files roll depends on it. Safe to use from several threads.
+Guarantee: each attempt at a transaction uses less memory than the one before, down to 1 MiB each for queue, window and
+batch, and one record, however large. Every further attempt halves the bytes of queue, window and batch. An
+out-of-memory failure on this worker quarters them, halves the tasks that run side by side if the tasks read Kafka
+themselves, and logs one warning. Each write that succeeds undoes one such failure. The buffer for files keeps its size,
+because it decides where files roll. Thread-safe.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_HALVINGS = 6
 
 
 def from_memory(error: BaseException) -> bool:
-    """Whether a job that failed so may have wanted for memory; not when it was cancelled, or the disk was full."""
+    """Returns whether the job may have failed for lack of memory. A cancelled job and a full disk do not count."""
     text_of_causes = error_text(error)
     is_memory = _MEMORY.search(text_of_causes) is not None and _CANCELLED.search(text_of_causes) is None
     return isinstance(error, MemoryError) or is_memory
@@ -38,7 +38,7 @@ def from_memory(error: BaseException) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimits:
-    """Bytes that one task may hold, and tasks side by side."""
+    """The bytes that one task may use, and the number of tasks side by side."""
 
     queue_bytes: int = _MOST
     window_bytes: int = _MOST
@@ -48,24 +48,24 @@ class MemoryLimits:
 
 class MemoryBudget:
     def __init__(self, cores: Callable[[], int]) -> None:
-        """`cores`: that Spark has at the moment; as many tasks run side by side when nothing has failed."""
+        """`cores` returns the cores that Spark has now: so many tasks run side by side without failures."""
         self._cores = cores
         self._failures = 0
         self._lock = threading.Lock()
 
     def limits(self, attempt: int = 1) -> MemoryLimits:
-        """For the `attempt`-th attempt at a transaction, counted from 1."""
+        """Returns the limits for the `attempt`-th attempt at a transaction, counted from 1."""
         with self._lock:
             size = max(_LEAST, _MOST >> min(attempt - 1 + 2 * self._failures, _MOST_HALVINGS))
             return MemoryLimits(size, size, size, max(1, self._cores() >> self._failures))
 
     @property
     def is_short(self) -> bool:
-        """Whether writes failed for memory, and not as many have succeeded since."""
+        """Whether more writes ran out of memory than have succeeded since."""
         return self._failures > 0
 
     def failed(self, error: BaseException) -> None:
-        """After a failure of a write. Another cause than memory changes nothing."""
+        """Lowers the limits if the write failed for lack of memory."""
         if not from_memory(error):
             return
         with self._lock:
@@ -73,7 +73,7 @@ class MemoryBudget:
         limits = self.limits()
         LOG.warning(
             "write.less_memory",
-            reason="a write failed for memory; the next ones hold less",
+            reason="a write ran out of memory; the next ones use less",
             queue_mib=limits.queue_bytes >> 20,
             batch_mib=limits.batch_bytes >> 20,
             tasks_side_by_side=limits.tasks,

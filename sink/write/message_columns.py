@@ -1,7 +1,7 @@
 """Messages of librdkafka as columns of a record batch.
 
-Guarantee: what Spark's Kafka source gives for the same records: a record without a timestamp has -1 ms, one without
-headers has null. Raises errors of pyarrow's for values that no column can hold.
+Guarantee: the same columns as from Spark's Kafka source: -1 ms for a record without a timestamp, null for a record
+without headers. Raises pyarrow's errors for values that no column can hold.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def message_columns(
     seeds: Hashes,
     headers: bool,
 ) -> pa.RecordBatch:
-    """Columns value, key, partition, offset, timestamp, digest, and headers if they are asked for, a row a message.
+    """Returns the columns value, key, partition, offset, timestamp, digest and, if `headers`, headers.
 
-    `seeds` are those of the messages' partitions.
+    `seeds` has the digest seed of each message's partition.
     """
     values = list(map(Message.value, messages))
     keys = list(map(Message.key, messages))
@@ -50,7 +50,7 @@ def message_columns(
 
 
 def _binary(values: list[bytes | None]) -> pa.BinaryArray:
-    """Without nulls from a joined buffer and lengths, in half the time that `pa.array` takes."""
+    """Builds the array from one joined buffer if there are no nulls: half the time of `pa.array`."""
     if None in values:
         return pa.array(values, pa.binary())
     present = cast("list[bytes]", values)

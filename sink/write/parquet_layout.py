@@ -1,7 +1,6 @@
-"""How the columns of a Parquet file are laid down, chosen from the first rows that go into it.
+"""Chooses the encodings of a Parquet file's columns from its first rows.
 
-Guarantee: the same rows give the same choice. Every encoding is one that Spark, DuckDB and hudi-rs read. Raises nothing
-on purpose.
+Guarantee: the same rows give the same choice. Spark, DuckDB and hudi-rs read every encoding. Raises nothing on purpose.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ _FEW = 0.05
 """A text or integer column with fewer distinct values than this share of a sample gets a dictionary."""
 _DELTA = "DELTA_BINARY_PACKED"
 _BLOCK = 128
-"""Values whose differences are packed in as many bits as the widest of them needs."""
+"""Values in a block of DELTA_BINARY_PACKED, which packs all differences with the bits of the widest one."""
 _GAIN = 0.9
-"""Packed as differences a column is to be smaller at least by this factor."""
+"""A column is delta-encoded if that makes it smaller by at least this factor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How columns are laid down: with a dictionary, with deltas, or plainly."""
+    """The encodings of the columns: dictionary, delta, or plain."""
 
     schema: pa.Schema
     dictionary: tuple[str, ...]
@@ -40,9 +39,8 @@ class Layout:
 
 
 def choose_layout(rows: pa.Table, delta: Sequence[str], prefixed: Sequence[str]) -> Layout:
-    """`delta` columns rise from row to row; `prefixed` ones are texts that begin alike. Both need no
-    dictionary.
-    """
+    """Chooses the layout. `delta` columns rise from row to row; `prefixed` columns have texts with a common beginning.
+    Neither gets a dictionary."""
     sample = rows.slice(0, _SAMPLE)
     chosen = []
     encodings = dict.fromkeys(delta, _DELTA) | dict.fromkeys(prefixed, "DELTA_BYTE_ARRAY")
@@ -67,8 +65,8 @@ def _is_few(column: pa.ChunkedArray) -> bool:
 
 
 def _is_denser_as_delta(column: pa.ChunkedArray) -> bool:
-    """Whether the differences from row to row, packed, are smaller than the compressed numbers: identifiers that rise,
-    times, numbers within a narrow range. Packing is also the cheaper of the two."""
+    """Returns whether packed differences are smaller than the compressed numbers, as with rising identifiers, times
+    and numbers of a narrow range. Packing also costs less time than compressing."""
     kind = column.type
     if not (pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_date32(kind)):
         return False

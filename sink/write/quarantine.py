@@ -1,9 +1,9 @@
-"""Bad records of a write, set aside under the instant until the coordinator publishes them in the errors table.
+"""Keeps the bad records of a write under its instant until the coordinator publishes them in the errors table.
 
-Guarantee: what `quarantine` returned for holds each of the bad records once, whole: coordinates, key, value, headers
-and why it is bad, in a directory of its own for each attempt. They are read from Kafka once more, so that a write
-without bad records carries nothing for them. Voided by a log that changes in between, which is found out by count.
-Raises BadRecord (more than are tolerated), DataLoss, SinkError and what Spark raises.
+Guarantee: when `quarantine` returns, a directory of this attempt holds each bad record once: coordinates, key, value,
+headers and the reason. It reads the bad records from Kafka again, so that a write without bad records carries no extra
+data. If the log loses records in between, the counts differ and it raises. Raises BadRecord (more than are tolerated),
+DataLoss, SinkError and what Spark raises.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ COLUMNS = {
     "generation": "generation",
     "instant": "instant",
 }
-"""Column names of the errors table, by the name of the field of a bad record."""
+"""The columns of the errors table, by the field of a bad record."""
 
 
 def tolerated(settings: Settings) -> int:
-    """Most bad records of a task: alone it may not have more than a whole transaction."""
+    """Returns the number of bad records that a task tolerates: as many as a whole transaction."""
     return settings.errors_max if settings.tolerant else 0
 
 
 def quarantine(
     inputs: Inputs, settings: Settings, instant: str, reports: Sequence[TaskReport]
 ) -> tuple[QuarantinedRecords, ...]:
-    """Keeps the bad records that the tasks report; none for no bad record."""
+    """Writes the bad records that the tasks report. Returns an empty tuple if there are none."""
     bad = {piece: offsets for report in reports for piece, offsets in report.bad.items()}
     if not bad:
         return ()
@@ -74,7 +74,7 @@ def quarantine(
     except (Py4JJavaError, PySparkException) as error:
         raise task_error(error) or data_loss(error, slices) or error from error
     if kept != count:
-        raise SinkError(f"{count} bad records were found, {kept} of them when they were read again: the log changed")
+        raise SinkError(f"the tasks found {count} bad records, but Kafka gave {kept} of them again: the log changed")
     return (QuarantinedRecords(path, count, first.topic, first.partition, worst.offset, worst.reason),)
 
 

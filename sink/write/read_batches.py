@@ -1,7 +1,7 @@
-"""Batches of Kafka records as a write task gets them, whichever reader read them.
+"""Batches of Kafka records for a write task, the same from both readers.
 
-Guarantee: a batch holds records of one topic; each of its parts is a run of rows of one slice, by rising offset, and
-the parts cover the batch. Imports nothing that an executor need not have.
+Guarantee: a batch has records of one topic. Each of its parts is a run of rows of one slice, by rising offset, and the
+parts cover the batch. Imports only what every executor has.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Offsets = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows `[start, stop)` of a batch, all of the slice with this position in the task."""
+    """Rows `[start, stop)` of a batch. They belong to the slice at position `slice` in the task."""
 
     slice: int
     start: int
@@ -33,7 +33,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class ReadBatch:
-    """`records` has the columns value, key, partition, offset, timestamp, digest, and headers if asked for."""
+    """`records` has the columns value, key, partition, offset, timestamp, digest and, if wanted, headers."""
 
     records: pa.RecordBatch
     topic: str
@@ -50,13 +50,13 @@ class SliceIndex:
         self._ranges = {source: np.array(sorted(rows), np.int64).T for source, rows in by_source.items()}
 
     def parts(self, topic: str, partition: int, offsets: Offsets, first_row: int = 0) -> Iterator[Part]:
-        """Rows of one partition, cut where slices end; `first_row` is the number of the first of them in its batch.
+        """Cuts rows of one partition where slices end. `first_row` is the position of the first row in its batch.
 
-        Raises SinkError for a row of no slice."""
+        Raises SinkError for a row that belongs to no slice."""
         starts, ends, positions = self._ranges.get((topic, partition), np.zeros((3, 0), np.int64))
         columns = np.searchsorted(starts, offsets, "right") - 1
         if len(offsets) and (columns.min() < 0 or (offsets >= ends[columns]).any()):
-            raise SinkError(f"{topic}-{partition}: offsets from {offsets.min()} on were read that belong to no slice")
+            raise SinkError(f"{topic}-{partition}: the reader returned offsets from {offsets.min()} on, outside slices")
         bounds = [0, *(np.flatnonzero(np.diff(columns)) + 1).tolist(), len(offsets)]
         for start, stop in pairwise(bounds):
             if start < stop:
@@ -74,7 +74,7 @@ class BatchBuilder:
         self._rows = self._bytes = 0
 
     def add(self, topic: str, piece: pa.RecordBatch, parts: Iterator[Part]) -> Iterator[ReadBatch]:
-        """The batch that was full before this piece, if there was one. Rows of `parts` count from the piece's first."""
+        """Adds a piece; yields the batch before it, if that is full. Rows of `parts` count from the piece's start."""
         full = self._rows + piece.num_rows > BATCH_ROWS or self._bytes + piece.nbytes > self._bytes_max
         if self._pieces and (full or topic != self._topic):
             yield from self.rest()
@@ -86,7 +86,7 @@ class BatchBuilder:
         self._bytes += piece.nbytes
 
     def rest(self) -> Iterator[ReadBatch]:
-        """The batch that still waits for more rows."""
+        """Yields the last batch, if there is one."""
         if self._pieces:
             records = self._pieces[0] if len(self._pieces) == 1 else pa.concat_batches(self._pieces)
             batch = ReadBatch(records, self._topic, tuple(self._parts))

@@ -1,8 +1,8 @@
-"""A batch of records as rows of the table: the value decoded, and what else a record has beside it.
+"""Decodes a batch of records to rows of the table: the columns of the value, and those from key, headers and offset.
 
-Guarantee: the columns of the table's schema in its order, for both engines alike. A record that cannot be one, for its
-value, its key, its record key or its place in the table, is bad, and what is said of it depends on it alone. Copies
-what is kept, for rows that wait to be written would otherwise hold the whole batch in memory, the values' bytes too.
+Guarantee: the columns of the table's schema in its order, the same for both engines. A record is bad if its value, its
+key, its record key or its table partition is invalid; the reason depends on that record only. Columns that the rows
+keep are copied, because a view would keep the whole batch in memory while the rows wait to be written.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Made = TypeVar("_Made")
 
 
 class BadRows(Exception):
-    """Rows that cannot go into the table, each for the first of the stages that it does not get through."""
+    """Rows that cannot go into the table, each with its reason. `kind` is the stage that they fail."""
 
     def __init__(self, kind: str, reasons: Mapping[int, str]) -> None:
         super().__init__(f"{len(reasons)} rows")
@@ -38,7 +38,7 @@ class BadRows(Exception):
 
 @dataclass(frozen=True, order=True, slots=True)
 class BadRow:
-    """`row` counts from the beginning of the batch; `kind` is what was bad: value, key, partition or record key."""
+    """A bad record. `row` is its position in the batch; `kind` is the bad part: value, key, partition or record key."""
 
     row: int
     kind: str
@@ -47,7 +47,7 @@ class BadRow:
 
 @dataclass(frozen=True, slots=True)
 class SeparatedBatch:
-    """`records` are those of a batch that are good, `rows` what they are in the table, and where they go."""
+    """The good records of a batch, their rows in the table with the table partitions, and the bad records."""
 
     records: pa.RecordBatch
     rows: pa.RecordBatch | None
@@ -66,16 +66,16 @@ class RowSpec:
     paths: PartitionPaths
 
     def with_columns(self, columns: str) -> RowSpec:
-        """As `TableSchema.with_columns`."""
+        """Returns the same specification for other value columns, as `TableSchema.with_columns`."""
         return replace(self, schema=self.schema.with_columns(columns))
 
 
 def separate_bad(
     batch: pa.RecordBatch, topic: str, of: Callable[[pa.RecordBatch, str], _Made]
 ) -> tuple[pa.RecordBatch, _Made | None, tuple[BadRow, ...]]:
-    """The good records of a batch of one topic, what `of` makes of them, and the bad ones by rising row.
+    """Returns the good records of a batch of one topic, the result of `of` for them, and the bad ones by rising row.
 
-    What is bad is taken out, stage by stage as `of` raises BadRows, and the rest is done again.
+    Each time `of` raises BadRows, it removes those rows and calls `of` again for the rest.
     """
     places = np.arange(batch.num_rows)
     bad: list[BadRow] = []
@@ -91,14 +91,14 @@ def separate_bad(
 
 
 class RowDecoder:
-    """Not to be shared between threads."""
+    """Decodes records to rows. Not thread-safe."""
 
     def __init__(self, spec: RowSpec) -> None:
         self._spec = spec
         self._decoder = spec.format.decoder(spec.schema)
 
     def separate_bad(self, batch: pa.RecordBatch, topic: str) -> SeparatedBatch:
-        """The rows of a batch of one topic, with a dictionary for its name, and the table partitions they go to."""
+        """Decodes a batch of one topic, and separates the bad records."""
         good, decoded, bad = separate_bad(batch, topic, self.decode)
         rows, groups = decoded or (None, _NOWHERE)
         return SeparatedBatch(good, rows, groups, bad)
@@ -121,7 +121,7 @@ class RowDecoder:
 
 
 def added_columns(schema: TableSchema, batch: pa.RecordBatch, topic: str) -> dict[str, pa.Array]:
-    """The columns that come from the record rather than its value."""
+    """Returns the columns that come from the record, not from its value."""
     added: dict[str, pa.Array] = {}
     if schema.provenance:
         zeros = pa.array(np.zeros(batch.num_rows, np.int32))

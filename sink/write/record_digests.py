@@ -1,7 +1,7 @@
-"""Digests of records as Spark's `xxhash64("topic", "partition", "offset", "key", "value")` gives them.
+"""Digests of records, equal to Spark's `xxhash64("topic", "partition", "offset", "key", "value")`.
 
-Guarantee: the same numbers from both readers, so that a slice has one digest whichever of them read it. Spark chains
-the hashes: that of a column is the seed of the next, and a null leaves the seed as it is. Raises nothing on purpose.
+Guarantee: a slice has the same digest whichever reader read it. Spark chains the hashes: the hash of a column is the
+seed of the next one, and a null keeps the seed. Raises nothing on purpose.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PRIME_1, _PRIME_2, _PRIME_3, _PRIME_4, _PRIME_5 = (
 
 @lru_cache(100_000)
 def partition_seed(topic: str, partition: int) -> int:
-    """The seed that the offsets of a partition are hashed with."""
+    """Returns the seed for the offsets of a partition: the hash of its topic and number."""
     topic_hash = xxh64_intdigest(topic.encode(), _SPARK_SEED)
     return int(xxh64_intdigest(partition.to_bytes(4, "little", signed=True), topic_hash))
 
@@ -38,7 +38,7 @@ def partition_seed(topic: str, partition: int) -> int:
 def record_digests(
     seeds: Hashes, offsets: npt.NDArray[np.int64], keys: Sequence[bytes | None], values: Sequence[bytes | None]
 ) -> Hashes:
-    """A digest for each record; `seeds` are those of their partitions."""
+    """Returns the digest of each record. `seeds` has the seed of each record's partition."""
     return _chained(_chained(_of_longs(offsets.view(np.uint64), seeds), keys), values)
 
 
@@ -57,7 +57,7 @@ def _chained(seeds: Hashes, values: Sequence[bytes | None]) -> Hashes:
 
 
 def _of_longs(numbers: Hashes, seeds: Hashes) -> Hashes:
-    """XXH64 of eight bytes each, on all of them at once."""
+    """Computes XXH64 of eight bytes for all numbers at once."""
     mixed = _rotated(numbers * _PRIME_2, 31) * _PRIME_1
     hashes = _rotated((seeds + _PRIME_5 + np.uint64(8)) ^ mixed, 27) * _PRIME_1 + _PRIME_4
     hashes = (hashes ^ (hashes >> np.uint64(33))) * _PRIME_2

@@ -1,9 +1,8 @@
-"""The row engine: slices decoded in Python, then written by Hudi's own bulk-insert row writer.
+"""The row engine: Python decodes the records, Hudi's bulk-insert row writer writes them.
 
-Guarantee: that of `sink.write.engine`; rows, keys, counts and digests are those of the Arrow engine. File ids are
-Hudi's own, fresh in every attempt, so that two attempts never share a file group. Reaches every file system
-that Hudi does. Voided by `spark.speculation=true`, which the settings refuse. Raises BadRecord, DataLoss,
-ConfigError.
+Guarantee: that of `sink.write.engine`; rows, keys, counts and digests are those of the Arrow engine. Hudi chooses new
+file ids in every attempt, so that two attempts never share a file group. It works on every file system that Hudi
+supports. Voided by `spark.speculation=true`, which the settings refuse. Raises BadRecord, DataLoss, ConfigError.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Derives from the settings how records become rows: columns, format of the values, record keys, table partitions.
+"""Derives from the settings how records become rows: columns, value format, record keys, table partitions.
 
-Reads the file of value.schema.file, and asks the registry for the columns of schema.subject. Raises ConfigError.
+Reads the file in value.schema.file, and asks the registry for the columns of schema.subject. Raises ConfigError.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ _KEYS: dict[str, T.StringType | T.BinaryType] = {"string": T.StringType(), "byte
 
 @lru_cache(1000)
 def _log(sentence: str) -> None:
-    """Once, however often the registry is asked."""
+    """Logs each warning once, however often the sink asks the registry."""
     LOG.warning("%s", sentence)
 
 
 def table_schema(settings: Settings, origin: str = "schema", warn: Callable[[str], object] = _log) -> TableSchema:
-    """`place` is what an error names as the text's origin. Those of schema.subject are as the registry has them now:
-    raises what it raises. `tell` gets what of them is in no column, or in one of text."""
+    """Returns the table's schema. For schema.subject it asks the registry for the newest version, and raises what the
+    registry raises. `origin` names the text in an error. `warn` gets a sentence for each field that no column holds,
+    or only a STRING."""
     if settings.schema_subject is None:
         schema = parse_ddl(settings.schema_text, settings.provenance, origin)
     else:
@@ -61,7 +62,8 @@ def table_schema(settings: Settings, origin: str = "schema", warn: Callable[[str
 
 
 def newest_columns(settings: Settings, subject: str, warnings: list[SchemaWarning]) -> T.StructType:
-    """Nullable throughout: a column that is NOT NULL would halt the sink once records have its field no more."""
+    """Returns the columns of the subject's newest schema. All are nullable: a NOT NULL column would halt the sink once
+    a newer schema drops its field."""
     access = registry_access(settings)
     assert access is not None
     newest = SchemaSelection(registry(access).latest(subject))
@@ -71,12 +73,12 @@ def newest_columns(settings: Settings, subject: str, warnings: list[SchemaWarnin
         registered = row_of_event(registered, f"schema.subject {subject}: {origin}")
     columns = nameable(registered, warnings)
     if not columns.fields:
-        raise ConfigError(f"schema.subject {subject}: {origin} has no field that can be a column")
+        raise ConfigError(f"schema.subject {subject}: {origin} has no field that can be a column.")
     return nullable(columns)
 
 
 def _left_out(settings: Settings, warnings: Sequence[SchemaWarning]) -> Iterator[OmittedField]:
-    """The columns of a Debezium event are those of the row after the change."""
+    """Yields the omitted fields that would be columns; for Debezium events these are the fields of `after`."""
     row = "after." if settings.value_envelope == "debezium" else ""
     for warning in warnings:
         if isinstance(warning, OmittedField) and warning.path.startswith(row):
@@ -99,13 +101,13 @@ def change_spec(settings: Settings, schema: TableSchema) -> ChangeSpec:
 
 
 def _located(settings: Settings) -> tuple[str, ...]:
-    """The columns that a row's partition of the table is made of."""
+    """Returns the columns that make the partition path of a row."""
     time = partition_time(settings)
     return (*settings.partition_fields, *((time.field,) if time else ()))
 
 
 def key_format(settings: Settings) -> ValueFormat | None:
-    """How the record key is read from the key of a Kafka record; None where that is not said."""
+    """Returns the format of Kafka keys, from which the sink reads record keys; None if delete.key.format is `none`."""
     name = settings.delete_key_format
     if name == "none":
         return None
@@ -140,7 +142,8 @@ def registry_access(settings: Settings) -> RegistryAccess | None:
 
 
 def record_keys(settings: Settings) -> RecordKeys:
-    """Hudi names the fields in a key when there are several, and when the table is partitioned by several columns."""
+    """Returns how record keys are made. With several fields, or several partition columns, Hudi writes the names of the
+    fields into the key."""
     fields = tuple(settings.record_key_fields)
     if fields == DEFAULT_KEY:
         fields = ()

@@ -1,12 +1,12 @@
-"""The files of one write task: rows gathered, sorted by table partition, written and rolled, within bounded
-memory.
+"""Writes the base files of one write task in bounded memory: it buffers rows, sorts them by table partition and rolls
+files.
 
-Guarantee: rows keep their order within a table partition; at most `buffer_bytes` of rows are held, with a unit
-(`sink.write.units`) and the batch that is being added, and at most `open_files_max` files are open. A file per table
-partition when all its rows fit the buffer or its file can stay open; else several, with rising roll numbers. The
-same rows are written at the same points and in the same order, however they arrive in batches: another attempt
-rolls where this one did. Voided where a file's size comes within a few bytes of `file_max_bytes`: the instant and the
-attempt stand in it, and are not of one length when compressed. Raises Abandoned.
+Guarantee: rows keep their order within a table partition. At most `buffer_bytes` of rows are buffered, besides one unit
+(`sink.write.units`) and the current batch, and at most `open_files_max` files are open. A table partition gets one file
+if its rows fit the buffer or its file can stay open, else several with rising roll numbers. The same rows are written
+at the same points and in the same order, however batches bring them: another attempt rolls at the same rows. Voided if
+a file's size is within a few bytes of `file_max_bytes`: instant and attempt are in the file, and their compressed
+length varies. Raises Abandoned.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ METAFILE = ".hoodie_partition_metadata"
 DELTA = ("_kafka_offset", "_kafka_timestamp")
 PREFIXED = ("_hoodie_commit_seqno", "_hoodie_record_key")
 _LISTING_EVERY = 1.0
-"""Seconds between two looks for a completed instant, which cost a listing of the timeline."""
+"""Seconds between two checks for a completed instant, each of which lists the timeline."""
 _CLOSED_TOGETHER = 8
 _UNITS_IN_BUFFER = 8
-"""At least: large rows make units of fewer rows, so that the buffer's bound is kept nearly to the byte."""
+"""A buffer holds at least so many units: units of large rows have fewer rows, so that the buffer's limit holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class FileLimits:
 
 
 class SliceFiles:
-    """Takes rows with their keys as a last column, when the table has meta fields."""
+    """Writes rows into base files, and collects their write stats."""
 
     def __init__(self, storage: Storage, attempt: Attempt, limits: FileLimits, codec: str, meta_fields: bool) -> None:
         self.stats: list[str] = []
@@ -65,9 +65,7 @@ class SliceFiles:
         self._listed_at = float("-inf")
 
     def add(self, rows: pa.RecordBatch, groups: Groups) -> None:
-        """`rows` has the table's columns, after the record key and the sequence number if there are meta
-        fields.
-        """
+        """Adds rows with the table's columns; with meta fields, sequence number and record key come before them."""
         numbers = np.array([self._paths.setdefault(path, len(self._paths)) for path in groups.paths], np.int64)
         for unit in self._units.add(rows, numbers[groups.codes]):
             self._hold(unit)
@@ -78,7 +76,7 @@ class SliceFiles:
             self._hold(rest)
         self._flush()
         if self._storage.is_object_store and len(self._open) > 1:
-            # Each is three requests, one after the other.
+            # Closing a file takes three requests, one after the other.
             with ThreadPoolExecutor(min(_CLOSED_TOGETHER, len(self._open))) as closing:
                 self.stats += closing.map(BaseFile.close, list(self._open.values()))
             self._open.clear()
@@ -103,7 +101,7 @@ class SliceFiles:
         rows = pa.Table.from_batches([unit.rows for unit in units])
         codes = np.concatenate([unit.paths for unit in units])
         units.clear()
-        # By the text of the path: the numbers tell in which order batches brought them.
+        # Sort by path: the numbers depend on the order in which batches brought the paths.
         paths = list(self._paths)
         present = sorted(np.unique(codes), key=paths.__getitem__) if len(paths) > 1 else [0]
         if len(present) == 1:
@@ -147,9 +145,8 @@ class SliceFiles:
         return file
 
     def _mark_partition(self, path: str) -> None:
-        """Hudi's partition metafile, as its own tasks write it. The coordinator makes sure of all before a commit; it
-        would take as many milliseconds for each, one by one, as this takes tenths of one.
-        """
+        """Writes Hudi's partition metafile, as Hudi's own tasks do. The coordinator checks all of them before a commit,
+        and would need ten times as long to write one."""
         path_of_metafile = f"{path}/{METAFILE}"
         if not self._storage.exists(path_of_metafile):
             content = f"#partition metadata\ncommitTime={self._attempt.instant}\npartitionDepth={path.count('/') + 1}\n"

@@ -1,9 +1,9 @@
-"""The Spark task of the Arrow writer: the slices of one write task read, decoded and written as base files.
+"""The Spark task of the Arrow engine: reads and decodes the slices of a write task, and writes them as base files.
 
-Guarantee: rows go to files in the order in which they are read, and the report covers all records: the rows, and the
-bad ones with their reasons, or the first of these where there are more than may be. When the task fails or is cancelled
-it removes its files; what cannot be removed has its marker. Voided by speculative execution without the checks at
-commit. Raises Abandoned; anything else fails the task.
+Guarantee: rows go to files in the order in which they are read. The report covers all records: counts of the rows, and
+offsets and reasons of the bad ones, or the first bad record if there are too many. A task that fails or is cancelled
+deletes its files; a file that it cannot delete has a marker. Voided by speculative execution, unless the commit checks
+the files. Raises Abandoned; any other error fails the task.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _REPORT = pa.schema([("report", pa.binary())])
 
 @dataclass(frozen=True)
 class WriteJob:
-    """All that the tasks of a job need to know; it travels to the executors, which import this package."""
+    """Everything that the tasks of a job need. Spark ships it to the executors, which import this package."""
 
     base_path: str
     sink: str
@@ -49,12 +49,12 @@ class WriteJob:
     codec: str
     limits: FileLimits
     tolerated: int = 0
-    """Most bad records of a task."""
+    """The number of bad records that a task tolerates."""
     access: Access = NO_ACCESS
 
 
 def run(job: WriteJob, arrow: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`: one row for each task, which `report_of` reads."""
+    """Runs tasks, for `mapInArrow`; yields one row for each task, which `report_of` reads."""
     for number in task_numbers(len(job.tasks), job.side_by_side):
         outcome = _written(job, number, arrow)
         yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(outcome)], pa.binary())], schema=_REPORT)
@@ -67,17 +67,17 @@ def _written(job: WriteJob, number: int, arrow: Iterator[pa.RecordBatch]) -> Tas
             writer.write(batch)
         return writer.finish()
     except BadRecord as error:
-        # As a report: Spark tries a task that fails on a cluster again.
+        # Returned, not raised: on a cluster Spark would retry a task that fails.
         writer.files.discard()
         return failed_task(error)
     except BaseException:
-        # A cancelled task ends by an exception that is no Exception; its files are as useless.
+        # A cancelled task ends with a BaseException; its files are useless, too.
         writer.files.discard()
         raise
 
 
 def report_of(report: bytes) -> TaskReport:
-    """Raises TaskFailed, as the task said it."""
+    """Returns the report of a task. Raises TaskFailed if the task returned one."""
     outcome = pickle.loads(report)
     if isinstance(outcome, TaskFailed):
         raise outcome
@@ -93,7 +93,7 @@ class _TaskWriter:
         task = job.tasks[number]
         self._rows = RowDecoder(job.spec)
         self._counter = SliceCounter(number, task, job.tolerated)
-        # A sequence number has to be the only one of its kind in the file.
+        # A sequence number must be unique in its file.
         self._topics_in_file = len({piece.topic for piece in task.slices})
         context = TaskContext.get()
         assert context is not None

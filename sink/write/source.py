@@ -1,9 +1,8 @@
-"""Kafka slices as a Spark DataFrame, read by Spark's own Kafka source.
+"""Kafka slices as a Spark DataFrame, read by Spark's Kafka source.
 
-Guarantee: exactly the committed records with offsets in `[start, end)`, in order; gaps in a log are
-legal. A range that the log no longer holds fails. Voided by `kafka.isolation.level` other than
-read_committed, which the settings refuse. Raises DataLoss (through `data_loss`) with the slice that is
-concerned.
+Guarantee: exactly the committed records with offsets in `[start, end)`, in order; a log may have gaps. Reading a range
+that the log no longer has fails. Voided by a `kafka.isolation.level` other than read_committed, which the settings
+refuse. `data_loss` turns Spark's error into DataLoss, with the slice.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ FETCH_DEFAULTS = {
     "max.partition.fetch.bytes": str(16 << 20),
     "fetch.max.wait.ms": "20",
 }
-"""Raw reads are half as fast again as with Kafka's own defaults. And a slice at the end of its log is not held up
-by Kafka's half second: the broker answers a connection in order, so that Spark's question for the log's ends waits
-for the fetch that was sent ahead in vain."""
+"""With these, reads are half as fast again as with Kafka's defaults. `fetch.max.wait.ms` avoids a wait of half a second
+at the end of a log: a broker answers the requests of a connection in order, so Spark's request for the end offsets
+waits behind a fetch that finds no records."""
 
 _LOST = re.compile(
     r"data (?:may have been|was|is) lost|offsets? out of range|OffsetOutOfRange|data loss", re.IGNORECASE
@@ -39,10 +38,10 @@ _PARTITION = re.compile(r"(?:TopicPartition|partition|Partition|for)?\s*(?P<sour
 def read_slices(
     spark: SparkSession, settings: Settings, slices: Sequence[Slice], headers: bool | None = None
 ) -> DataFrame:
-    """Columns value, key, topic, partition, offset, timestamp and digest, and headers if the table has them, or as
-    asked; a Spark partition for each slice, in an order of Spark's own.
+    """Returns the columns value, key, topic, partition, offset, timestamp, digest and, if wanted, headers; one Spark
+    partition for each slice, in an order of Spark's choice.
 
-    The digest hashes coordinates, key and value, so that no engine has to look at the bytes for it.
+    Spark computes the digest of coordinates, key and value, so that no engine needs to.
     """
     wanted = settings.headers if headers is None else headers
     frames = [_read(spark, settings, layer, wanted) for layer in _layers(slices)]
@@ -50,14 +49,14 @@ def read_slices(
 
 
 def read_tasks(spark: SparkSession, settings: Settings, tasks: Sequence[WriteTask]) -> DataFrame:
-    """The same columns, and a Spark partition for each task."""
+    """Returns the same columns, with one Spark partition for each task."""
     return reduce(DataFrame.union, (read_slices(spark, settings, task.slices).coalesce(1) for task in tasks))
 
 
 def kafka_options(settings: Settings) -> Mapping[str, str]:
-    """Consumer settings without the `kafka.` prefix: ours, overridden by the user's, then what must hold.
+    """Returns consumer settings without the `kafka.` prefix: defaults, the user's, then the required ones.
 
-    With one group id for ever the executors' consumers are kept from one transaction to the next.
+    The group id never changes, so that executors keep their consumers from one transaction to the next.
     """
     ours = {**FETCH_DEFAULTS, "group.id": f"sink-{settings.name}"}
     return {
@@ -68,19 +67,19 @@ def kafka_options(settings: Settings) -> Mapping[str, str]:
 
 
 def data_loss(error: BaseException, slices: Sequence[Slice]) -> DataLoss | None:
-    """The error as DataLoss if Spark's Kafka source raised it because records are gone, else None."""
+    """Returns the error as DataLoss if Spark's Kafka source raised it because records are missing, else None."""
     error_text = str(error)
     if not _LOST.search(error_text):
         return None
     named = {match["source"] for match in _PARTITION.finditer(error_text)}
     concerned = [piece for piece in slices if str(piece.source) in named] or list(slices)
     first = min(concerned, key=lambda piece: (piece.source, piece.start))
-    reason = f"the log no longer holds all of {', '.join(map(str, concerned[:4]))}; see on.data.loss"
+    reason = f"the log no longer has all of {', '.join(map(str, concerned[:4]))}. See on.data.loss."
     return DataLoss(first.topic, first.partition, first.start, reason)
 
 
 def _layers(slices: Sequence[Slice]) -> list[list[Slice]]:
-    """The source takes one range per partition: the n-th slices of all partitions make the n-th layer."""
+    """Groups slices, because Spark's source takes one range for a partition: layer n has the n-th slice of each."""
     by_source: dict[TopicPartition, list[Slice]] = defaultdict(list)
     for piece in slices:
         by_source[piece.source].append(piece)

@@ -1,7 +1,7 @@
-"""The error of a Spark task, on its way through Spark to the driver.
+"""Carries BadRecord and DataLoss of a Spark task to the driver.
 
-A task's exception reaches the driver as text, in a chain of Java's and Python's own. Guarantee: `task_error` finds what
-`failed_task` made, whatever stands around it. Raises nothing on purpose.
+Spark gives the driver the task's exception as text, within messages of Java and Python. Guarantee: `task_error` finds
+the error that `failed_task` wrote, whatever surrounds it. Raises nothing on purpose.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ _KINDS: dict[str, type[BadRecord] | type[DataLoss]] = {kind.__name__: kind for k
 
 
 class TaskFailed(Exception):
-    """Ends a task; its text carries the error."""
+    """Fails a task. Its text contains the error."""
 
 
 def failed_task(error: BadRecord | DataLoss) -> TaskFailed:
-    """To be raised `from None`: the text of a cause would come first, and may quote a record that holds the mark."""
+    """Makes the exception of a task. Raise it `from None`: Python prints a cause first, and a cause may quote a record
+    that contains the mark."""
     carried = [type(error).__name__, error.topic, error.partition, error.offset, error.reason]
     return TaskFailed(_MARK + json.dumps(carried))
 
 
 def task_error(error: BaseException) -> BadRecord | DataLoss | None:
-    """The error that a task of this job ended with; None where it ended with another one."""
+    """Returns the error that `failed_task` wrote; None if the job failed for another reason."""
     _, mark, rest = error_text(error).partition(_MARK)
     if not mark:
         return None

@@ -1,8 +1,8 @@
-"""The records of write tasks as a Spark job gets them: read by the tasks themselves, or by Spark's Kafka source.
+"""The input of a Spark job's write tasks: the tasks read Kafka themselves, or Spark's Kafka source reads for them.
 
-Guarantee: each task belongs to one Spark partition of `TaskInput.frame`, by `task_numbers`, and `TaskInput.batches`
-gives it the committed records of its slices, no others, each once. Raises ConfigError for settings
-that a reader refuses; in a task what the reader raises, with data loss as `sink.write.task_errors` carries it.
+Guarantee: each task runs in one Spark partition of `TaskInput.frame`, by `task_numbers`, and gets exactly the committed
+records of its slices, each once. In a task it raises what the reader raises; DataLoss travels as in
+`sink.write.task_errors`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _RAW = (
 
 
 class BatchSource(Protocol):
-    """Travels to the executors."""
+    """Gives a task its records. Spark ships it to the executors."""
 
     def batches(self, task: WriteTask, arrow: Iterator[pa.RecordBatch]) -> Iterator[ReadBatch]:
-        """The records of the task; `arrow` is what Spark hands to it."""
+        """Yields the records of the task. `arrow` are the batches that Spark hands to it."""
         ...
 
 
@@ -49,7 +49,7 @@ class TaskInput:
 
 @dataclass(frozen=True)
 class KafkaSource:
-    """The task reads Kafka by itself; Spark hands it nothing."""
+    """The task reads Kafka itself; Spark hands it no records."""
 
     settings: ConsumerSettings
     limits: ReadLimits
@@ -69,14 +69,14 @@ class KafkaSource:
             drop_consumer(settings)
             raise failed_task(error) from None
         except BaseException:
-            # Whatever ends a reading early may leave fetches under way, which are not for the next task.
+            # Fetches may still be under way, which the next task must not get.
             drop_consumer(settings)
             raise
 
 
 @dataclass(frozen=True)
 class FrameSource:
-    """Spark hands over the records, with their topics as a column."""
+    """Spark hands the records to the task, with the topic as a column."""
 
     batch_bytes: int
 
@@ -92,7 +92,7 @@ class FrameSource:
 
 
 def _runs(batch: pa.RecordBatch) -> Iterator[tuple[str, int, int]]:
-    """Topic, first row and the row behind the last of each run of rows of one partition."""
+    """Yields topic, first row and end row of each run of rows of one partition."""
     if not batch.num_rows:
         return
     partitions = batch.column("partition").to_numpy()
@@ -105,14 +105,14 @@ def _runs(batch: pa.RecordBatch) -> Iterator[tuple[str, int, int]]:
 
 
 def task_numbers(tasks: int, side_by_side: int) -> range:
-    """Positions in their job of the tasks that this Spark partition runs, of so many `tasks` in all."""
+    """Returns the positions of the tasks that this Spark partition runs, of `tasks` in the job."""
     context = TaskContext.get()
     assert context is not None
     return range(context.partitionId(), tasks, side_by_side)
 
 
 def records_of(spark: SparkSession, source: KafkaSource, slices: Sequence[Slice]) -> DataFrame:
-    """The records themselves, with their topics and headers: for the few that have to be kept as they are."""
+    """Returns the records of the slices with topic and headers, unchanged: for the bad records to quarantine."""
     tasks = tuple(WriteTask((piece,)) for piece in slices)
     return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(partial(_raw, tasks, source), _RAW)
 

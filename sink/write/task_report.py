@@ -1,7 +1,7 @@
-"""The report of a write task: counts and digests of its slices, and the records that are bad.
+"""The report of a write task: counts and digests of its slices, and its bad records.
 
-Guarantee: a report covers every slice of its task, those without records too, and all records of each: the good and the
-bad. Both engines count alike. Imports nothing that an executor need not have. Raises TooManyBad.
+Guarantee: a report covers every slice of its task, also without records, and every record, good or bad. Both engines
+count alike. Imports only what every executor has. Raises BadRecord.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sink.write.record_columns import BadRow
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """One task's. `task` is its position in the job, `size` the bytes of the values that it read."""
+    """The report of one task. `task` is its position in the job, `size` the bytes of all values that it read."""
 
     task: int
     results: tuple[SliceResult, ...]
@@ -31,11 +31,11 @@ class TaskReport:
     """Bytes of the largest value."""
     bad: Mapping[Slice, tuple[BadOffset, ...]] = field(default_factory=dict)
     stats: tuple[str, ...] = ()
-    """Hudi write stats, one a file, where the task writes files."""
+    """Hudi's write stats, one for each file, if the task writes files."""
 
 
 class SliceCounter:
-    """Counts the batches of one task. `tolerated`: most bad records of it."""
+    """Counts the records of one task, which tolerates `tolerated` bad ones."""
 
     def __init__(self, number: int, task: WriteTask, tolerated: int) -> None:
         self._number = number
@@ -47,11 +47,11 @@ class SliceCounter:
         self._bad_count = self._size = self._largest = 0
 
     def count(self, batch: ReadBatch, bad: Sequence[BadRow]) -> None:
-        """Raises BadRecord, with the first of them, when too many are bad."""
+        """Counts a batch. Raises BadRecord, for the first one, if too many are bad."""
         digests = batch.records.column("digest").to_numpy().view(np.uint64)
         for part in batch.parts:
             self._records[part.slice] += part.stop - part.start
-            # As an array of one: numpy warns of a scalar that overflows, and a digest does so by design.
+            # As a slice: numpy warns if a scalar overflows, and digests overflow by design.
             self._digests[part.slice : part.slice + 1] += digests[part.start : part.stop].sum(dtype=np.uint64)
         sizes = pc.binary_length(batch.records.column("value"))
         self._size += pc.sum(sizes).as_py() or 0
@@ -85,9 +85,9 @@ class SliceCounter:
 
 
 def complete(reports: Iterable[TaskReport], tasks: Sequence[WriteTask]) -> tuple[TaskReport, ...]:
-    """The reports in the order of the tasks. Raises SinkError unless there is one of each."""
+    """Returns the reports in the order of the tasks. Raises SinkError unless every task has exactly one."""
     ordered = tuple(sorted(reports, key=lambda report: report.task))
     if [report.task for report in ordered] != list(range(len(tasks))):
         numbers = [report.task for report in ordered]
-        raise SinkError(f"{len(tasks)} write tasks were to run, these reported: {numbers}; none can be trusted")
+        raise SinkError(f"of {len(tasks)} write tasks these reported: {numbers}. The sink uses none of their files.")
     return ordered

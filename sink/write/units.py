@@ -1,9 +1,8 @@
-"""A slice's rows cut into units that depend on the rows alone, however they arrive in batches.
+"""Cuts the rows of a task into units that depend only on the rows, not on the batches that bring them.
 
-Guarantee: the same rows in the same order give the same units, with the same bytes counted, whatever batches bring
-them; a unit is one record batch, of at most `UNIT_ROWS` rows and at most `bytes_max` bytes and one row more. Small
-batches are merged while they wait, so that what each costs besides its rows does not add up. Raises nothing on
-purpose.
+Guarantee: the same rows in the same order give the same units with the same sizes. A unit is one record batch of at
+most `UNIT_ROWS` rows; its last row may exceed `bytes_max`. Small batches are merged while they wait, because each has a
+fixed cost. Raises nothing on purpose.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 UNIT_ROWS = 16_384
-"""As many as Spark hands over at once: in the usual case a unit is a batch as it came, and nothing is copied."""
+"""As many rows as a batch of the readers has: usually a unit is one batch, and nothing is copied."""
 _WAITING_PARTS = 64
-"""So many pieces of batches may wait for their unit to be full; each costs some 10 KB besides its rows."""
+"""The pieces of batches that may wait for a full unit; each costs some 10 KB besides its rows."""
 _OFFSET_BYTES = 4
 
 Numbers = npt.NDArray[np.int64]
@@ -27,7 +26,7 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Rows, the number of a path for each, and the bytes that the rows count for."""
+    """Rows, the number of each row's partition path, and the size of the rows."""
 
     rows: pa.RecordBatch
     paths: Numbers
@@ -43,7 +42,7 @@ class RowChunker:
         self._bytes = 0
 
     def add(self, rows: pa.RecordBatch, paths: Numbers) -> Iterator[Unit]:
-        """The units that these rows fill; what is left waits for the next ones."""
+        """Yields the units that are full; the remaining rows wait for the next call."""
         ends = np.cumsum(row_bytes(rows))
         start, before = 0, 0
         while start < rows.num_rows:
@@ -55,7 +54,7 @@ class RowChunker:
                 yield self._take()
 
     def rest(self) -> Unit | None:
-        """Gives the rows that have not filled a unit when the slice ends."""
+        """Returns the last unit, if rows are waiting."""
         return self._take() if self._parts else None
 
     def _keep(self, rows: pa.RecordBatch, paths: Numbers, size: int) -> None:
@@ -74,7 +73,7 @@ class RowChunker:
 
 
 def row_bytes(rows: pa.RecordBatch) -> Numbers:
-    """The bytes that each row counts for. `RecordBatch.nbytes` will not do: it depends on where batches end."""
+    """Returns the size of each row. `RecordBatch.nbytes` would depend on where batches end."""
     total = np.zeros(rows.num_rows, np.int64)
     for column in rows.columns:
         total += _value_bytes(column)
@@ -82,7 +81,7 @@ def row_bytes(rows: pa.RecordBatch) -> Numbers:
 
 
 def _value_bytes(column: pa.Array) -> Numbers | int:
-    """Bytes of each value, or of every one; a null counts like the shortest value."""
+    """Returns the size of each value, or one size for all; a null counts like the shortest value."""
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         lengths = pc.binary_length(column)

@@ -1,8 +1,8 @@
-"""The engine of tables whose rows are changed: slices decoded in Python, then written by Hudi's index and merge.
+"""The engine of upsert tables: Python decodes the changes, Hudi's index and merge write them.
 
-Guarantee: that of `sink.write.engine`, but for the files: an attempt changes file groups as it finds them, so that the
-same slices give the same rows in the table, in whatever files. One writer for a transaction, and one transaction at a
-time, which the coordinator sees to. Neither begins, completes nor rolls back anything. Voided by
+Guarantee: that of `sink.write.engine`, except for files: each attempt changes the file groups that it finds. The same
+slices give the same rows in the table, but not the same files. The coordinator gives a transaction to one worker, and
+runs one transaction at a time. The engine does not begin, complete or roll back instants. Voided by
 `spark.speculation=true`, which the settings refuse. Raises BadRecord, DataLoss, ConfigError.
 """
 
@@ -42,7 +42,7 @@ class UpsertEngine(HudiEngine):
         return self._settings.operation == "upsert"
 
     def _with_columns(self, columns: str) -> TableSchema:
-        """In an upsert table every column may be null: that one may not is known from the settings alone."""
+        """Keeps columns NOT NULL that the settings declare so: in an upsert table every column is nullable."""
         schema = super()._with_columns(columns)
         strict = {field.name for field in self._schema.value_struct.fields if not field.nullable}
         fields = (

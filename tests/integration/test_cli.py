@@ -513,7 +513,7 @@ def test_validate_says_all_that_is_wrong_at_once(make_config, sink, tmp_path: Pa
     for said in (
         "no such topic",
         "holds something else than a Hudi table (holiday.jpg)",
-        "partition.field.name: no column 'colour' in the schema; columns are id, name",
+        "partition.field.name: no column 'colour' in the schema. Use one of id, name",
         "run as sink 'orders' with another configuration",
         "log.dir:",
     ):

@@ -182,7 +182,7 @@ def test_a_table_follows_its_subject_as_far_as_the_compatibility_lets_it(
         ]
         assert parse_columns(opened("none").columns().columns) == {**kept, "more": "int"}
         subject.produce(SEVERAL, {"id": 5, "kind": "e", "amount": "much"})
-        cannot = "of unions only [null, type] can be a column, not [null, double, string]"
+        cannot = "the union [null, double, string] cannot be a column; only [null, type] can"
         for each in ("backward", "forward", "full"):
             said = opened(each).columns()
             reason = f"amount is DOUBLE in the table, and no column in the records: {cannot}"

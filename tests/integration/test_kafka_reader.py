@@ -252,7 +252,7 @@ def test_a_broker_that_is_away_too_long_is_told_of_in_one_sentence(
     assert said.startswith("Kafka: no record of away-0 from offset ")
     assert re.search(r"came for \d+ s: ", said)
     assert own_kafka.address in said
-    assert said.endswith("The slices will be read again.")
+    assert said.endswith("The sink reads the slices again.")
     assert "\n" not in said
 
 

@@ -181,7 +181,7 @@ def test_a_slice_whose_start_was_deleted_is_data_loss_named_by_its_coordinates(r
         send(kafka.address, name, numbered(name, partition, 50), partition)
     delete_before(kafka.address, name, 1, 30)
     made = read(name)
-    with pytest.raises(DataLoss, match=f"{name}-1 offset 10: the log .*see on.data.loss") as loss:
+    with pytest.raises(DataLoss, match=f"{name}-1 offset 10: the log .*See on.data.loss") as loss:
         made.write(one_task(*slices_of(name, (0, 0, 50), (1, 10, 50))))
     assert (loss.value.topic, loss.value.partition, loss.value.offset) == (name, 1, 10)
     assert not made.instant.data_files

@@ -343,11 +343,11 @@ def test_a_column_that_may_not_be_null_has_to_be_written() -> None:
         ("long", "bigint", b"\xff" * 10, "a number of more than 64 bits"),
         ("string", "string", b"\x02\xff", "a text that is not UTF-8"),
         ("string", "string", b"\x03a", "it ends in the middle of a field"),
-        ({"type": "enum", "name": "e", "symbols": ["A"]}, "string", b"\x02", "an enum has 1 symbols"),
-        (["null", "int"], "int", b"\x04\x02", "a union of 2 has no branch"),
+        ({"type": "enum", "name": "e", "symbols": ["A"]}, "string", b"\x02", "an enum of 1 symbols has none"),
+        (["null", "int"], "int", b"\x04\x02", "a union of 2 branches has none"),
         (["int", "null"], "int not null", b"\x02", "written as null"),
         (["string", "int"], "int", b"\x00\x02a", "written as string"),
-        ({"type": "array", "items": "int"}, "array<int>", b"\xfe\xff\xff\xff\x0f\x02", "more items are announced"),
+        ({"type": "array", "items": "int"}, "array<int>", b"\xfe\xff\xff\xff\x0f\x02", "a block claims more items"),
         (
             {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 1},
             "decimal(4,1)",
@@ -397,7 +397,7 @@ def test_a_value_within_itself_is_stepped_over_to_a_depth_beyond_which_it_is_bad
     values = [chain(length) for length in (3, 90, 400, 100_000, 0)]
     rows, reasons = read(record(("n", node), ("f", "int")), values, columns("f int"))
     assert rows == [{"f": 5}] * 3
-    assert reasons == dict.fromkeys((2, 3), "a value within itself, too deep to be passed over")
+    assert reasons == dict.fromkeys((2, 3), "a value is nested in itself too deeply to be skipped")
     deep = b"\x02\x02\x02a\x02" * 1000 + b"\x00" + b"\x00\x00" * 1000 + b"\x0a"
     assert list(read(record(("m", nest), ("f", "int")), [deep, b"\x00\x0a"], columns("f int"))[1]) == [0]
 

@@ -91,15 +91,15 @@ def test_a_value_may_say_that_it_deletes_and_then_needs_no_more_than_its_key(tmp
     [
         ({}, ("1", None), 1, "delete.key.format does not say"),
         ({"delete__key__format": "string"}, (None, None), 1, "has no key"),
-        ({"delete__key__format": "string"}, ("x", None), 1, "no int64"),
+        ({"delete__key__format": "string"}, ("x", None), 1, "not of type int64"),
         ({"delete__key__format": "json"}, ("x", None), 1, "its key: "),
         ({"delete__key__format": "json"}, ({"no": 1}, None), 1, "record key column 'id' is null"),
-        ({}, (None, "{}"), 1, "column 'name' is null, and NOT NULL"),
+        ({}, (None, "{}"), 1, "column 'name' is null: it is NOT NULL"),
         ({}, (None, {"name": "a"}), 1, "record key column 'id' is null"),
         ({}, (None, {"id": "no number"}), 1, "id"),
-        ({"ordering__field__name": "at"}, (None, {"id": 1, "name": "a"}), 1, "column 'at' is null, and what orders"),
+        ({"ordering__field__name": "at"}, (None, {"id": 1, "name": "a"}), 1, "'at' is null: it is an ordering column"),
         ({"ordering__field__name": "at"}, (None, {"id": 1, "_hoodie_is_deleted": True}), 1, "column 'at' is null"),
-        ({"ordering__field__name": "at"}, ("1", None), 1, "no place in the order"),
+        ({"ordering__field__name": "at"}, ("1", None), 1, "has no value for ordering.field.name"),
     ],
 )
 def test_the_first_record_that_is_no_change_is_named(

@@ -180,7 +180,7 @@ def test_the_columns_are_those_of_the_row_after_the_change() -> None:
         (event("x", None, row(1)), {}, "no change event"),
         ({"id": 1, "name": "a"}, {}, "no change event"),
         (event("c", row(1), None), {}, "without the row after it"),
-        (event("c", None, {"id": 1}), {}, "column 'name' is null, and NOT NULL"),
+        (event("c", None, {"id": 1}), {}, "column 'name' is null: it is NOT NULL"),
         (event("c", None, {"name": "a"}), {}, "record key column 'id' is null"),
         (event("u", None, row(1, "__debezium_unavailable_value")), {}, "REPLICA IDENTITY FULL"),
         (event("c", None, row(1), lsn=None), {"debezium__ordering": "lsn"}, "column '_debezium_lsn' is null"),

@@ -115,7 +115,7 @@ def test_a_merge_on_read_table_takes_new_columns_and_what_is_narrower(compatibil
 def test_no_type_of_a_merge_on_read_table_changes(table: str, records: str) -> None:
     assert become(f"b {table}", f"b {records}") != f"b {table}"
     with pytest.raises(
-        SchemaConflict, match=r"b is .* in the table, .* in the records \(in a merge-on-read table, where"
+        SchemaConflict, match=r"b is .* in the table, .* in the records \(in a merge-on-read table no type"
     ):
         become(f"a INT, b {table}", f"a INT, b {records}, c INT", on_read=True)
     assert become(f"b {table}", f"b {records}, c INT", NONE, on_read=True) == f"b {table}, c INT"

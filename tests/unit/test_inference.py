@@ -302,7 +302,7 @@ def test_fields_of_an_avro_record_that_cannot_be_columns_are_left_out_and_told()
     )
     assert made == "id BIGINT NOT NULL,\nat TIMESTAMP,\ntheirs STRING NOT NULL,\nmisplaced STRING NOT NULL"
     assert [str(each) for each in warnings] == [
-        "left out: choice: of unions only [null, type] can be a column, not [null, int, string]",
+        "left out: choice: the union [null, int, string] cannot be a column; only [null, type] can",
         "left out: nothing: it is always null",
         "left out: next: shop.Order contains itself, which no column can",
         "left out: time: Avro type long (timestamp-nanos) cannot be a column",

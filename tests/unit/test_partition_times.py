@@ -163,16 +163,16 @@ def test_presets_and_patterns_are_written_as_javas_formatters_write_them(text: s
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("yyyy-MM-dd hh", "has 'hh', which is none of yyyy, YYYY, MM"),
+        ("yyyy-MM-dd hh", "has 'hh', which is not one of yyyy, YYYY, MM"),
         ("yy", "has 'yy'"),
         ("yyyy-MMM", "has 'MMM'"),
         ("dayly", "has 'd'"),
         ("yyyy 'open", "has a quote that is not closed"),
-        ("'only words'", "names no part of a time"),
-        ("", "names no part of a time"),
-        ("../yyyy", "has a part between slashes that is no directory"),
-        ("/yyyy", "has a part between slashes that is no directory"),
-        ("yyyy//MM", "has a part between slashes that is no directory"),
+        ("'only words'", "has no part of a time"),
+        ("", "has no part of a time"),
+        ("../yyyy", "has a part between slashes that cannot be a directory"),
+        ("/yyyy", "has a part between slashes that cannot be a directory"),
+        ("yyyy//MM", "has a part between slashes that cannot be a directory"),
     ],
 )
 def test_a_pattern_that_hudi_would_read_otherwise_or_not_at_all_is_refused(text: str, said: str) -> None:
@@ -190,7 +190,7 @@ def test_seconds_beyond_all_time_are_a_bad_record_with_their_row() -> None:
     with pytest.raises(BadPartition) as refusal:
         texts([0, None, 1 << 62, -(1 << 62)], pa.int64(), unit="s")
     assert refusal.value.row == 2
-    assert "in seconds" in str(refusal.value)
+    assert "for seconds" in str(refusal.value)
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])

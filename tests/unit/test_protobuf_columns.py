@@ -70,7 +70,7 @@ def test_broken_bytes_are_refused_by_both_or_are_the_same_to_both(chance: random
     found, expected, kinds = compared(made, values)
     for value, mine, theirs in zip(values, found, expected, strict=True):
         stricter = mine == "a text that is not UTF-8" and made.syntax == "proto2"
-        if not stricter and mine not in ("a number of more than 64 bits", "something that is no field"):
+        if not stricter and mine not in ("a number of more than 64 bits", "its bytes are not a Protobuf field"):
             assert same(mine, theirs, kinds), (made.proto.file, value.hex(), mine, theirs)
 
 
@@ -245,7 +245,7 @@ def test_a_date_is_a_day_of_the_calendar(day: tuple[int, int, int], expected: da
     proto.message("M", "Date a = 1")
     value = sized(1, b"".join(tag(at, 0) + varint(part) for at, part in enumerate(day, 1)))
     found = one(proto, "a date", value)
-    assert found == (expected or "a google.type.Date that is no day of the calendar")
+    assert found == (expected or "a google.type.Date that is not a day of the calendar")
 
 
 @pytest.mark.parametrize(
@@ -277,15 +277,15 @@ def test_a_decimal_in_bytes_keeps_its_value_or_fails(number: bytes, scale: int, 
     [
         ("sint32", "int", (1 << 32) + 2, 1),
         ("int32", "tinyint", -128, -128),
-        ("int32", "tinyint", 128, "a number outside of the tinyint column"),
-        ("sint32", "smallint", (1 << 17) - 1, "a number outside of the smallint column"),
+        ("int32", "tinyint", 128, "a number outside the range of tinyint"),
+        ("sint32", "smallint", (1 << 17) - 1, "a number outside the range of smallint"),
         ("int32", "bigint", (1 << 40) + 5, 5),
         ("sint32", "int", (1 << 40) + 1, -1),
         ("int32", "double", -7, -7.0),
         ("uint32", "bigint", (1 << 32) - 1, (1 << 32) - 1),
         ("uint64", "decimal(20,0)", (1 << 64) - 1, Decimal((1 << 64) - 1)),
         ("uint64", "bigint", (1 << 63) - 1, (1 << 63) - 1),
-        ("uint64", "bigint", 1 << 63, "a number outside of the bigint column"),
+        ("uint64", "bigint", 1 << 63, "a number outside the range of bigint"),
         ("bool", "boolean", 1 << 40, True),
     ],
 )
@@ -340,12 +340,12 @@ def test_groups_are_a_hundred_deep_at_most(known: bool) -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (b"\x00\x01", "something that is no field"),
-        (b"\x0e", "something that is no field"),
-        (b"\x88\x80\x80\x80\x10\x01", "something that is no field"),
-        (b"\x88\x80\x80\x80\x80\x00\x01", "something that is no field"),
-        (b"\x0c", "a group ends that has not begun"),
-        (b"\x9b\x06\x94\x06", "a group ends that has not begun"),
+        (b"\x00\x01", "its bytes are not a Protobuf field"),
+        (b"\x0e", "its bytes are not a Protobuf field"),
+        (b"\x88\x80\x80\x80\x10\x01", "its bytes are not a Protobuf field"),
+        (b"\x88\x80\x80\x80\x80\x00\x01", "its bytes are not a Protobuf field"),
+        (b"\x0c", "a group ends that did not begin"),
+        (b"\x9b\x06\x94\x06", "a group ends that did not begin"),
         (b"\x9b\x06\x9b\x06\x9c\x06", "it ends in the middle of a field"),
         (b"\x9b\x06\x0a\x05a\x9c\x06", "it ends in the middle of a field"),
         (b"\x08", "it ends in the middle of a field"),
@@ -373,7 +373,7 @@ def test_what_googles_library_takes_and_this_does_not() -> None:
     number = Proto().message("M", "uint64 a = 1")
     nought = tag(999, 3) + b"\x00\x01" + tag(999, 4)
     assert number.type("M").FromString(nought) is not None
-    assert one(number, "a bigint", nought) == "something that is no field"
+    assert one(number, "a bigint", nought) == "its bytes are not a Protobuf field"
     wide = b"\x08" + b"\x81" * 9 + b"\x7f"
     assert number.type("M").FromString(wide)
     assert one(number, "a bigint", wide) == "a number of more than 64 bits"
@@ -413,13 +413,13 @@ def test_messages_are_found_by_name_or_by_the_indexes_of_the_wire_format() -> No
 
 @pytest.mark.parametrize("message", ["t.Z", "M", [], [1], [0, 0], [-1]])
 def test_a_message_that_there_is_not_is_an_error_of_the_settings(message: Any) -> None:
-    with pytest.raises(ConfigError, match="correct them"):
+    with pytest.raises(ConfigError, match="Correct them"):
         ProtobufReader(Proto().message("M").bytes(), message, parse_ddl("a int").value_struct)
 
 
 def test_descriptors_that_are_none_are_an_error_of_the_settings() -> None:
     for descriptors in (b"", b"\xff", Proto().message("M", "Missing a = 1").bytes(), Proto().file.SerializeToString()):
-        with pytest.raises(ConfigError, match="correct them"):
+        with pytest.raises(ConfigError, match="Correct them"):
             ProtobufReader(descriptors, [0], parse_ddl("a int").value_struct)
 
 

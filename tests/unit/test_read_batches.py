@@ -121,12 +121,12 @@ def test_a_batch_has_records_of_one_topic() -> None:
 @pytest.mark.parametrize("offset", [4, 10, 14, 25])
 def test_a_record_of_no_slice_is_refused(offset: int) -> None:
     index = SliceIndex([Slice("t", 0, 5, 10, "id", 0), Slice("t", 0, 15, 25, "id", 0)])
-    with pytest.raises(SinkError, match=r"t-0: offsets from .* belong to no slice"):
+    with pytest.raises(SinkError, match=r"t-0: the reader returned offsets from .* outside slices"):
         list(index.parts("t", 0, np.array([offset], np.int64)))
 
 
 @pytest.mark.parametrize(("topic", "partition"), [("t", 1), ("u", 0)])
 def test_a_record_of_another_partition_is_refused(topic: str, partition: int) -> None:
     index = SliceIndex([Slice("t", 0, 5, 10, "id", 0)])
-    with pytest.raises(SinkError, match=f"{topic}-{partition}: offsets"):
+    with pytest.raises(SinkError, match=f"{topic}-{partition}: the reader returned offsets"):
         list(index.parts(topic, partition, np.array([7], np.int64)))

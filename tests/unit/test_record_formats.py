@@ -130,8 +130,14 @@ def test_values_that_cannot_be_read_are_named_with_their_reasons_and_the_others_
     assert found.rows.to_pylist() == [{"id": 7, "name": "x", "note": None}]
     said = reasons(found)
     assert list(said) == list(range(9))
-    expected = ["tombstone", "the value is empty", "too short for the header", "its first byte is 123"]
-    expected += ["9 in the registry", "one of JSON", "written as string", "cannot be read", "in the middle of a field"]
+    expected = ["tombstone", "the value is empty", "too short for a schema registry's header", "its first byte is 123"]
+    expected += [
+        "the schema with id 9",
+        "its kind is JSON",
+        "written as string",
+        "is not valid",
+        "in the middle of a field",
+    ]
     for index, part in enumerate(expected):
         assert part in said[index]
 

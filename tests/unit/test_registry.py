@@ -200,7 +200,7 @@ def test_what_a_registry_does_not_have_is_unknown_at_once(code: int) -> None:
 
 @pytest.mark.parametrize("number", [-1, 1 << 31])
 def test_what_no_registry_gives_as_an_id_is_not_asked_for(number: int) -> None:
-    with Front(always(LONG)) as front, pytest.raises(UnknownSchema, match="no id of any registry"):
+    with Front(always(LONG)) as front, pytest.raises(UnknownSchema, match="not an id of a registry"):
         Registry(access(front.url)).schema(number)
     assert not front.asked
 
@@ -229,7 +229,7 @@ def test_a_kind_that_nobody_can_decode_is_refused() -> None:
 def test_a_certificate_of_an_unknown_authority_is_told_at_once(authority: trustme.CA) -> None:
     with (
         Front(always(LONG), tls=server_side(authority)) as front,
-        pytest.raises(ConfigError, match=r"not trusted \(.*\); check that schema\.registry\.ssl\.ca\.location"),
+        pytest.raises(ConfigError, match=r"not trusted \(.*\)\. Check that schema\.registry\.ssl\.ca\.location"),
     ):
         Registry(access(front.url, patience=PATIENT)).schema(7)
 
@@ -242,7 +242,7 @@ def test_a_certificate_of_the_authority_in_the_settings_is_trusted(authority: tr
 def test_a_certificate_for_another_host_is_told_at_once(authority: trustme.CA, trusted: str) -> None:
     with (
         Front(always(LONG), tls=server_side(authority, "elsewhere.example")) as front,
-        pytest.raises(ConfigError, match=f"{LOOPBACK}.*the address is one it names"),
+        pytest.raises(ConfigError, match=f"{LOOPBACK}.*the certificate names this host"),
     ):
         Registry(access(front.url, patience=PATIENT, ssl_ca_location=trusted)).schema(7)
 
@@ -419,16 +419,16 @@ def test_protobuf_comes_as_a_descriptor_from_a_registry_that_can() -> None:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (access(), "name at least one"),
+        (access(), "Name at least one"),
         (access("registry:8081"), "not an http"),
         (access("http://"), "not an http"),
         (access("http://a:1", basic_auth_user_inf="a:b"), "basic.auth.user.inf"),
         (access("http://a:1", basic_auth_user_info="nocolon"), "username"),
         (access("http://a:b@a:1", basic_auth_user_info="a:b"), "keep one of them"),
-        (access("http://a:1", ssl_ca_location="/nowhere/ca.pem"), "/nowhere/ca.pem, which does not exist"),
-        (access("https://a:1", ssl_ca_location=__file__), "correct its settings"),
+        (access("http://a:1", ssl_ca_location="/nowhere/ca.pem"), "/nowhere/ca.pem does not exist"),
+        (access("https://a:1", ssl_ca_location=__file__), "Correct its settings"),
         (access("http://a:1", timeout="soon"), "schema.registry.timeout"),
-        (access("http://a:1", max_retries="9"), "schema.registry.max.retries cannot be set"),
+        (access("http://a:1", max_retries="9"), "schema.registry.max.retries: the sink sets"),
         (access("http://a:1", basic_auth_credentials_source="SASL_INHERIT"), "basic.auth.credentials.source"),
     ],
 )

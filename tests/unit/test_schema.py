@@ -88,8 +88,8 @@ def test_spellings_of_one_schema_are_equal(ddl, same):
         ("a decimal(" + "9" * 5000 + ")", "expected a number at position 10"),
         ("a " + "array<" * 5000 + "int" + ">" * 5000, "nested too deeply"),
         ("a int; b int", "cannot read position 5"),
-        ("a int, A string", "'A' is there twice"),
-        ("a struct<x: int, X: int>", "'a.X' is there twice"),
+        ("a int, A string", "'A' occurs twice"),
+        ("a struct<x: int, X: int>", "'a.X' occurs twice"),
         ("`a b` int", "'a b'"),
         ("`a-b` struct<x: int>", "'a-b'"),
         ("_hoodie_commit_time string", "reserved"),
@@ -152,10 +152,10 @@ def test_an_avro_record_gives_the_same_schema_as_its_ddl():
 @pytest.mark.parametrize(
     ("avro", "said"),
     [
-        ('{"type": "string"}', "must be a record"),
+        ('{"type": "string"}', "is not a record"),
         (
             '{"type": "record", "name": "r", "fields": [{"name": "a", "type": ["int", "string"]}]}',
-            "a: of unions",
+            "a: the union",
         ),
         (
             '{"type": "record", "name": "r", "fields": [{"name": "a", "type": {"type": "long", "logicalType": "timestamp-nanos"}}]}',
@@ -164,8 +164,8 @@ def test_an_avro_record_gives_the_same_schema_as_its_ddl():
         ('{"type": "record", "name": "r", "fields": []}', "no fields"),
         ('{"type": "record", "name": "r"', "neither DDL nor Avro JSON"),
         ('{"type": "record", "name": "r", "fields": [{"name": "a"}]}', "has no 'type'"),
-        ('{"type": "record", "name": "r", "fields": null}', "is not well formed"),
-        ('{"type": "record", "name": "r", "fields": [{"name": 7, "type": "int"}]}', "is not well formed"),
+        ('{"type": "record", "name": "r", "fields": null}', "is not valid"),
+        ('{"type": "record", "name": "r", "fields": [{"name": 7, "type": "int"}]}', "is not valid"),
         (
             '{"type": "record", "name": "r", "fields": [{"name": "a", "type": {"type": "bytes",'
             ' "logicalType": "decimal", "precision": 50}}]}',
@@ -185,7 +185,7 @@ def test_a_setting_that_names_no_column_or_an_unfit_one_is_refused():
     schema.require(["id", "_kafka_offset"], "record.key.fields", [T.LongType])
     with pytest.raises(ConfigError, match=r"record\.key\.fields: no column 'ide'"):
         schema.require(["ide"], "record.key.fields", [T.LongType])
-    with pytest.raises(ConfigError, match="'amount' is double"):
+    with pytest.raises(ConfigError, match="'amount' has type double"):
         schema.require(["amount"], "record.key.fields", [T.LongType])
 
 

@@ -90,5 +90,5 @@ def test_reports_come_in_the_order_of_the_tasks() -> None:
 
 @pytest.mark.parametrize("numbers", [(0, 1), (0, 1, 1), (0, 1, 2, 2), (0, 1, 3), ()])
 def test_a_task_without_a_report_or_with_two_leaves_none_to_be_trusted(numbers: tuple[int, ...]) -> None:
-    with pytest.raises(SinkError, match="3 write tasks were to run, these reported"):
+    with pytest.raises(SinkError, match="of 3 write tasks these reported"):
         complete([TaskReport(number, (), 0, 0) for number in numbers], [TASK] * 3)

@@ -58,7 +58,10 @@ def test_settings_that_contradict_each_other_are_refused_at_once(
         ({"hoodie__populate__meta__fields": "false"}, "hoodie.populate.meta.fields=true"),
         ({"ordering__field__name": "nowhere"}, "no column 'nowhere'"),
         *(
-            ({"schema__ddl": f"id bigint, at {kind}", "ordering__field__name": "at"}, "use one of long, string")
+            (
+                {"schema__ddl": f"id bigint, at {kind}", "ordering__field__name": "at"},
+                "Use a column of type long, string",
+            )
             for kind in ("int", "smallint", "date", "decimal(10,2)", "double")
         ),
         ({"index__type": "bucket"}, "hoodie.bucket.index.num.buckets"),
