@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from coordination.errors import Corrupt, Unavailable
@@ -39,7 +39,7 @@ class Records:
 
     def read(self, name: str, build: Callable[[Any], T]) -> T | None:
         try:
-            return decode(self._ask(self._client.get_async(self._path(name)))[0], name, build)
+            return decode(self.ask(self._client.get_async(self._path(name)))[0], name, build)
         except NoNodeError:
             return None
 
@@ -47,24 +47,25 @@ class Records:
         """Creates the znode if it is not there."""
         data = codec.to_bytes(document)
         try:
-            self._ask(self._client.set_async(self._path(name), data))
+            self.ask(self._client.set_async(self._path(name), data))
         except NoNodeError:
-            self._ask(self._client.ensure_path_async(self._path(name)))
-            self._ask(self._client.set_async(self._path(name), data))
+            self.ask(self._client.ensure_path_async(self._path(name)))
+            self.ask(self._client.set_async(self._path(name), data))
 
     def exists(self, name: str) -> bool:
-        return self._ask(self._client.exists_async(self._path(name))) is not None
+        return self.ask(self._client.exists_async(self._path(name))) is not None
 
     def children(self, name: str) -> frozenset[str]:
-        return frozenset(self._ask(self._client.get_children_async(self._path(name))))
+        return frozenset(self.ask(self._client.get_children_async(self._path(name))))
 
-    def _path(self, name: str) -> str:
-        return f"{self._root}/{name}"
-
-    def _ask(self, answer: Any) -> Any:
+    def ask(self, answer: Any) -> Any:
+        """The result of an asynchronous request. A znode that is missing, or there already, is told as it is."""
         try:
             return answer.get(timeout=REQUEST_SECONDS)
-        except NoNodeError:
+        except (NoNodeError, NodeExistsError):
             raise
         except (KazooException, KazooTimeoutError) as error:
             raise Unavailable(f"ZooKeeper: {self._root}: {error!r}") from error
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"

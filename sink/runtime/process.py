@@ -9,9 +9,10 @@ only.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from queue import SimpleQueue
 from threading import Event
 
 import sdnotify
@@ -25,12 +26,14 @@ from sink.clients.kafka_process import LogProcess
 from sink.clients.shared_log import SharedLog
 from sink.clients.spark import WARM_UP, StartingSession, warm_up
 from sink.clients.zookeeper import ZooKeeperSession, require_chroot
-from sink.config import Fleet, Settings, load_fleet
+from sink.config import Fleet, Settings, TopicProblem, load_fleet
 from sink.http.server import WorkerHttp
 from sink.runtime.commit_warmup import CommitWarmup
+from sink.runtime.discovery import TopicDiscovery
 from sink.runtime.facts import ProcessFacts
 from sink.runtime.jvm_watchdog import EXIT_JVM_SILENT, JvmWatchdog, kill_process_tree
-from sink.runtime.pools import Ticker, new_pool
+from sink.runtime.pools import CoalescedRun, Ticker, new_pool
+from sink.runtime.presence import Presence
 from sink.runtime.reloading import changes_of
 from sink.runtime.signals import Signals
 from sink.runtime.sink import DRAIN_SECONDS, REQUEST_SECONDS, SharedParts, Sink, SinkState
@@ -60,6 +63,7 @@ class WorkerProcess:
         self._metrics = ProcessMetrics(self._settings.worker_id)
         self._sinks: dict[str, Sink] = {}
         self._leaving: list[Sink] = []
+        self._discovered: SimpleQueue[Sequence[Settings]] = SimpleQueue()
         self._kafka = KafkaProcesses()
         self._facts = ProcessFacts(self._settings, self._sinks, self._metrics)
         self._notifier = sdnotify.SystemdNotifier()
@@ -116,10 +120,16 @@ class WorkerProcess:
                 )
                 self._warm(pool.submit(warm_up, spark), spark)
                 is_warm.set()
-                self._supervise(session, watchdog, spark)
+                presence = Presence(self._settings, session.client, self._sinks, lambda: self._facts.draining)
+                discovery = self._discovery()
+                if self._fleet.patterns:
+                    discovery.start()
+                self._supervise(session, watchdog, spark, CoalescedRun(pool, presence.look))
+                discovery.stop()
                 self._notifier.notify("STOPPING=1")
                 with self._alive():
                     self._drain()
+                presence.forget()
         finally:
             ticker.stop()
             watchdog.stop()
@@ -138,7 +148,9 @@ class WorkerProcess:
         if error is not None and not self._stop.is_set():
             LOG.warning("worker.cold", reason=error_summary(error))
 
-    def _supervise(self, session: ZooKeeperSession, watchdog: JvmWatchdog, spark: SparkSession) -> None:
+    def _supervise(
+        self, session: ZooKeeperSession, watchdog: JvmWatchdog, spark: SparkSession, presence: CoalescedRun
+    ) -> None:
         """Until `stop` is set, or an operator has asked this worker to leave every sink."""
         self._watched = self._grace_start = time.monotonic()
         warmup: CommitWarmup | None = None
@@ -149,7 +161,9 @@ class WorkerProcess:
                 self._reload()
             for sink in self._sinks.values():
                 sink.look()
+            self._take_up_discovered()
             self._forget_those_that_left()
+            presence.trigger()
             self._require_a_sink()
             if self._has_left_all():
                 self._stop.set()
@@ -175,6 +189,26 @@ class WorkerProcess:
     def _begin(self, settings: Settings) -> None:
         sink = self._sinks[settings.name] = Sink(settings, self._shared, self._metrics.sink(settings.name))
         sink.start()
+
+    def _discovery(self) -> TopicDiscovery:
+        """Its calls come from a thread of its own: the main loop takes up what they bring."""
+
+        def gone(topics: Sequence[str]) -> None:
+            LOG.warning("discovery.topics_gone", topics=list(topics), action="their sinks stay")
+
+        def problems(all_of_them: Sequence[TopicProblem]) -> None:
+            for problem in all_of_them:
+                LOG.warning("discovery.no_sink", topic=problem.topic, reason=str(problem))
+
+        made = [sink.settings for sink in self._sinks.values()]
+        return TopicDiscovery(self._fleet, self._kafka.of, self._discovered.put, gone, problems, made)
+
+    def _take_up_discovered(self) -> None:
+        while not self._discovered.empty():
+            for settings in self._discovered.get():
+                if settings.name not in self._sinks:
+                    LOG.info("discovery.sink", sink=settings.name, topics=list(settings.topics))
+                    self._begin(settings)
 
     def _let_go(self, sink: Sink) -> None:
         """Drains it in a thread of its own; the process goes on meanwhile."""

@@ -1,0 +1,104 @@
+"""Tells the fleet what this process hosts, and hands coordinators over to workers that lead fewer.
+
+Guarantee: nothing of a commit waits for it, and nothing fails with it. A hand-over is `sink switchover`: what is open
+is finished first. Raises nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+
+import structlog
+from kazoo.client import KazooClient
+
+from coordination.errors import SinkError
+from coordination.zookeeper.worker_records import HostedRecord, WorkerRecord, WorkerRecords
+from sink.config import ProcessSettings
+from sink.operations.control import SinkControl
+from sink.runtime.sink import Sink
+from sink.runtime.spreading import to_hand_over
+from sink.telemetry.version import sink_version
+
+LOG = structlog.get_logger("sink.worker")
+SPREAD_SECONDS = 1.0
+"""From one hand-over to the next: each costs another worker a takeover."""
+SETTLE_SECONDS = 5.0
+"""A worker that has just joined its sinks is given time to join the others."""
+FORGET_SECONDS = 60.0
+"""A hand-over that has not come to pass by then is asked for again."""
+REASON_CHARACTERS = 300
+
+
+class Presence:
+    """`look` is called every second or so, never twice at once. `sinks` is the process's own mapping."""
+
+    def __init__(
+        self,
+        process: ProcessSettings,
+        client: KazooClient,
+        sinks: Mapping[str, Sink],
+        is_draining: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._worker = process.worker_id
+        self._client = client
+        self._sinks = sinks
+        self._is_draining = is_draining
+        self._clock = clock
+        self._records = WorkerRecords(client, process.zookeeper_root, process.worker_id)
+        self._told: tuple[WorkerRecord, object] | None = None
+        self._changed_at = clock()
+        self._asked: dict[str, float] = {}
+
+    def look(self) -> None:
+        try:
+            self._tell()
+            self._spread()
+        except SinkError as error:
+            LOG.debug("presence.not_told", reason=str(error))
+
+    def forget(self) -> None:
+        """At the end of the process, while its session still lives."""
+        try:
+            if self._client.connected:
+                self._records.forget()
+        except SinkError as error:
+            LOG.debug("presence.not_told", reason=str(error))
+
+    def _tell(self) -> None:
+        record = self._record()
+        # The record is gone with its session.
+        told = record, self._client.client_id
+        if told != self._told and self._client.connected:
+            self._records.tell(record)
+            self._told = told
+            self._changed_at = self._clock()
+
+    def _spread(self) -> None:
+        now = self._clock()
+        self._asked = {
+            name: at
+            for name, at in self._asked.items()
+            if now - at < FORGET_SECONDS and name in self._sinks and self._sinks[name].leads
+        }
+        if len(self._sinks) < 2 or (now - self._changed_at < SETTLE_SECONDS and not self._asked):
+            return
+        if any(now - at < SPREAD_SECONDS for at in self._asked.values()):
+            return
+        name = to_hand_over(self._worker, self._records.all(), self._asked)
+        if name is None or name not in self._sinks:
+            return
+        self._asked[name] = now
+        SinkControl(self._sinks[name].settings, self._client, f"worker {self._worker}").switchover()
+        LOG.info("coordinator.handed_over", sink=name, reason="another worker leads fewer sinks")
+
+    def _record(self) -> WorkerRecord:
+        hosted = {
+            name: HostedRecord(sink.state.value, int(sink.leads), sink.reason[:REASON_CHARACTERS])
+            for name, sink in sorted(self._sinks.items())
+        }
+        draining = int(self._is_draining())
+        return WorkerRecord(self._worker, socket.gethostname(), os.getpid(), sink_version(), draining, hosted)
