@@ -34,7 +34,7 @@ class Chromium:
         self._socket: WebSocketClientConnection | None = None
         self._number = 0
         self.errors: list[str] = []
-        """What the page's script threw, and what its policy refused."""
+        """Errors that the page's script threw, and requests that its policy refused."""
         self.requests: list[str] = []
         found = command()
         assert found is not None, MISSING
@@ -75,7 +75,7 @@ class Chromium:
         self.until("document.documentElement?.dataset.shown > 0")
 
     def value(self, expression: str) -> Any:
-        """Of an expression in the page."""
+        """The value of an expression in the page."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")

@@ -171,7 +171,7 @@ class SinkTree:
 
 @dataclass
 class GivenFacts:
-    """What a process would tell."""
+    """The facts that a process would tell."""
 
     worker: str = "worker-1"
     sinks: list[HostedSink] = field(default_factory=list)
@@ -233,7 +233,7 @@ class SyntheticFleet:
 
 
 def show(fleet: SyntheticFleet) -> None:
-    """What an operator may meet, all at once."""
+    """Everything that an operator may meet, at once."""
     orders = fleet.add("orders", 12)
     for _ in range(4):
         orders.produce(1000)

@@ -57,5 +57,5 @@ class Client:
 
 
 def a_client() -> Client:
-    """Of a port that was free a moment ago."""
+    """A client of a port that was free a moment ago."""
     return Client("127.0.0.1", free_ports(1)[0])

@@ -26,7 +26,7 @@ from coordination.state.model import (
 from coordination.state.tree import KeeperInfo, Ledger, Summary, Transaction, plan_digest
 
 REASON_CHARACTERS = 500
-"""Of an abort, in the history: what Java says can be pages."""
+"""The characters of an abort's reason that the history keeps: Java's can be pages."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ class Answers:
         return await self._of_fleet("overview", "")
 
     async def table(self, sink: str) -> Answer:
-        """What storage tells of one sink's table."""
+        """The files and services of one sink's table."""
         names = self._hosted(sink)
         if len(names) != 1:
             return refusal(400, f"say of which sink: ?sink=NAME, one of {', '.join(names[:20])}")

@@ -1,4 +1,4 @@
-"""What the addresses answer, as JSON: health, status, history, and the overview that the page refreshes.
+"""The answers of the addresses, as JSON: health, status, history, and the overview that the page refreshes.
 
 Each document has a `format` number; fields are added to it, never renamed or taken away within one format. Pure but for
 what `sink.http.fleet` has read; raises nothing.

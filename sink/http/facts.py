@@ -1,4 +1,4 @@
-"""What the HTTP server needs to know of the process that it runs in."""
+"""The HTTP server's view of the process that it runs in."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class WorkerFacts(Protocol):
 
     @property
     def verbs(self) -> Mapping[str, Verb]:
-        """What a client with the token may ask for, by name."""
+        """Requests that a client with the token may make, by name."""
 
     def metrics(self) -> bytes:
         """The answer to `/metrics`, in Prometheus' text format."""
@@ -60,4 +60,4 @@ class WorkerFacts(Protocol):
         """Whether this worker coordinates the sink."""
 
     def troubles(self, sink: str, /) -> Sequence[str]:
-        """What this worker waits for, of this sink: a store or a registry that does not answer."""
+        """Servers that keep this worker from its work on the sink: a store or a registry that does not answer."""

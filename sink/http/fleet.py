@@ -33,7 +33,7 @@ from sink.telemetry.logs import ContextThread
 LOG = structlog.get_logger("sink.worker")
 LOOK_SECONDS = 3.0
 SHARE = 0.1
-"""Of one core, that looking may take at most."""
+"""The share of one core that looking may take at most."""
 WHOLE_SECONDS = 60.0
 """Seconds after which a tree is read again though no watch has fired."""
 RECORDS_SECONDS = 15.0
@@ -65,7 +65,7 @@ class Fleet:
 
 @dataclass(slots=True)
 class _Watched:
-    """What is kept of a sink from look to look."""
+    """The parts of a sink that are kept from look to look."""
 
     hosted: HostedSink
     keeper: Keeper

@@ -86,7 +86,7 @@ class Handler(RequestHandler):
         self.finish(refusal(status_code, sentence).body)
 
     def log_exception(self, _type: Any, value: Any, _traceback: Any) -> None:
-        """What strangers cause is no news; a defect is."""
+        """A stranger's broken request is no news; a defect is."""
         if not isinstance(value, HTTPError | UnknownSink | StreamClosedError | asyncio.CancelledError):
             LOG.error("http.answer_failed", path=self.request.path[:100], reason=repr(value)[:300])
 

@@ -35,7 +35,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of a sink. Without `view` it could not be read, for `unread`."""
+    """The facts about a sink. Without `view` it could not be read, for `unread`."""
 
     settings: Settings
     wall: float

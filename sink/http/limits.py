@@ -1,4 +1,4 @@
-"""What the connections of the HTTP server may take together."""
+"""Bounds what the connections of the HTTP server take together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from tornado.iostream import IOStream
 
 SHARE = 0.5
-"""Of one core, that the server's thread may take."""
+"""The share of one core that the server's thread may take."""
 BURST_SECONDS = 0.5
 LONGEST_BREATH = 0.1
 

@@ -1,4 +1,4 @@
-"""What is wrong with a sink, as a finding: its kind, a sentence, and what to do, as `docs/runbook.md` has it.
+"""Findings, each a fault of a sink: its kind, a sentence, and what to do, as `docs/runbook.md` has it.
 
 Pure; raises nothing.
 """
@@ -26,7 +26,7 @@ class Finding:
     text: str
     do: str = ""
     section: str = ""
-    """Of the runbook."""
+    """The runbook's page."""
 
     def to_json(self) -> dict[str, str]:
         page = f"{RUNBOOK}#{self.section}" if self.section else ""

@@ -8,7 +8,7 @@ from threading import Event
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """What the process is asked for from outside."""
+    """Requests that come to the process from outside."""
 
     stop: Event = field(default_factory=Event)
     """Drain and end."""

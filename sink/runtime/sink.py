@@ -131,7 +131,7 @@ class Sink:
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        """What it waits for, hangs at or was refused for, and what is wrong with its store."""
+        """Reasons why it waits, hangs or was refused, and the fault of its store."""
         observer = self._observer
         store = observer.storage.trouble if observer is not None else ""
         return tuple(filter(None, (self.reason, store)))

@@ -117,7 +117,7 @@ class StorageWatch:
 
     @property
     def trouble(self) -> str:
-        """What has been wrong with the store for so long that it was told; empty if nothing is."""
+        """The fault of the store that was told and lasts; empty without one."""
         return self._sentence if self._told and self._since is not None else ""
 
     @property

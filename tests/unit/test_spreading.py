@@ -1,4 +1,4 @@
-"""Who leads too many sinks hands some over, and a fair share stays where it is."""
+"""A worker that leads too many sinks hands some over, and a fair share stays where it is."""
 
 from __future__ import annotations
 
