@@ -82,7 +82,7 @@ class Chromium:
 
     def until(self, expression: str, seconds: float = PATIENCE) -> None:
         deadline = time.monotonic() + seconds
-        while not self.value(expression):
+        while not self.value(f"Boolean({expression})"):
             assert time.monotonic() < deadline, (
                 f"not within {seconds:g} s: {expression}\n{self.errors}\n{self.text()[:2000]}"
             )

@@ -266,6 +266,9 @@ function current() {
   }
 }
 
+/* Before anything is known, it may be. */
+const isHosted = (sink) => Boolean(sink) && (!overview || overview.sinks.some((known) => known.sink === sink));
+
 async function load(path) {
   const answer = await fetch(path, { headers: { Accept: "application/json" } });
   const document = await answer.json();
@@ -278,7 +281,7 @@ async function refresh() {
   const sink = current();
   try {
     const [all, one] = await Promise.all([
-      load("overview"), sink ? load(`status?sink=${encodeURIComponent(sink)}`).catch((error) => ({ error })) : null]);
+      load("overview"), isHosted(sink) ? load(`status?sink=${encodeURIComponent(sink)}`).catch((error) => ({ error })) : null]);
     overview = all;
     details = one && one.sinks ? one.sinks[0] : one;
     failedAt = 0;

@@ -1,0 +1,225 @@
+"""When a sink is healthy, when it is not, and what is only told; and each halt has its remedy from the runbook."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from coordination.machines import recovery
+from coordination.planning.offsets import DataLossPolicy, OffsetReset, reconcile
+from coordination.state import tree
+from coordination.state.model import (
+    Checkpoint,
+    LogView,
+    Member,
+    PartitionLog,
+    PartitionState,
+    Phase,
+    TopicPartition,
+    WorkerState,
+)
+from coordination.state.tree import Halt, KeeperInfo, KeeperView, Ledger, Summary
+from coordination.zookeeper.table_service_lock import Service, TableServiceRun
+from sink.config import Settings
+from sink.http.health import Evidence, Judgement, deadline, judge, last_commit
+from sink.http.remedies import DO, finding, halt_remedy
+from sink.http.trend import Trend
+from sink.operations.reset import INTERRUPTED
+from sink.operations.status import build
+from tests.unit.settings_kit import minimal_settings
+
+WALL = 1_000_000.0
+SOURCE = TopicPartition("orders", 0)
+RUNBOOK = Path(__file__).resolve().parents[2] / "docs" / "runbook.md"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """A commit is overdue after 60 s."""
+    return minimal_settings(tmp_path, transaction__interval__ms="20s", coordinator__writestatus__timeout="30s")
+
+
+def summary(number: int, at: float, outcome: Phase = Phase.COMMITTED, errors: int = 0) -> Summary:
+    times = {"PLANNED": at - 5, outcome.value: at - 1, "ENDED": at}
+    reason = "w2 did not report" if outcome is Phase.ABORTED else ""
+    return Summary(number, number, outcome.value, "20260101000000000", 10, reason, times, errors)
+
+
+def a_view(settings: Settings, committed_ago: float | None = 5.0, committed: int = 100) -> KeeperView:
+    history = () if committed_ago is None else (summary(7, WALL - committed_ago),)
+    member = Member("w1:1", "host", 1, "0.1", config=settings.config_digest)
+    return KeeperView(
+        info=KeeperInfo("uuid", settings.config_digest),
+        info_version=0,
+        members=(member,),
+        contenders=(("election/lock-1", "w1:1"),),
+        epoch=1,
+        epoch_version=1,
+        states={SOURCE: PartitionState("id", 0, committed, 1)},
+        shard_versions={},
+        ledger=Ledger(last=7, committed=7, history=history),
+        ledger_version=1,
+        transactions=(),
+        incomplete_plan_paths=(),
+        highest=7,
+        halt=None,
+    )
+
+
+def evidence_of(
+    settings: Settings,
+    view: KeeperView,
+    end: int | None = 100,
+    waiting: float = 0.0,
+    kafka_error: str | None = None,
+) -> Evidence:
+    log = None if end is None else LogView("cluster", {SOURCE: PartitionLog("id", 0, end)})
+    trend = Trend(30)
+    if log is not None:
+        trend.look(view.states, LogView("cluster", {SOURCE: PartitionLog("id", 0, 100)}), None, WALL - waiting - 1)
+        for after in (waiting, waiting / 2, 0.0):
+            trend.look(view.states, log, None, WALL - after)
+    return Evidence(settings, WALL, view, build(settings, view, log, kafka_error, WALL), trend=trend)
+
+
+def kinds(judgement: Judgement) -> tuple[list[str], list[str]]:
+    return [r.kind for r in judgement.reasons], [n.kind for n in judgement.notes]
+
+
+def test_three_intervals_or_the_write_deadline_whichever_is_longer(tmp_path: Path) -> None:
+    assert deadline(minimal_settings(tmp_path, coordinator__writestatus__timeout="30s")) == 180
+    assert deadline(minimal_settings(tmp_path)) == 300
+
+
+@pytest.mark.parametrize(
+    ("end", "waiting", "committed_ago", "reasons"),
+    [
+        (100, 0, 9000, []),  # nothing waits, for hours
+        (150, 10, 9000, []),  # records came a moment ago into a quiet topic
+        (150, 50, 50, []),  # within what a commit may take
+        (150, 500, 50, []),  # a backlog that lands bit by bit
+        (150, 70, 70, ["not-committing"]),
+        (150, 70, None, ["not-committing"]),  # never one
+    ],
+)
+def test_a_sink_is_ill_when_records_wait_and_no_commit_comes(
+    settings: Settings, end: int, waiting: float, committed_ago: float | None, reasons: list[str]
+) -> None:
+    judgement = judge(evidence_of(settings, a_view(settings, committed_ago), end, waiting))
+    assert kinds(judgement)[0] == reasons
+    assert judgement.healthy == (not reasons)
+
+
+def test_without_a_coordinator_a_sink_is_ill(settings: Settings) -> None:
+    assert kinds(judge(evidence_of(settings, replace(a_view(settings), contenders=()))))[0] == ["no-coordinator"]
+
+
+def test_a_halt_is_ill_and_comes_with_what_to_do(settings: Settings) -> None:
+    halted = replace(a_view(settings), halt=Halt("orders-0 offset 7: no JSON", "orders", 0, 7, WALL))
+    [reason] = judge(evidence_of(settings, halted)).reasons
+    assert (reason.kind, reason.section) == ("halted", "a-bad-record")
+    assert "errors.tolerance=all" in reason.do
+
+
+def test_a_pause_is_told_and_no_illness(settings: Settings) -> None:
+    behind = evidence_of(settings, a_view(settings, 9000), 150, 100)
+    assert kinds(judge(behind))[0] == ["not-committing"]
+    reasons, notes = kinds(judge(replace(behind, paused="paused by an operator")))
+    assert (reasons, notes[0]) == ([], "paused")
+
+
+def test_kafka_away_is_a_note_until_nobody_can_say_that_nothing_waits(settings: Settings) -> None:
+    fresh = judge(evidence_of(settings, a_view(settings, 10), None, kafka_error="Kafka gave no answer"))
+    assert kinds(fresh) == ([], ["kafka"])
+    old = judge(evidence_of(settings, a_view(settings, 100), None, kafka_error="Kafka gave no answer"))
+    assert kinds(old) == (["kafka"], ["kafka"])
+
+
+def test_what_could_not_be_read_is_ill(settings: Settings) -> None:
+    assert kinds(judge(Evidence(settings, WALL)))[0] == ["not-read"]
+    away = replace(evidence_of(settings, a_view(settings)), unread=finding("zookeeper", "no connection"))
+    assert kinds(judge(away))[0] == ["zookeeper"]
+    nothing = judge(evidence_of(settings, replace(a_view(settings), info=None)))
+    assert kinds(nothing)[0] == ["no-tree"]
+
+
+def test_what_needs_nobody_yet_is_told(settings: Settings) -> None:
+    view = a_view(settings)
+    history = (summary(7, WALL - 9, errors=3), summary(8, WALL - 5, Phase.ABORTED))
+    view = replace(view, ledger=replace(view.ledger, history=history))
+    told = evidence_of(settings, view)
+    run = TableServiceRun("w2", WALL, 7, (Service("clean", 1.0, "1"), Service("cluster", 1.0, "", "no space left")))
+    assert told.status is not None
+    told = replace(told, status=replace(told.status, services=run), left=("w3",), troubles=("S3 does not answer",))
+    reasons, notes = kinds(judge(told))
+    assert reasons == []
+    assert notes == ["waits", "worker-gone", "aborts", "bad-records", "service-failed"]
+
+
+def test_in_a_quiet_hour_nothing_is_told(settings: Settings) -> None:
+    assert kinds(judge(evidence_of(settings, a_view(settings, 9000)))) == ([], [])
+
+
+def test_the_last_commit_is_older_than_all_aborts_that_have_taken_its_place(settings: Settings) -> None:
+    view = a_view(settings)
+    aborts = tuple(summary(number, WALL - 100 + number, Phase.ABORTED) for number in range(10))
+    assert last_commit(replace(view, ledger=replace(view.ledger, history=aborts))) == WALL - 105
+    assert last_commit(replace(view, ledger=Ledger())) is None
+
+
+# Halts and the runbook
+
+
+def reason_of(state: PartitionState | None, log: PartitionLog | None) -> str:
+    decision = reconcile(SOURCE, state, log, DataLossPolicy.FAIL, OffsetReset.EARLIEST)
+    return str(decision.reason)  # type: ignore[union-attr]
+
+
+STATE = PartitionState("id", 0, 50, 1)
+SEEN = Checkpoint("orders", "theirs", "cluster", 2, 9, 8, "", {}, {})
+HALTS = {
+    "lost": (reason_of(STATE, PartitionLog("id", 70, 90)), True, "on.data.loss=skip"),
+    "recreated": (reason_of(STATE, PartitionLog("other", 0, 90)), False, "--to earliest --topic"),
+    "gone": (reason_of(STATE, None), False, "--to earliest --topic"),
+    "truncated": (reason_of(STATE, PartitionLog("id", 0, 20)), False, "--offset"),
+    "interrupted": (INTERRUPTED, False, "again"),
+    "cluster": ("the table was filled from the Kafka cluster a, this one is b: correct", False, "bootstrap.servers"),
+    "ids": ("the table already holds file ids of transaction 7 (a); `sink reset", False, "sink audit"),
+    "prepared": (f"transaction 7 is PREPARED, but its plan is gone; {tree.REMEDY}", False, "--forget"),
+    "absent": ("transaction 7 is PREPARED, but its instant 1 is not on the timeline: the", False, "--to checkpoint"),
+    "ahead": ("ZooKeeper records transaction 7 as committed, but the table ends at transaction 5", False, "checkpoint"),
+    "many": (
+        "101 of 1,000 records are bad, more than errors.max.ratio=0.1 allows; the first",
+        True,
+        "errors.max.ratio",
+    ),
+    "record": ("orders-0 offset 7: ZooKeeper records were deleted from the log", True, "errors.tolerance=all"),
+    "unknown": ("column a cannot become INT", False, "sink reset --yes"),
+}
+
+
+@pytest.mark.parametrize(("reason", "at_offset", "do"), HALTS.values(), ids=HALTS)
+def test_each_halt_has_its_remedy_whatever_a_record_says(reason: str, at_offset: bool, do: str) -> None:
+    assert do in halt_remedy(reason, at_offset).do
+
+
+def test_another_fleet_is_told_of_as_such(settings: Settings) -> None:
+    foreign = recovery.foreign(SEEN, KeeperInfo("ours", ""), 3)
+    assert foreign is not None
+    assert "another sink.name" in halt_remedy(foreign.reason).do
+
+
+def test_every_section_that_is_named_is_one_of_the_runbook(settings: Settings) -> None:
+    titles = re.findall(r"^#+ (.+)$", RUNBOOK.read_text(), re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles}
+    named = {section for _, section in DO.values()} | {halt_remedy(r, at).section for r, at, _ in HALTS.values()}
+    assert named - {""} <= anchors
+
+
+def test_a_member_that_drains_is_no_news(settings: Settings) -> None:
+    view = a_view(settings)
+    draining = replace(view, members=(replace(view.members[0], state=WorkerState.DRAINING),))
+    assert kinds(judge(evidence_of(settings, draining))) == ([], [])
