@@ -21,6 +21,12 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "validate": ("sink validate --config orders.yaml",),
     "infer": ("sink infer --config orders.yaml > orders.ddl",),
     "doctor": ("sink doctor --config orders.yaml", "sink doctor --config orders.yaml --output report.tar.gz"),
+    "history": ("sink history --config orders.yaml", "sink history --config orders.yaml --aborted --json"),
+    "pause": ('sink pause --config orders.yaml --reason "the lake moves"',),
+    "resume": ("sink resume --config orders.yaml",),
+    "flush": ("sink flush --config orders.yaml", "sink flush --config orders.yaml --timeout 60"),
+    "switchover": ("sink switchover --config orders.yaml",),
+    "drain": ("sink drain --config orders.yaml worker-2",),
     "version": ("sink version",),
     "errors": (
         "sink errors --config orders.yaml --group-by reason",

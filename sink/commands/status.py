@@ -25,7 +25,7 @@ from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption, JsonOption
 from sink.commands.needs import Look, look_at, needs, new_trend, overview, unread
-from sink.config import Fleet, Settings, load_fleet
+from sink.config import Fleet, Settings, expand, load_fleet
 from sink.http.fleet import paused
 from sink.http.health import last_commit
 from sink.operations.control import described
@@ -65,15 +65,17 @@ def status(
 
 
 def _chosen(fleet: Fleet, name: str) -> Sequence[Settings]:
-    if not name:
-        if not fleet.sinks:
-            raise ConfigError(f"{fleet.path}: has only patterns of topics. Name a sink that runs with --sink.")
-        return fleet.sinks
-    sinks = tuple(settings for settings in fleet.sinks if settings.name == name)
+    """All sinks of the fleet, those included that its patterns make of the topics that there are now, or the one of
+    that name."""
+    topics = [(pattern, Log(pattern.probe.kafka_native).topics()) for pattern in fleet.patterns]
+    sinks = (*fleet.sinks, *expand(topics, fleet.sinks)[0])
     if not sinks:
-        names = ", ".join(settings.name for settings in fleet.sinks[:8])
+        raise ConfigError(f"{fleet.path}: no topic matches its patterns. Nothing runs yet.")
+    chosen = tuple(settings for settings in sinks if name in ("", settings.name))
+    if not chosen:
+        names = ", ".join(settings.name for settings in sinks[:8])
         raise ConfigError(f"--sink: {fleet.path} has no sink {name!r}; it has {names}")
-    return sinks
+    return chosen
 
 
 class _Looker:

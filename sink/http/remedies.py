@@ -40,7 +40,7 @@ _HALTS: tuple[tuple[str, Remedy], ...] = (
             "too many bad records: a wrong schema, or a bad producer",
             "Correct the schema, or raise errors.max.per.transaction or errors.max.ratio on all workers. Stop all"
             " workers, run `sink reset --yes`, start them: the same offsets are read again.",
-            "halts",
+            "halt-too-many-bad-records",
         ),
     ),
     (
@@ -49,7 +49,7 @@ _HALTS: tuple[tuple[str, Remedy], ...] = (
             "somebody deleted bad records before they were published",
             "Stop all workers, roll the instant back with Hudi's tools, run `sink reset --yes`, start the workers: the"
             " transaction is re-formed.",
-            "halts",
+            "halt-bad-records-gone",
         ),
     ),
     (
@@ -58,7 +58,7 @@ _HALTS: tuple[tuple[str, Remedy], ...] = (
             "Kafka's retention was shorter than the standstill: records are lost",
             "Raise the topic's retention. Set on.data.loss=skip on all workers, stop them, run `sink reset --yes`,"
             " start them: the gap is recorded. Set it back later.",
-            "halts",
+            "halt-offsets-deleted",
         ),
     ),
     (
@@ -67,7 +67,7 @@ _HALTS: tuple[tuple[str, Remedy], ...] = (
             "another topic has the name now",
             "To go on with the new topic: stop all workers, run `sink reset --to earliest --topic NAME --yes`, start"
             " them.",
-            "halts",
+            "halt-topic-recreated",
         ),
     ),
     (
@@ -75,7 +75,7 @@ _HALTS: tuple[tuple[str, Remedy], ...] = (
         Remedy(
             "the topic was created again with fewer partitions, or is gone",
             "Stop all workers, run `sink reset --to earliest --topic NAME --yes`, start them.",
-            "halts",
+            "halt-partitions-gone",
         ),
     ),
     (
@@ -84,7 +84,7 @@ _HALTS: tuple[tuple[str, Remedy], ...] = (
             "the broker lost records",
             "Find out which records the broker lost. Then stop all workers and run `sink reset --offset"
             " TOPIC:PARTITION=OFFSET --yes`, or `--to latest`.",
-            "halts",
+            "halt-log-truncated",
         ),
     ),
     (
@@ -92,7 +92,7 @@ _HALTS: tuple[tuple[str, Remedy], ...] = (
         Remedy(
             "the wrong brokers, or a move of the topic",
             "Correct kafka.bootstrap.servers. A sink does not move to another cluster.",
-            "halts",
+            "halt-another-cluster",
         ),
     ),
     (
@@ -101,7 +101,7 @@ _HALTS: tuple[tuple[str, Remedy], ...] = (
             "offsets would be written under file ids that were used before",
             "Run `sink audit` first: somebody may have edited the table or ZooKeeper. Then stop all workers and run"
             " `sink reset --to checkpoint --yes`, which raises the generation.",
-            "halts",
+            "halt-file-ids",
         ),
     ),
     (
@@ -109,7 +109,7 @@ _HALTS: tuple[tuple[str, Remedy], ...] = (
         Remedy(
             "another fleet commits under this sink's name",
             "Stop one of the two fleets. Give it another sink.name and, better, another table.",
-            "halts",
+            "halt-another-fleet",
         ),
     ),
     (
@@ -117,7 +117,7 @@ _HALTS: tuple[tuple[str, Remedy], ...] = (
         Remedy(
             "somebody deleted znodes of a decided transaction",
             "Stop all workers, run `sink reset --forget --yes`, start them: the tree is rebuilt from the table.",
-            "halts",
+            "halt-znodes-gone",
         ),
     ),
     (
@@ -126,12 +126,16 @@ _HALTS: tuple[tuple[str, Remedy], ...] = (
             "the table was restored or deleted, or ZooKeeper records more than the table has",
             "Stop all workers, run `sink reset --to checkpoint --yes`, start them: the sink goes on from the table as"
             " it is. If the table is gone: `sink reset --forget --yes`.",
-            "halts",
+            "halt-table-behind",
         ),
     ),
     (
         r"a `sink reset` or `sink adopt` was interrupted",
-        Remedy("a reset did not come to its end", "Run the same `sink reset` or `sink adopt` again.", "halts"),
+        Remedy(
+            "a reset did not come to its end",
+            "Run the same `sink reset` or `sink adopt` again.",
+            "halt-reset-interrupted",
+        ),
     ),
 )
 """By how the reason begins: what follows may quote a record."""

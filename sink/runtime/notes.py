@@ -6,11 +6,14 @@ all of them.
 
 from __future__ import annotations
 
+import re
+
 import structlog
 
 from coordination.state.messages import Note
 from coordination.state.tree import KeeperView
 from sink.config import Settings
+from sink.http.remedies import RUNBOOK, halt_remedy
 from sink.runtime.landed_offsets import LandedOffsets
 from sink.runtime.storage_watch import StorageWatch
 from sink.telemetry.metrics import SinkMetrics
@@ -22,6 +25,7 @@ INFO_EVENTS = frozenset(
 WARNING_EVENTS = frozenset(
     {"transaction.aborted", "request.not_done", "status.not_reported", "sink.halted", "topics.gone"}
 )
+_AT_OFFSET = re.compile(r"\S+-\d+ offset \d+")
 REPEATED = frozenset({"request.not_done", "status.not_reported"})
 """At each try, for as long as what is wrong goes on."""
 
@@ -50,6 +54,9 @@ class Observer:
         level = "warning" if note.event in WARNING_EVENTS else "info" if _is_loud(note.event, fields) else "debug"
         if note.event in REPEATED and self.storage.fault(str(fields.get("reason"))):
             level = "debug"
+        if note.event == "sink.halted":
+            reason = str(fields["reason"])
+            fields["runbook"] = f"{RUNBOOK}#{halt_remedy(reason, bool(_AT_OFFSET.match(reason))).section}"
         getattr(LOG, level)(note.event, **fields)
 
 

@@ -165,7 +165,7 @@ def _with_page(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> M
     """Adds it to the sink's own warnings and worse: others need nobody."""
     name = event.get("event")
     if event.get("level") in _EXPLAINED and isinstance(name, str) and _EVENT.fullmatch(name):
-        event["runbook"] = runbook_page(name)
+        event.setdefault("runbook", runbook_page(name))
     return event
 
 

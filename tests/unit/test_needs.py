@@ -74,9 +74,9 @@ def test_a_halt_comes_first_with_what_to_do_and_its_place_in_the_runbook(setting
     lines = printed(*needs([halted])).splitlines()
     assert lines[0] == "What needs doing first"
     assert lines[1].startswith(f"  halted: {reason}. Find out which records the broker lost.")
-    assert lines[1].rstrip().endswith("[docs/runbook.md#halts]")
+    assert lines[1].rstrip().endswith("[docs/runbook.md#halt-log-truncated]")
     assert lines[2].startswith("  no-coordinator: ")
-    assert halted.to_json()["reasons"][0]["page"] == "docs/runbook.md#halts"
+    assert halted.to_json()["reasons"][0]["page"] == "docs/runbook.md#halt-log-truncated"
 
 
 def test_records_that_wait_for_too_long_are_told(settings: Settings) -> None:
