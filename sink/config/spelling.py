@@ -65,6 +65,7 @@ _HUDI = _below(
     " datasource.write.recordkey.field datasource.write.table.type embed.timeline.server"
     " insert.shuffle.parallelism keep.max.commits keep.min.commits metadata.enable"
     " metadata.index.bloom.filter.enable metadata.index.column.stats.enable metadata.index.column.stats.column.list"
+    " metadata.index.column.stats.file.group.count"
     " metadata.index.partition.stats.enable metadata.record.index.enable parquet.block.size"
     " parquet.compression.codec parquet.compression.ratio parquet.dictionary.enabled parquet.max.file.size"
     " parquet.page.size parquet.small.file.limit populate.meta.fields rollback.using.markers"
