@@ -245,7 +245,7 @@ def test_what_is_not_there_is_404_and_another_method_405(served: Served) -> None
 
 
 def send(at: Client, data: bytes) -> bytes:
-    """What came back, if anything did."""
+    """The answer, if there was one."""
     with contextlib.suppress(OSError), socket.create_connection((at.host, at.port), 10) as connection:
         connection.sendall(data)
         connection.shutdown(socket.SHUT_WR)
