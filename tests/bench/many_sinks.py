@@ -1,0 +1,273 @@
+"""Many sinks in few processes: how fast they join, what they cost when nothing comes, how fresh their tables are at a
+trickle, how fast the rest takes over from a worker that is killed, and how coordinators are shared.
+
+`python -m tests.bench.many_sinks --sinks 100 --workers 2 --rate 50 --interval 60 --seconds 240`
+
+Freshness is from a record's production to the moment at which ZooKeeper says that its offset is settled, looked at once
+a second, so up to a second is the measurement's own. All clocks are this machine's. Memory is resident size, which
+counts pages that processes share more than once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from coordination.errors import SinkError
+from sink.devtools.local.kafka import KafkaServer
+from sink.devtools.local.zookeeper import ZooKeeperServer
+from tests.many_sinks import ManySinks
+from tests.waiting import eventually
+
+PATIENCE = 900.0
+LOOK_SECONDS = 1.0
+BATCH_SECONDS = 0.1
+
+
+class Trickle(threading.Thread):
+    """Produces `rate` records a second into each topic, of one partition, and keeps when."""
+
+    def __init__(self, address: str, topics: Sequence[str], rate: float) -> None:
+        super().__init__(daemon=True)
+        self._producer = Producer({"bootstrap.servers": address, "linger.ms": 20})
+        self._topics = topics
+        self._rate = rate
+        self._ended = threading.Event()
+        self.sent: dict[str, list[tuple[int, float]]] = {topic: [] for topic in topics}
+        """Offsets reached, and when, by topic."""
+
+    def run(self) -> None:
+        began, made = time.time(), 0
+        while not self._ended.wait(BATCH_SECONDS):
+            due = int((time.time() - began) * self._rate)
+            for topic in self._topics:
+                for number in range(made, due):
+                    self._producer.produce(topic, json.dumps({"id": number, "kind": "buy", "amount": 1.5}).encode())
+                self.sent[topic].append((due, time.time()))
+            made = due
+            self._producer.poll(0)
+        self._producer.flush(60)
+
+    def stop(self) -> None:
+        self._ended.set()
+        self.join()
+
+
+class Landings(threading.Thread):
+    """Notes when each sink had settled how many offsets."""
+
+    def __init__(self, it: ManySinks) -> None:
+        super().__init__(daemon=True)
+        self._it = it
+        self._ended = threading.Event()
+        self.seen: dict[str, list[tuple[int, float]]] = {name: [(0, 0.0)] for name in it.sinks}
+
+    def run(self) -> None:
+        while not self._ended.wait(LOOK_SECONDS):
+            for name, seen in self.seen.items():
+                try:
+                    landed = self._it.landed(name)
+                except SinkError:
+                    continue
+                if landed > seen[-1][0]:
+                    seen.append((landed, time.time()))
+
+    def stop(self) -> None:
+        self._ended.set()
+        self.join()
+
+
+def freshness(
+    sent: Mapping[str, Sequence[tuple[int, float]]],
+    landed: Mapping[str, Sequence[tuple[int, float]]],
+    topics: Mapping[str, str],
+    since: float,
+) -> list[float]:
+    """Seconds from production to settling, of each batch of records produced after `since` that has settled."""
+    seconds = []
+    for sink, landings in landed.items():
+        at = 0
+        for offset, produced in sent[topics[sink]]:
+            while at < len(landings) and landings[at][0] < offset:
+                at += 1
+            if at == len(landings):
+                break
+            if produced >= since and offset > 0:
+                seconds.append(landings[at][1] - produced)
+    return seconds
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))] if values else float("nan")
+
+
+def cpu(process: psutil.Process) -> float:
+    total = 0.0
+    for each in (process, *process.children(recursive=True)):
+        try:
+            times = each.cpu_times()
+            total += times.user + times.system
+        except psutil.NoSuchProcess:
+            continue
+    return total
+
+
+def memory(process: psutil.Process) -> dict[str, int]:
+    """MB by kind of process."""
+    kinds: dict[str, int] = {"worker's Python": process.memory_info().rss >> 20}
+    for each in process.children(recursive=True):
+        try:
+            kind = "JVM" if "java" in each.name() else "other Pythons"
+            kinds[kind] = kinds.get(kind, 0) + (each.memory_info().rss >> 20)
+        except psutil.NoSuchProcess:
+            continue
+    return kinds
+
+
+@contextmanager
+def servers(directory: Path) -> Iterator[tuple[ZooKeeperServer, KafkaServer]]:
+    zookeeper = ZooKeeperServer(directory / "zookeeper").start()
+    try:
+        kafka = KafkaServer(directory / "kafka", heap="512m").start()
+        try:
+            yield zookeeper, kafka
+        finally:
+            kafka.stop()
+    finally:
+        zookeeper.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--sinks", type=int, default=100)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--cores", type=int, default=1, help="of each worker")
+    parser.add_argument("--rate", type=float, default=50, help="records a second of each sink")
+    parser.add_argument("--interval", type=float, default=60, help="seconds")
+    parser.add_argument("--seconds", type=float, default=240, help="of the trickle")
+    parser.add_argument("--idle", type=float, default=30, help="seconds without records that are measured")
+    parser.add_argument("--heap", default="1g")
+    parser.add_argument("--kill", action="store_true", help="kill a worker at the end, and measure the takeover")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="many-sinks-") as directory, servers(Path(directory)) as (zookeeper, kafka):
+        run(arguments, Path(directory), zookeeper.address, kafka.address)
+
+
+def run(arguments: argparse.Namespace, directory: Path, zookeeper: str, kafka: str) -> None:
+    shared = {
+        "spark.master": f"local[{arguments.cores}]",
+        "spark.driver.memory": arguments.heap,
+        "transaction.interval.ms": int(arguments.interval * 1000),
+        "hoodie.metadata.enable": True,
+        "log.level": "info",
+    }
+    it = ManySinks(directory / "fleet", zookeeper, kafka, shared)
+    topics = {f"s{number:03d}": f"t{number:03d}" for number in range(arguments.sinks)}
+    admin = AdminClient({"bootstrap.servers": kafka})
+    for made in admin.create_topics([NewTopic(topic, 1, 1) for topic in topics.values()]).values():
+        made.result(60)
+    for sink, topic in topics.items():
+        it.add(sink, topic)
+    trickle = Trickle(kafka, tuple(topics.values()), arguments.rate)
+    landings = Landings(it)
+    try:
+        measure(arguments, it, trickle, landings, topics)
+    finally:
+        trickle.stop() if trickle.is_alive() else None
+        it.close()
+
+
+def measure(
+    arguments: argparse.Namespace, it: ManySinks, trickle: Trickle, landings: Landings, topics: Mapping[str, str]
+) -> None:
+    began = time.monotonic()
+    names = [f"w{number + 1}" for number in range(arguments.workers)]
+    for name in names:
+        it.start(name)
+
+    def joined() -> bool:
+        return all(len(it.view(sink).members) == len(names) for sink in topics)
+
+    eventually("every worker has joined every sink", joined, PATIENCE, it.logs)
+    tell("joined", seconds=round(time.monotonic() - began, 1))
+    processes = {name: psutil.Process(it.workers[name].pid) for name in names}
+    time.sleep(10)
+    before, at = {name: cpu(process) for name, process in processes.items()}, time.monotonic()
+    time.sleep(arguments.idle)
+    for name, process in processes.items():
+        share = (cpu(process) - before[name]) / (time.monotonic() - at)
+        threads = process.num_threads()
+        tell("idle", worker=name, cores=round(share, 2), threads=threads, memory=memory(process), leads=leads(it, name))
+    before, at = {name: cpu(process) for name, process in processes.items()}, time.monotonic()
+    landings.start()
+    trickle.start()
+    warm = time.time() + min(arguments.seconds / 3, 2 * arguments.interval)
+    time.sleep(arguments.seconds)
+    used = sum(cpu(process) - before[name] for name, process in processes.items())
+    records = sum(sent[-1][0] for sent in trickle.sent.values())
+    peak = {name: memory(process) for name, process in processes.items()}
+    if arguments.kill:
+        killed(it, names[0], landings, topics, arguments)
+    trickle.stop()
+    produced = {sink: trickle.sent[topic][-1][0] for sink, topic in topics.items()}
+    eventually("all has landed", lambda: all(it.landed(sink) >= produced[sink] for sink in topics), PATIENCE, it.logs)
+    time.sleep(2 * LOOK_SECONDS)
+    landings.stop()
+    seconds = freshness(trickle.sent, landings.seen, topics, warm)
+    tell(
+        "freshness",
+        p50=round(statistics.median(seconds), 1),
+        p99=round(percentile(seconds, 0.99), 1),
+        most=round(max(seconds), 1),
+        cores=round(used / (time.monotonic() - at), 2),
+        cpu_seconds_per_million=round(used / records * 1e6, 1),
+        memory=peak,
+        leads={name: leads(it, name) for name in names},
+    )
+    for sink in list(topics)[:: max(1, len(topics) // 10)]:
+        it.assert_exactly_once(sink, produced[sink])
+    tell("audit", held=True)
+
+
+def killed(
+    it: ManySinks, worker: str, landings: Landings, topics: Mapping[str, str], arguments: argparse.Namespace
+) -> None:
+    led = [sink for sink in topics if it.leader(sink) == worker]
+    at = time.time()
+    it.workers[worker].kill()
+
+    def gone_on() -> bool:
+        return all(landings.seen[sink][-1][1] > at + 6.0 for sink in led)
+
+    eventually("every sink of the killed worker has committed again", gone_on, PATIENCE, it.logs)
+    seconds = [next(when for _, when in landings.seen[sink] if when > at + 6.0) - at for sink in led]
+    tell(
+        "killed",
+        led=len(led),
+        last_commit_after=round(max(seconds), 1),
+        median=round(statistics.median(seconds), 1),
+        of_it_interval=arguments.interval,
+    )
+
+
+def leads(it: ManySinks, worker: str) -> int:
+    return sum(1 for sink in it.sinks if it.leader(sink) == worker)
+
+
+def tell(event: str, **figures: object) -> None:
+    print(json.dumps({"event": event, **figures}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
