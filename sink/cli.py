@@ -23,8 +23,10 @@ from sink.commands.examples import epilog
 from sink.commands.history import history
 from sink.commands.infer import infer
 from sink.commands.reset import reset
+from sink.commands.run import run
 from sink.commands.status import status
 from sink.commands.validate import validate
+from sink.commands.wait import wait
 from sink.telemetry.version import parts, sink_version
 
 EXIT_CANNOT = 2
@@ -40,7 +42,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     *(demo, status, audit, reset, adopt, validate, infer, doctor),
-    *(history, pause, resume, flush, switchover, drain),
+    *(history, pause, resume, flush, switchover, drain, wait, run),
 )
 for command in COMMANDS:
     app.command(epilog=epilog(command.__name__))(command)

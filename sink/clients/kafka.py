@@ -149,6 +149,23 @@ class Log:
         self._deadline = time.monotonic() + self._timeout
         return self._names(self._connected(), pattern)
 
+    def offsets_at(self, sources: Sequence[TopicPartition], seconds: float) -> dict[TopicPartition, int | None]:
+        """The first offset of each partition with a timestamp of `seconds` since 1970 or later. Errors as `view`."""
+        if not sources:
+            return {}
+        self._deadline = time.monotonic() + self._timeout
+        admin = self._connected()
+        at = OffsetSpec.for_timestamp(int(seconds * 1000))
+        futures = self._submit(
+            lambda seconds_left: admin.list_offsets(
+                {ck.TopicPartition(source.topic, source.partition): at for source in sources},
+                isolation_level=ck.IsolationLevel.READ_COMMITTED,
+                request_timeout=seconds_left,
+            )
+        )
+        found = {TopicPartition(a.topic, a.partition): self._offset(a, future) for a, future in futures.items()}
+        return {source: offset if offset >= 0 else None for source, offset in found.items()}
+
     def close(self) -> None:
         """Drop the connections. A later view makes new ones."""
         self._admin = None

@@ -6,7 +6,8 @@ for. Errors as `sink.operations.control`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -81,9 +82,15 @@ def drain(
 def _act(config: ConfigOption, act: Callable[[SinkControl], str]) -> None:
     settings = load(config)
     quiet(settings.secrets)
-    with connected(settings) as client:
-        try:
-            typer.echo(act(SinkControl(settings, client)))
-        except Overdue as error:
-            typer.echo(f"sink: {error}", err=True)
-            raise typer.Exit(1) from error
+    with connected(settings) as client, acting():
+        typer.echo(act(SinkControl(settings, client)))
+
+
+@contextmanager
+def acting() -> Iterator[None]:
+    """Exit status 1 for what was asked for and is not done in time."""
+    try:
+        yield
+    except Overdue as error:
+        typer.echo(f"sink: {error}", err=True)
+        raise typer.Exit(1) from error

@@ -15,6 +15,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "reset": (
         "sink reset --config orders.yaml --yes",
         "sink reset --config orders.yaml --to earliest --topic orders --yes",
+        "sink reset --config orders.yaml --to 2026-11-25T14:30:00Z --yes",
         "sink reset --config orders.yaml --offset orders:3=1500 --yes",
     ),
     "adopt": ("sink adopt --config orders.yaml", "sink adopt --config orders.yaml --yes"),
@@ -27,6 +28,8 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "flush": ("sink flush --config orders.yaml", "sink flush --config orders.yaml --timeout 60"),
     "switchover": ("sink switchover --config orders.yaml",),
     "drain": ("sink drain --config orders.yaml worker-2",),
+    "wait": ("sink wait --config orders.yaml --caught-up --timeout 600",),
+    "run": ("sink run --config orders.yaml --until-end", "sink run --config orders.yaml --until 2026-11-25T00:00:00Z"),
     "version": ("sink version",),
     "errors": (
         "sink errors --config orders.yaml --group-by reason",

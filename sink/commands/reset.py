@@ -7,6 +7,7 @@ Errors as `sink.operations.reset`.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -24,6 +25,7 @@ from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption
 from sink.config import Settings, load
+from sink.operations.catching_up import parse_time, positions_at
 from sink.operations.reset import (
     Position,
     Reset,
@@ -31,6 +33,7 @@ from sink.operations.reset import (
     TimelineSnapshot,
     plan_reset,
     require_no_live_workers,
+    with_offsets,
     write_plans,
 )
 from sink.operations.reset_writer import forget, recorded, workers, write
@@ -42,7 +45,14 @@ UNCHANGED = "Nothing was changed; run it again with --yes to do it."
 
 def reset(
     config: ConfigOption,
-    to: Annotated[Position | None, typer.Option(help="Where partitions go on.", show_default=False)] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            help="Where partitions go on: earliest, latest, checkpoint, or at the records of a time, as"
+            " 2026-11-25T14:30:00Z.",
+            show_default=False,
+        ),
+    ] = None,
     offset: Annotated[
         list[str] | None, typer.Option(help="TOPIC:PARTITION=OFFSET; may be repeated.", show_default=False)
     ] = None,
@@ -58,13 +68,28 @@ def reset(
         raise ConfigError("--to, --offset and --forget exclude one another; give one of them")
     if topic and to is None:
         raise ConfigError("--topic goes with --to; give --to as well, or name partitions with --offset")
+    position, at = _position(to)
     settings = load(config)
     quiet(settings.secrets)
     with connected(settings) as client:
         if forgets:
             _forget(settings, client, yes)
         else:
-            _reset(settings, client, ResetRequest(to, offsets, tuple(topic or ())), yes)
+            _reset(settings, client, ResetRequest(position, offsets, tuple(topic or ())), at, yes)
+
+
+def _position(to: str | None) -> tuple[Position | None, float | None]:
+    """A position by its name, or a time in seconds since 1970."""
+    if to is None or to in (position.value for position in Position):
+        return None if to is None else Position(to), None
+    try:
+        at = parse_time(to, "--to")
+    except ConfigError as error:
+        names = ", ".join(position.value for position in Position)
+        raise ConfigError(f"{error}, or one of {names}") from error
+    if at > time.time():
+        raise ConfigError(f"--to {to} lies in the future; --to latest leaves out all that is there now")
+    return None, at
 
 
 def _offsets(given: Sequence[str]) -> dict[TopicPartition, int]:
@@ -80,10 +105,11 @@ def _offsets(given: Sequence[str]) -> dict[TopicPartition, int]:
     return found
 
 
-def _reset(settings: Settings, client: KazooClient, request: ResetRequest, yes: bool) -> None:
+def _reset(settings: Settings, client: KazooClient, request: ResetRequest, at: float | None, yes: bool) -> None:
     out = console()
     view = Keeper(client, settings.root_znode, lambda: None).read()
-    table, log = _truth(settings, request), _log(settings, request)
+    log, request = _log(settings, request, at)
+    table = _truth(settings, request)
     planned = plan_reset(view, request, table, log)
     _show(out, planned)
     if planned.is_empty:
@@ -109,12 +135,14 @@ def _truth(settings: Settings, request: ResetRequest) -> TimelineSnapshot:
     return read_timeline_snapshot(settings.base_path, settings.name, settings.storage) if request.moves else NO_TABLE
 
 
-def _log(settings: Settings, request: ResetRequest) -> LogView | None:
-    if not request.needs_log:
-        return None
+def _log(settings: Settings, request: ResetRequest, at: float | None) -> tuple[LogView | None, ResetRequest]:
+    """The log, as far as it is needed, and the request with the offsets of the time `at`."""
+    if at is None and not request.needs_log:
+        return None, request
     log = Log(settings.kafka_native)
     try:
-        return log.view(settings.topics, settings.topic_pattern)
+        seen = log.view(settings.topics, settings.topic_pattern)
+        return seen, request if at is None else with_offsets(request, positions_at(log, seen, at))
     finally:
         log.close()
 

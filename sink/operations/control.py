@@ -51,15 +51,15 @@ class SinkControl:
         """Plan nothing more. Says who has paused it, if it was paused already."""
         known = self._ask(lambda view: view.control.pause(self._asked(reason))).control.paused
         if known is not None:
-            return f"sink {self._name} is paused already, {described(known)}"
-        return f"sink {self._name} is paused"
+            return f"sink {self.name} is paused already, {described(known)}"
+        return f"sink {self.name} is paused"
 
     def wait_at_rest(self, seconds: float) -> str:
         """Until nothing of a paused sink is open. Without a worker, or halted, it would never be."""
 
         def at_rest(view: KeeperView) -> str | None:
             if view.control.paused is None:
-                raise Conflict(f"sink {self._name} was resumed meanwhile")
+                raise Conflict(f"sink {self.name} was resumed meanwhile")
             if not view.transactions:
                 return "nothing is open"
             still = f"transaction {view.transactions[0].header.number} is open"
@@ -69,13 +69,13 @@ class SinkControl:
                 return f"{still} until a worker starts, which finishes it"
             return None
 
-        return self._wait(at_rest, seconds, f"sink {self._name} is paused, but a transaction is still open")
+        return self.wait(at_rest, seconds, lambda: f"sink {self.name} is paused, but a transaction is still open")
 
     def resume(self) -> str:
         before = self._ask(lambda view: view.control.resume())
         if before.control.paused is None:
-            return f"sink {self._name} is not paused"
-        return f"sink {self._name} goes on; it was paused {described(before.control.paused)}"
+            return f"sink {self.name} is not paused"
+        return f"sink {self.name} goes on; it was paused {described(before.control.paused)}"
 
     def flush(self) -> int:
         """Commit at once what is there. Returns the number to wait for."""
@@ -89,13 +89,13 @@ class SinkControl:
     def wait_flushed(self, request: int, seconds: float) -> str:
         def flushed(view: KeeperView) -> str | None:
             if view.control.flush.asked < request:
-                raise Conflict(f"sink {self._name}: ZooKeeper was emptied or restored meanwhile; flush again")
+                raise Conflict(f"sink {self.name}: ZooKeeper was emptied or restored meanwhile; flush again")
             if view.control.flush.done >= request:
-                return f"sink {self._name}: all that was there is committed, up to transaction {view.ledger.committed}"
+                return f"sink {self.name}: all that was there is committed, up to transaction {view.ledger.committed}"
             self._require_running(view, "flush")
             return None
 
-        return self._wait(flushed, seconds, f"sink {self._name}: the flush is not done yet")
+        return self.wait(flushed, seconds, lambda: f"sink {self.name}: the flush is not done yet")
 
     def switchover(self) -> str:
         """Have another worker coordinate. Returns the incarnation that has to yield."""
@@ -104,7 +104,7 @@ class SinkControl:
         def edit(view: KeeperView) -> Control:
             if len(view.contenders) < 2:
                 raise Conflict(
-                    f"sink {self._name}: {_worker(view.coordinator) or 'no worker'} coordinates it and no other worker"
+                    f"sink {self.name}: {_worker(view.coordinator) or 'no worker'} coordinates it and no other worker"
                     " could; start a second one first"
                 )
             led[:] = [view.contenders[0][1]]
@@ -116,13 +116,13 @@ class SinkControl:
     def wait_switched(self, incarnation: str, seconds: float) -> str:
         def switched(view: KeeperView) -> str | None:
             if view.coordinator is not None and view.coordinator != incarnation and view.control.switchover is None:
-                return f"{_worker(view.coordinator)} coordinates sink {self._name}, {_worker(incarnation)} did before"
+                return f"{_worker(view.coordinator)} coordinates sink {self.name}, {_worker(incarnation)} did before"
             if view.control.switchover is None and len(view.contenders) < 2:
-                raise Conflict(f"sink {self._name}: no other worker is left that could coordinate it; nothing was done")
+                raise Conflict(f"sink {self.name}: no other worker is left that could coordinate it; nothing was done")
             return None
 
-        late = f"sink {self._name}: {_worker(incarnation)} still has to finish what is open"
-        return self._wait(switched, seconds, late)
+        late = f"sink {self.name}: {_worker(incarnation)} still has to finish what is open"
+        return self.wait(switched, seconds, lambda: late)
 
     def drain(self, worker: str) -> tuple[str, ...]:
         """Have a worker leave. Returns its incarnations that have to."""
@@ -133,7 +133,7 @@ class SinkControl:
             named[:] = [member.incarnation for member in view.members if member.worker == worker]
             if not named:
                 known = ", ".join(sorted({member.worker for member in view.members})) or "none"
-                raise ConfigError(f"sink {self._name} has no live worker {worker!r}; there are: {known}")
+                raise ConfigError(f"sink {self.name} has no live worker {worker!r}; there are: {known}")
             return view.control.drain(named, alive, self._asked())
 
         self._ask(edit)
@@ -148,12 +148,12 @@ class SinkControl:
                 return None
             rest = len(members)
             alone = "; no worker is left, the sink stands still until one starts" if not rest else ""
-            return f"{worker} has left sink {self._name}{alone}"
+            return f"{worker} has left sink {self.name}{alone}"
 
-        return self._wait(left, seconds, f"sink {self._name}: {worker} has not left yet")
+        return self.wait(left, seconds, lambda: f"sink {self.name}: {worker} has not left yet")
 
     @property
-    def _name(self) -> str:
+    def name(self) -> str:
         return self._settings.name
 
     def _asked(self, reason: str = "") -> Asked:
@@ -170,17 +170,21 @@ class SinkControl:
             except Conflict:
                 continue
             return view
-        raise Unavailable(f"sink {self._name}: its control znode changes faster than it is written; try again")
+        raise Unavailable(f"sink {self.name}: its control znode changes faster than it is written; try again")
+
+    def read(self) -> KeeperView:
+        """One reading. Raises Unavailable, Corrupt."""
+        return self._keeper.read()
 
     def _read(self) -> KeeperView:
         """Raises ConfigError for a sink that is not there, and for a fleet that would not honour a request."""
         view = self._keeper.read()
         if view.info is None:
-            raise ConfigError(f"sink {self._name}: ZooKeeper has nothing of it yet; start a worker first")
+            raise ConfigError(f"sink {self.name}: ZooKeeper has nothing of it yet; start a worker first")
         older = sorted({member.worker for member in view.members if member.protocol < PROTOCOL})
         if older:
             raise Conflict(
-                f"sink {self._name}: {', '.join(older)} run an older version, which does not look at such a request;"
+                f"sink {self.name}: {', '.join(older)} run an older version, which does not look at such a request;"
                 " stop all workers and start them with this version"
             )
         if view.control_version < 0:
@@ -191,16 +195,18 @@ class SinkControl:
 
     def _require_running(self, view: KeeperView, verb: str) -> None:
         if view.halt is not None:
-            raise Conflict(f"sink {self._name} is halted: {view.halt.reason}; a {verb} has to wait until it goes on")
+            raise Conflict(f"sink {self.name} is halted: {view.halt.reason}; a {verb} has to wait until it goes on")
         if view.control.paused is not None:
             raise Conflict(
-                f"sink {self._name} is paused, {described(view.control.paused)}; run `sink resume` before a {verb}"
+                f"sink {self.name} is paused, {described(view.control.paused)}; run `sink resume` before a {verb}"
             )
         if not view.members:
-            raise Conflict(f"sink {self._name} has no live worker; start one, then {verb}")
+            raise Conflict(f"sink {self.name} has no live worker; start one, then {verb}")
 
-    def _wait(self, true: Callable[[KeeperView], str | None], seconds: float, late: str) -> str:
-        """Until `true` has something to say. Readings that fail are tried again until the time is over."""
+    def wait(self, true: Callable[[KeeperView], str | None], seconds: float, late: Callable[[], str]) -> str:
+        """Until `true` has something to say. Readings that fail are tried again until the time is over, which `late`
+        explains.
+        """
         self._client.add_listener(self._keeper.session_changed)
         deadline = time.monotonic() + seconds
         try:
@@ -214,7 +220,7 @@ class SinkControl:
                     unread = f" ({error})"
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise Overdue(f"{late} after {seconds:g} s{unread}; it goes on, see `sink status`")
+                    raise Overdue(f"{late()} after {seconds:g} s{unread}; it goes on, see `sink status`")
                 self._changed.wait(min(left, LOOK_SECONDS))
         finally:
             self._client.remove_listener(self._keeper.session_changed)

@@ -63,6 +63,18 @@ class ResetRequest:
         return bool(self.offsets) or self.to in (Position.EARLIEST, Position.LATEST)
 
 
+def with_offsets(request: ResetRequest, positions: Mapping[TopicPartition, int]) -> ResetRequest:
+    """The request to go on at these positions, where they are of its topics. Raises ConfigError."""
+    require_known(request.topics, {source.topic for source in positions})
+    chosen = {s: offset for s, offset in positions.items() if not request.topics or s.topic in request.topics}
+    return replace(request, offsets=chosen)
+
+
+def require_known(topics: Collection[str], known: Collection[str]) -> None:
+    if unknown := sorted(set(topics) - set(known)):
+        raise ConfigError(f"--topic: nothing is known of {', '.join(unknown)}; see `sink status`")
+
+
 @dataclass(frozen=True, slots=True)
 class TimelineSnapshot:
     """A sink's part of the table's timeline. `generations`: the highest in any checkpoint, by partition."""
@@ -216,8 +228,7 @@ def _positions(
             for source, log_range in logs.items()
         }
     chosen = {s: p for s, p in positions.items() if not request.topics or s.topic in request.topics}
-    if unknown := sorted(set(request.topics) - {source.topic for source in chosen}):
-        raise ConfigError(f"--topic: nothing is known of {', '.join(unknown)}; see `sink status`")
+    require_known(request.topics, {source.topic for source in chosen})
     return chosen
 
 

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime, timezone
 
 import pytest
 
@@ -36,6 +41,12 @@ class Operated:
     def command(self, *arguments: str, status: int = 0) -> None:
         name = "w1.yaml" if (self.fleet.directory / "w1.yaml").exists() else "w2.yaml"
         assert main([*arguments, "--config", str(self.fleet.directory / name)]) == status, self.fleet.logs()
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """A worker that ends by itself, as a scheduler starts it."""
+        config = ["--config", str(self.fleet.configure("scheduled"))]
+        line = [sys.executable, "-m", "sink.cli", "run", *arguments, *config]
+        return subprocess.run(line, env=os.environ, capture_output=True, text=True, timeout=240, check=False)
 
     def leader(self) -> WorkerProcess:
         return self.fleet.coordinator()
@@ -110,3 +121,54 @@ def test_a_drained_coordinator_hands_over_and_ends_with_status_0(operated: Opera
     assert f"there are: {follower.name}" in capsys.readouterr().err
     operated.fleet.start(leader.name)
     operated.fleet.wait("it takes part again", lambda v: len(v.members) == 2)
+
+
+def test_a_wait_ends_when_all_is_committed_that_was_there_when_it_began(operated: Operated, capsys) -> None:
+    operated.command("wait", "--caught-up")
+    assert "has committed what was there" in capsys.readouterr().out
+    operated.produce(3)
+    operated.command("wait", "--caught-up", "--timeout", "1", status=1)
+    assert "is 3 offsets before the end after 1 s" in capsys.readouterr().err
+    operated.command("flush")
+    operated.command("wait", "--caught-up")
+
+
+def test_the_history_has_every_transaction_with_the_seconds_of_its_phases(operated: Operated, capsys) -> None:
+    operated.command("history", "--json")
+    ended = json.loads(capsys.readouterr().out)
+    assert sum(one["records"] for one in ended) == operated.records
+    assert {one["outcome"] for one in ended} == {"COMMITTED"}
+    assert {one["attempt"] for one in ended} == {1}
+    assert all({"begin", "write", "commit", "settle"} == one["seconds"].keys() for one in ended)
+    operated.command("history", "--aborted")
+    assert "no transaction has been aborted yet" in capsys.readouterr().out
+
+
+def test_a_run_of_a_paused_sink_ends_with_one_sentence(operated: Operated) -> None:
+    for worker in operated.fleet.workers.values():
+        worker.kill()
+    operated.fleet.wait("their sessions have ended", lambda v: not v.members)
+    operated.command("pause")
+    operated.produce(30)
+    paused = operated.run("--until-end")
+    assert paused.returncode == 1, paused.stderr
+    assert "is paused, 30 offsets before the end" in paused.stderr.splitlines()[-1]
+    operated.command("resume")
+
+
+def test_a_run_lands_what_was_there_after_a_reset_to_a_time_and_leaves(operated: Operated, capsys) -> None:
+    """No worker is alive, and 30 records wait."""
+    committed, between = operated.landed(), datetime.now(timezone.utc).isoformat()
+    time.sleep(0.01)  # the broker's timestamps are whole milliseconds
+    operated.produce(3)
+    operated.command("reset", "--to", between)
+    assert "leaves out 10 offsets, recorded as a gap" in capsys.readouterr().out
+    operated.command("reset", "--to", between, "--yes")
+    done = operated.run("--until-end")
+    assert done.returncode == 0, done.stderr
+    assert "has committed what was there" in done.stdout
+    view = operated.fleet.view()
+    assert (operated.landed(), view.members) == (operated.records, ())
+    assert {state.generation for state in view.states.values()} == {1}
+    assert sum(gap.end - gap.start for gap in view.ledger.gaps) == operated.records - committed - 3
+    operated.fleet.assert_exactly_once(committed + 3)

@@ -1,0 +1,55 @@
+"""`sink run --until-end`, `--until TIME`: a worker that ends by itself, for a scheduler.
+
+Exit status 0 when all is committed, 1 when it is not (the sink is halted or paused, the time is over, a signal came),
+2 when the worker cannot run. Logs as a worker does. Errors as `sink.runtime.bounded_run`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from coordination.errors import ConfigError
+from sink.commands.common import ConfigOption
+from sink.config import load_fleet
+from sink.operations.catching_up import parse_time
+from sink.telemetry.logs import configure, identify
+from sink.telemetry.redaction import Redactor
+
+A_DAY = 86_400.0
+
+
+def run(
+    config: ConfigOption,
+    until_end: Annotated[
+        bool, typer.Option("--until-end", help="Until all is committed that is in Kafka now.", show_default=False)
+    ] = False,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            help="Until all records before this time are committed, as 2026-11-25T14:30:00Z.", show_default=False
+        ),
+    ] = None,
+    timeout: Annotated[float, typer.Option("--timeout", help="Seconds that it may take.", min=0.0)] = A_DAY,
+) -> None:
+    """Run a worker until it has caught up. Other workers of the sink may run beside it."""
+    if until_end == (until is not None):
+        raise ConfigError("sink run: give one of --until-end and --until TIME; a worker without end is sink.worker")
+    at = None if until is None else parse_time(until, "--until")
+    fleet = load_fleet(config)
+    if not fleet.sinks:
+        raise ConfigError(f"{config}: sink run takes configurations whose sinks are named; this one has patterns only")
+    process = fleet.process
+    configure(process.log_level, process.log_format, Redactor(fleet.secrets))
+    identify(process.worker_id, fleet.sinks[0].name if fleet.is_one_sink else None)
+    # Imported here: no other command needs Spark.
+    from sink.runtime.bounded_run import BoundedRun, Unfinished
+    from sink.runtime.launch import handled_signals
+
+    try:
+        for sentence in BoundedRun(fleet, handled_signals(), at, timeout).run():
+            typer.echo(sentence)
+    except Unfinished as error:
+        typer.echo(f"sink: {error}", err=True)
+        raise typer.Exit(1) from error

@@ -1,0 +1,39 @@
+"""`sink wait --caught-up`: waits until all is committed that was in Kafka when the command began.
+
+Exit status 0 when it is, 1 when it is not within the time-out, 2 when it cannot be: the sink is halted or paused, or a
+server refuses. Errors as `sink.operations.catching_up`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from coordination.errors import ConfigError
+from sink.clients.kafka import Log
+from sink.clients.zookeeper import connected
+from sink.commands.common import ConfigOption
+from sink.commands.control import WAIT_SECONDS, TimeoutOption, acting
+from sink.config import load
+from sink.operations.catching_up import target_of, wait_for
+from sink.operations.control import SinkControl
+from sink.telemetry.terminal import quiet
+
+
+def wait(
+    config: ConfigOption,
+    caught_up: Annotated[
+        bool, typer.Option("--caught-up", help="Until all is committed that is in Kafka now.", show_default=False)
+    ] = False,
+    timeout: TimeoutOption = WAIT_SECONDS,
+) -> None:
+    """Wait for the sink. Nothing is asked of it: it commits at its own interval."""
+    if not caught_up:
+        raise ConfigError("sink wait: say what to wait for; --caught-up is until all is committed that is in Kafka now")
+    settings = load(config)
+    quiet(settings.secrets)
+    log = Log(settings.kafka_native)
+    with connected(settings) as client, acting():
+        control = SinkControl(settings, client)
+        typer.echo(wait_for(control, target_of(log, settings, control.read()), timeout))

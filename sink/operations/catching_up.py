@@ -1,0 +1,105 @@
+"""Waits until a sink has committed what was in Kafka at a moment.
+
+The moment is now, or a time of records. A target is a set of offsets that stays as it is while records keep coming, so
+that a busy topic cannot keep a wait from ending. Offsets count as committed whichever worker committed them.
+Errors: Conflict (the sink is halted or paused), Overdue, Unavailable; those of Kafka.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+
+from coordination.errors import ConfigError, Conflict
+from coordination.planning.batches import topics_to_read
+from coordination.state.model import LogView, PartitionLog, PartitionState, TopicPartition
+from coordination.state.tree import KeeperView
+from sink.clients.kafka import Log
+from sink.config import Settings
+from sink.operations.control import SinkControl, described
+
+_TIME = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{3}(\d{3})?)?)?)?(Z|[+-]\d{2}:\d{2})?\Z", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The offsets to be committed of each partition, as far as there are any: `[start, end)`."""
+
+    logs: Mapping[TopicPartition, PartitionLog]
+
+    def missing(self, states: Mapping[TopicPartition, PartitionState]) -> int:
+        """Offsets that are not committed yet, at most."""
+        return sum(
+            max(0, log.end - max(log.start, _committed(states.get(source), log.topic_id)))
+            for source, log in self.logs.items()
+        )
+
+    def is_reached(self, states: Mapping[TopicPartition, PartitionState]) -> bool:
+        return all(_committed(states.get(source), log.topic_id) >= log.end for source, log in self.logs.items())
+
+
+def _committed(state: PartitionState | None, topic_id: str) -> int:
+    return state.end if state is not None and state.topic_id == topic_id else 0
+
+
+def parse_time(text: str, option: str) -> float:
+    """Seconds since 1970 of an ISO 8601 time; without a zone it is UTC. Raises ConfigError."""
+    try:
+        if not _TIME.match(text):
+            raise ValueError(text)
+        at = datetime.fromisoformat(_with_minutes(text.replace("Z", "+00:00")))
+    except ValueError as error:
+        raise ConfigError(
+            f"{option} {text!r} is no time; write 2026-11-25T14:30:00Z, or 2026-11-25 for midnight UTC"
+        ) from error
+    return (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).timestamp()
+
+
+def _with_minutes(text: str) -> str:
+    """A date with a zone needs a time for Python's parser."""
+    return f"{text[:10]}T00:00{text[10:]}" if re.fullmatch(r".{10}[+-].*", text) else text
+
+
+def target_of(log: Log, settings: Settings, view: KeeperView, at: float | None = None) -> Target:
+    """Where each partition ends now, or where its records of the time `at` begin."""
+    seen = log.view(topics_to_read(view.states, settings.topics), settings.topic_pattern)
+    offsets = {} if at is None else positions_at(log, seen, at)
+    logs = {source: replace(known, end=offsets.get(source, known.end)) for source, known in seen.partitions.items()}
+    return Target({source: known for source, known in logs.items() if known.end > known.start})
+
+
+def positions_at(log: Log, seen: LogView, at: float) -> dict[TopicPartition, int]:
+    """Where the records of that time, and later ones, begin in each partition: at its end, where there are none."""
+    offsets = log.offsets_at(sorted(seen.partitions), at)
+    positions = {}
+    for source, known in seen.partitions.items():
+        offset = offsets[source]
+        positions[source] = known.end if offset is None else min(max(offset, known.start), known.end)
+    return positions
+
+
+def wait_for(control: SinkControl, target: Target, seconds: float, hurry: bool = False) -> str:
+    """Until the target is reached. With `hurry` the sink is asked to commit at once, whatever its interval."""
+    missing = target.missing({})
+    is_asked = not hurry
+
+    def reached(view: KeeperView) -> str | None:
+        nonlocal missing, is_asked
+        missing = target.missing(view.states)
+        if target.is_reached(view.states):
+            return f"sink {control.name} has committed what was there, up to transaction {view.ledger.committed}"
+        if view.halt is not None:
+            raise Conflict(f"sink {control.name} is halted, {missing:,} offsets before the end: {view.halt.reason}")
+        if view.control.paused is not None:
+            raise Conflict(
+                f"sink {control.name} is paused, {missing:,} offsets before the end,"
+                f" {described(view.control.paused)}; run `sink resume`"
+            )
+        if not is_asked and view.members:
+            control.flush()
+            is_asked = True
+        return None
+
+    return control.wait(reached, seconds, lambda: f"sink {control.name} is {missing:,} offsets before the end")

@@ -1,0 +1,111 @@
+"""Runs a worker until all is committed that was in Kafka at a moment, for whoever starts one by a schedule.
+
+Beside the worker, a thread for each sink looks up its target, asks the sink to commit at once, and waits until the
+target is reached, by whichever worker. Then this worker drains. Guarantee: `run` returns only when the target of every
+sink is reached. Raises Unfinished when one is not, and what `sink.runtime.launch` raises.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import TypeVar
+
+import structlog
+from kazoo.client import KazooClient
+
+from coordination.errors import Conflict, SinkError, Unavailable
+from sink.clients.kafka import Log
+from sink.clients.zookeeper import connected
+from sink.config import Fleet, Settings
+from sink.operations.catching_up import target_of, wait_for
+from sink.operations.control import Overdue, SinkControl, requester
+from sink.runtime.launch import run_worker
+from sink.runtime.signals import Signals
+from sink.telemetry.logs import ContextThread
+
+LOG = structlog.get_logger("sink.worker")
+RETRY_SECONDS = 1.0
+SIDE_BY_SIDE = 16
+"""Sinks that are looked at together."""
+_T = TypeVar("_T")
+
+
+class Unfinished(SinkError):
+    """The run has ended before everything was committed."""
+
+
+class BoundedRun:
+    """`at`: all records before that time, in seconds since 1970; None: all that are there now. `seconds`: how long it
+    may take.
+    """
+
+    def __init__(self, fleet: Fleet, signals: Signals, at: float | None, seconds: float) -> None:
+        self._fleet = fleet
+        self._signals = signals
+        self._at = at
+        self._deadline = time.monotonic() + seconds
+        self._reached: dict[str, str] = {}
+        self._failures: dict[str, SinkError] = {}
+
+    def run(self) -> Sequence[str]:
+        """One sentence for each sink."""
+        ContextThread(target=self._end_when_reached, name="bounds", daemon=True).start()
+        run_worker(self._fleet, self._signals)
+        for error in self._failures.values():
+            if not isinstance(error, Conflict | Overdue):
+                raise error
+        if self._failures:
+            raise Unfinished("; ".join(map(str, self._failures.values())))
+        if missing := [sink.name for sink in self._fleet.sinks if sink.name not in self._reached]:
+            raise Unfinished(f"the run was stopped before everything was committed: {', '.join(missing)}")
+        return tuple(self._reached.values())
+
+    def _end_when_reached(self) -> None:
+        sinks = self._fleet.sinks
+        try:
+            self._wait_for_the_time()
+            with ExitStack() as stack:
+                client = self._until_answered(lambda: stack.enter_context(connected(sinks[0])))
+                pool = stack.enter_context(ThreadPoolExecutor(min(len(sinks), SIDE_BY_SIDE), "bounds"))
+                list(pool.map(lambda settings: self._reach(settings, client), sinks))
+        except SinkError as error:
+            self._failures[""] = error
+        self._signals.stop.set()
+
+    def _reach(self, settings: Settings, client: KazooClient) -> None:
+        control = SinkControl(settings, client, f"sink run by {requester()}")
+        log = Log(settings.kafka_native)
+        try:
+            target = self._until_answered(lambda: target_of(log, settings, control.read(), self._at))
+            LOG.info("run.bounded", sink=settings.name, offsets=target.missing(control.read().states))
+            self._reached[settings.name] = wait_for(control, target, self._left(), hurry=True)
+        except SinkError as error:
+            self._failures[settings.name] = error
+        except Exception as error:
+            LOG.exception("run.failed", sink=settings.name, reason=repr(error))
+            self._failures[settings.name] = Unavailable(f"a defect: {error!r}")
+        finally:
+            log.close()
+
+    def _wait_for_the_time(self) -> None:
+        """Records of a time to come are not there yet."""
+        if self._at is not None and (seconds := self._at - time.time()) > 0:
+            self._signals.stop.wait(min(seconds, self._left()))
+
+    def _until_answered(self, ask: Callable[[], _T]) -> _T:
+        """A server that is away now may come back, as for any worker."""
+        while True:
+            try:
+                return ask()
+            except Unavailable:
+                if self._left() <= 0:
+                    raise
+                self._signals.stop.wait(RETRY_SECONDS)
+                if self._signals.stop.is_set():
+                    raise
+
+    def _left(self) -> float:
+        return max(0.0, self._deadline - time.monotonic())

@@ -1,0 +1,60 @@
+"""Runs the worker of a configuration in this process, until a signal or somebody else asks for its end."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from threading import Timer
+from types import FrameType
+
+import structlog
+
+from sink.clients.spark import StartingSession
+from sink.config import Fleet, ProcessSettings
+from sink.runtime.jvm_watchdog import kill_process_tree
+from sink.runtime.signals import Signals
+
+LOG = structlog.get_logger("sink.worker")
+END_SECONDS = 75.0
+"""From a signal to the end, at most: the drain has a minute, and then nobody waits for a store that does not answer."""
+
+
+def run_worker(fleet: Fleet, signals: Signals) -> None:
+    """Returns after a drain, when `signals.stop` is set. Raises SinkError when no sink can run."""
+    first, *others = fleet.everything
+    name = f"sink-{first.name}" if fleet.is_one_sink else "sinks"
+    with StartingSession(first, name, _spark_log(fleet.process), others) as starting:
+        # Half of what Python imports is imported here: while the JVM starts, which takes longer.
+        from sink.runtime.process import WorkerProcess
+
+        WorkerProcess(fleet, signals, starting).run()
+
+
+def handled_signals() -> Signals:
+    """SIGTERM and SIGINT ask for the end; a second one ends this process and all its children at once. SIGHUP asks for
+    the configuration to be read again.
+    """
+    signals = Signals()
+
+    def stop(signum: int, _frame: FrameType | None) -> None:
+        if signals.stop.is_set():
+            kill_process_tree(128 + signum)
+        signals.stop.set()
+        last_resort = Timer(END_SECONDS, _cut_short)
+        last_resort.daemon = True
+        last_resort.start()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGHUP, lambda *_: signals.reload.set())
+    return signals
+
+
+def _cut_short() -> None:
+    """As with SIGKILL: what is under way is finished or rolled back by others."""
+    LOG.warning("worker.cut_short", seconds=END_SECONDS, reason="what is under way does not end")
+    kill_process_tree(0)
+
+
+def _spark_log(process: ProcessSettings) -> Path | None:
+    return Path(process.log_dir) / f"{process.worker_id}-spark.log" if process.log_dir else None

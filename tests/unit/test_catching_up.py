@@ -1,0 +1,110 @@
+"""Targets of waits and bounded runs: offsets that stay as they are, and times that people write."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+from coordination.errors import ConfigError
+from coordination.state.model import LogView, OpenRange, PartitionLog, PartitionState, TopicPartition
+from sink.clients.kafka import Log
+from sink.operations.catching_up import Target, parse_time, positions_at
+from sink.operations.reset import ResetRequest, with_offsets
+
+P0, P1, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("returns", 0)
+
+
+class TimedLog:
+    """Answers offsets by time as a broker does: -1 there, None here, where there is no such record."""
+
+    def __init__(self, **offsets: int | None) -> None:
+        self._offsets = offsets
+
+    def offsets_at(self, sources: Sequence[TopicPartition], _seconds: float) -> dict[TopicPartition, int | None]:
+        return {source: self._offsets[f"p{source.partition}"] for source in sources}
+
+
+def log_of(**ends: tuple[int, int]) -> dict[TopicPartition, PartitionLog]:
+    return {TopicPartition("orders", int(p[1:])): PartitionLog("id", *bounds) for p, bounds in ends.items()}
+
+
+def state(end: int, topic_id: str = "id") -> PartitionState:
+    return PartitionState(topic_id, 0, end, 0, (OpenRange(end, end + 5, 3, 5, 0, 5),))
+
+
+def test_a_target_is_reached_when_each_partition_is_committed_that_far() -> None:
+    target = Target(log_of(p0=(0, 10), p1=(5, 9)))
+    assert target.missing({}) == 10 + 4
+    assert not target.is_reached({P0: state(10)})
+    assert target.missing({P0: state(10), P1: state(7)}) == 2
+    assert target.is_reached({P0: state(12), P1: state(9)})
+
+
+def test_what_is_planned_and_not_committed_does_not_count() -> None:
+    assert not Target(log_of(p0=(0, 12))).is_reached({P0: state(10)})
+
+
+def test_another_topic_of_the_same_name_has_committed_nothing_of_it() -> None:
+    assert not Target(log_of(p0=(0, 10))).is_reached({P0: state(10, "another")})
+
+
+def test_the_records_of_a_time_begin_at_the_first_that_is_not_older_or_at_the_end() -> None:
+    seen = LogView("cluster", log_of(p0=(3, 10), p1=(3, 10)))
+    assert positions_at(cast(Log, TimedLog(p0=5, p1=None)), seen, 1.0) == {P0: 5, P1: 10}
+    assert positions_at(cast(Log, TimedLog(p0=1, p1=12)), seen, 1.0) == {P0: 3, P1: 10}
+
+
+def test_a_reset_to_a_time_moves_the_topics_that_it_names() -> None:
+    positions = {P0: 5, P1: 6, OTHER: 7}
+    assert with_offsets(ResetRequest(), positions).offsets == positions
+    assert with_offsets(ResetRequest(topics=("orders",)), positions).offsets == {P0: 5, P1: 6}
+    with pytest.raises(ConfigError, match="--topic: nothing is known of orderz"):
+        with_offsets(ResetRequest(topics=("orderz",)), positions)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1970-01-02", 86_400.0),
+        ("1970-01-01T00:01", 60.0),
+        ("1970-01-01 00:00:01.500", 1.5),
+        ("1970-01-01T01:00:00Z", 3600.0),
+        ("1970-01-01T02:00:00+02:00", 0.0),
+        ("1970-01-02Z", 86_400.0),
+    ],
+)
+def test_a_time_without_a_zone_is_utc(text: str, seconds: float) -> None:
+    assert parse_time(text, "--to") == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "yesterday", "2026-13-01", "14:30", "2026-11-25T25:00", "2026-11-25T14:30:00X", "1"]
+)
+def test_what_is_no_time_is_refused_with_one_that_is(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"--until .* is no time; write 2026-11-25T14:30:00Z"):
+        parse_time(text, "--until")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["run"], "give one of --until-end and --until TIME"),
+        (["run", "--until-end", "--until", "2026-11-25"], "give one of --until-end and --until TIME"),
+        (["run", "--until", "soon"], "--until 'soon' is no time"),
+        (["wait"], "say what to wait for"),
+        (["reset", "--to", "yesterday"], "is no time; write .*, or one of earliest, latest, checkpoint"),
+        (["reset", "--to", "2999-01-01"], "lies in the future; --to latest"),
+    ],
+)
+def test_a_command_that_cannot_be_meant_is_refused_in_one_sentence(
+    arguments: list[str], reason: str, capsys: Any
+) -> None:
+    from sink.cli import main
+
+    assert main([*arguments, "--config", "nowhere.yaml"]) == 2
+    error = capsys.readouterr().err
+    assert len(error.splitlines()) == 1
+    assert re.search(reason, error), error
