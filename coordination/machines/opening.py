@@ -79,14 +79,14 @@ def _take(term: Term, step: planner.Step) -> Operation | None:
 
 
 def _open_batch(term: Term, step: planner.OpenBatch) -> Operation:
-    single = term.config.sink if term.config.single_writer else None
     plan = batches.assigned(
         step.tasks,
         term.keeper_view.members,
         term.worker_health.writers,
         term.worker_health.left_out(term.at),
         step.attempt,
-        single,
+        term.config.sink,
+        term.config.single_writer,
     )
     header = _new_header(term, plan, step)
     term.note(

@@ -31,15 +31,17 @@ def assign(
     previous: Mapping[TopicPartition, str],
     excluded: Collection[str],
     attempt: int,
+    sink: str = "",
 ) -> Plan:
     """Spread tasks over the fleet. `previous` names the worker that wrote a partition last.
 
     Largest first, each task stays with the previous writer of its first slice while that has room in its fair share, or
-    else goes to whoever has the least to do for its cores. A further attempt hands every worker's bundle to the next
-    worker in line.
+    else goes to the worker that has the least to do for its cores; of several, to the first in a ranking by a hash of
+    sink and worker, so that sinks of one task each spread over the fleet. A further attempt hands every worker's bundle
+    to the next worker in line.
     """
     writers = _writers(members, excluded)
-    bundles = _balance(tasks, writers, previous)
+    bundles = _balance(tasks, writers, previous, sink)
     shift = max(attempt - FIRST_ATTEMPT, 0)
     plan = {
         writers[(position + shift) % len(writers)].incarnation: tuple(sorted(bundle, key=_order))
@@ -86,7 +88,7 @@ def _writers(members: Sequence[Member], excluded: Collection[str]) -> tuple[Memb
 
 
 def _balance(
-    tasks: Iterable[WriteTask], writers: Sequence[Member], previous: Mapping[TopicPartition, str]
+    tasks: Iterable[WriteTask], writers: Sequence[Member], previous: Mapping[TopicPartition, str], sink: str
 ) -> list[list[WriteTask]]:
     """Bundles of tasks by position in `writers`."""
     sizes = {task: task.size for task in tasks}
@@ -107,14 +109,15 @@ def _balance(
             loads[position] += sizes[task]
         else:
             homeless.append(task)
-    idlest = [(load / cores[at], len(bundles[at]) / cores[at], at) for at, load in enumerate(loads)]
+    ranks = {at: rank for rank, at in enumerate(sorted(range(len(writers)), key=lambda at: _rank(sink, writers[at])))}
+    idlest = [(load / cores[at], len(bundles[at]) / cores[at], ranks[at], at) for at, load in enumerate(loads)]
     heapify(idlest)
     for task in homeless:
-        position = idlest[0][2]
+        position = idlest[0][3]
         bundles[position].append(task)
         loads[position] += sizes[task]
         own = cores[position]
-        heapreplace(idlest, (loads[position] / own, len(bundles[position]) / own, position))
+        heapreplace(idlest, (loads[position] / own, len(bundles[position]) / own, ranks[position], position))
     return bundles
 
 

@@ -126,12 +126,13 @@ def assigned(
     writers: Mapping[TopicPartition, str],
     left_out: Collection[str],
     attempt: int,
-    single_writer: str | None,
+    sink: str,
+    single_writer: bool,
 ) -> Plan:
-    """`single_writer` is the sink's name for tables that one worker must write alone, else None."""
-    if single_writer is not None:
-        return assignment.assign_to_one(tasks, members, single_writer, left_out, attempt)
-    return assignment.assign(tasks, members, writers, left_out, attempt)
+    """`single_writer`: whether one worker must write alone."""
+    if single_writer:
+        return assignment.assign_to_one(tasks, members, sink, left_out, attempt)
+    return assignment.assign(tasks, members, writers, left_out, attempt, sink)
 
 
 def divided(states: States, batch: int, rest: int) -> dict[TopicPartition, PartitionState]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 PAUSED_SECONDS = 8.0
-FLUSH_AGAIN = 10.0
+AGAIN = 10.0
 
 Edit = Callable[[KeeperView], Control]
 Ends = dict[TopicPartition, tuple[str, int]]
@@ -42,13 +42,18 @@ class Commands:
         if not (self._world.ends_paused and self._world.healed):
             self._write("resume", lambda view: view.control.resume())
 
+    def go_on(self) -> None:
+        """Resume, again and again: a pause that was asked for may arrive after the first."""
+        self.resume()
+        self._world.after(AGAIN, self.go_on)
+
     def flush(self) -> None:
         self._write("flush", lambda view: view.control.ask_flush(self._asked))
 
     def flush_until_settled(self) -> None:
         """Without an interval nothing else brings in what is left."""
         self.flush()
-        self._world.after(FLUSH_AGAIN, self.flush_until_settled)
+        self._world.after(AGAIN, self.flush_until_settled)
 
     def switchover(self) -> None:
         def edit(view: KeeperView) -> Control:

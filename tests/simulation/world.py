@@ -429,7 +429,7 @@ class World:
             if view is not None and view.control.paused is not None and not self._is_at_rest():
                 raise Violation("a paused sink brings what is open to its end", f"{view.transactions}")
             self.ends_paused = False
-        self.commands.resume()
+        self.commands.go_on()
         if self.profile.flush_only:
             self.commands.flush_until_settled()
 

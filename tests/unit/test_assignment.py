@@ -217,3 +217,9 @@ def test_100_000_tasks_over_1_000_workers_are_assigned_in_seconds() -> None:
     plan = assign(tasks, fleet, previous, (), 2)
     assert time.process_time() - began < 30
     assert len(plan.tasks) == 1_000
+
+
+def test_sinks_of_one_task_each_spread_over_the_fleet() -> None:
+    plans = [assign([alone(0, 5)], FLEET, {}, (), 1, f"s{number}") for number in range(300)]
+    shares = [sum(member.incarnation in plan.tasks for plan in plans) for member in FLEET]
+    assert min(shares) > 70
