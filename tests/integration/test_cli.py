@@ -662,7 +662,7 @@ def test_of_several_sinks_status_shows_a_line_each_and_one_of_them_in_full(make_
         assert lines[1].startswith("orders: halted: ")
         assert [line.split()[:2] for line in lines if line.startswith(("orders ", "payments "))] == [
             ["orders", "HALTED"],
-            ["payments", "ill"],
+            ["payments", "unhealthy"],
         ]
         code, out = sink("status", "--config", config, "--sink", "payments")
         assert code == 0
