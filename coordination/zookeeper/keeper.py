@@ -33,6 +33,7 @@ from coordination.state.reading import ParticipantView, ParticipantViewReader, R
 from coordination.state.tree import Check, Create, Delete, KeeperInfo, KeeperView, Node, NodeRead, Op, Set
 from coordination.zookeeper.catalog_progress import CatalogRecord, CatalogState
 from coordination.zookeeper.table_service_lock import TableServiceLock, TableServiceRun
+from coordination.zookeeper.worker_records import HostedRecord, WorkerRecords
 
 T = TypeVar("T")
 
@@ -105,6 +106,12 @@ class Keeper:
     def catalog(self) -> CatalogState | None:
         """How far a catalogue follows the table, if there is one. Raises `Unavailable`."""
         return CatalogRecord(self._client, self._root).last()
+
+    def hosts(self) -> dict[str, HostedRecord]:
+        """This sink in the processes that host it, by worker. Raises `Unavailable`."""
+        parent, _, sink = self._root.rpartition("/")
+        records = WorkerRecords(self._client, parent, "").all()
+        return {record.worker: record.sinks[sink] for record in records if sink in record.sinks}
 
     def participant_view(self, incarnation: str) -> ParticipantView:
         """One reading of what concerns a participant, as cheap in a large fleet as in a small one. Raises as `read`."""

@@ -38,7 +38,7 @@ class Look:
 
     @property
     def urgency(self) -> int:
-        """3: nothing lands; 2: it is ill; 1: something is to be told; 0: nothing needs doing."""
+        """3: nothing lands; 2: it is unhealthy; 1: something is to be told; 0: nothing needs doing."""
         if any(reason.kind in URGENT for reason in self.judgement.reasons):
             return 3
         return 2 if self.judgement.reasons else 1 if self.judgement.notes else 0
@@ -49,7 +49,7 @@ class Look:
         if "halted" in kinds:
             return "HALTED"
         if self.status is None or self.judgement.reasons:
-            return "ill"
+            return "unhealthy"
         return "paused" if self.paused else "lands"
 
     def to_json(self) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _need(each: Finding, is_ill: bool, sink: str) -> Text:
 def overview(looks: Sequence[Look], now: float) -> Group:
     """Many sinks, a line each, and above them what needs doing."""
     table = Table(title=f"{len(looks)} sinks", title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for name in ("sink", "state", "coordinator", "workers>", "lag>", "last commit>", "transactions open>", "needs"):
+    for name in ("sink", "state", "coordinator", "workers>", "lag>", "last commit>", "open>", "needs"):
         table.add_column(name.rstrip(">"), justify="right" if name.endswith(">") else "left")
     for look in _worst_first(looks):
         status = look.status

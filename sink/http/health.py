@@ -134,7 +134,9 @@ def _notes(evidence: Evidence, view: KeeperView, status: Status) -> Iterator[Fin
 
 
 def _waits(evidence: Evidence) -> Iterator[Finding]:
-    return (finding("waits", trouble) for trouble in evidence.troubles)
+    yield from (finding("waits", trouble) for trouble in evidence.troubles)
+    for outside in () if evidence.status is None else evidence.status.outside:
+        yield finding("outside", f"{outside.worker} hosts it and takes no part ({outside.state}): {outside.reason}")
 
 
 def _seconds(seconds: float) -> str:

@@ -186,6 +186,10 @@ DO = {
     "not-read": ("Ask again in some seconds.", ""),
     "paused": ("Run `sink resume` when it is to go on.", ""),
     "worker-gone": ("Start it again, unless it was meant to end. The others have taken over its work.", "the-log"),
+    "outside": (
+        "Correct what the sentence names, and restart that worker; what it waits for comes back by itself.",
+        "sink-refused",
+    ),
     "waits": ("Bring back what it waits for. The worker goes on by itself.", "the-log"),
     "aborts": (
         "Alone it needs nobody: the same offsets are tried again. Repeated: mend what the reason says.",

@@ -103,6 +103,15 @@ class EndedStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class OutsideStatus:
+    """A process that hosts the sink and is not in its fleet: it `waits`, `hangs` or was `refused`, with the reason."""
+
+    worker: str
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class CatalogStatus:
     """How far a catalogue follows the table. `committed` is the sink's newest transaction that it knows of; `behind` is
     how many numbers the sink is ahead of it. With `failures` in a row, the last one at `failed` for `reason`.
@@ -147,6 +156,8 @@ class Status:
     switchover: str | None = None
     """The incarnation that was asked to let another worker coordinate, until one does."""
     catalog: CatalogStatus | None = None
+    outside: tuple[OutsideStatus, ...] = ()
+    """Processes that host the sink and are not in its fleet."""
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, **asdict(self)}
@@ -168,7 +179,14 @@ def collect(settings: Settings, keeper: Keeper, log: Log | None) -> Reading:
     observed, error = _observe(log, settings, recorded)
     status = build(settings, view, observed, error, time.time())
     catalog = catalog_status(settings, keeper.catalog(), status.committed)
-    shown = replace(status, history=status.history[:NEWEST], services=keeper.services(), catalog=catalog)
+    outside = tuple(
+        OutsideStatus(worker, hosted.state, hosted.reason)
+        for worker, hosted in keeper.hosts().items()
+        if hosted.reason and hosted.state != "joined"
+    )
+    shown = replace(
+        status, history=status.history[:NEWEST], services=keeper.services(), catalog=catalog, outside=outside
+    )
     return Reading(view, observed, shown)
 
 

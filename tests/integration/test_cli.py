@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import tarfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -17,6 +19,7 @@ from pathlib import Path
 
 import pytest
 import trustme
+import yaml
 from confluent_kafka import Producer
 from kazoo.client import KazooClient
 
@@ -636,3 +639,62 @@ def test_validate_refuses_kerberos_where_librdkafka_has_none(make_config, sink):
     )
     assert code == 1, out
     assert [line for line in out.splitlines() if "GSSAPI" in line and "Or set kafka.reader=spark" in line]
+
+
+def test_of_several_sinks_status_shows_a_line_each_and_one_of_them_in_full(make_config, sink, tmp_path: Path):
+    one = yaml.safe_load(make_config().read_text())
+    shared = {name: value for name, value in one.items() if not name.startswith("target.")}
+    tables = {
+        name: {"target.table.name": name, "target.base.path": str(tmp_path / name)} for name in ("orders", "payments")
+    }
+    config = tmp_path / "fleet.yaml"
+    config.write_text(yaml.safe_dump({**shared, "sinks": tables}))
+    orders = tmp_path / "orders.yaml"
+    orders.write_text(yaml.safe_dump({**shared, **tables["orders"]}))
+    made = Fleet(orders)
+    try:
+        made.join()
+        made.halt()
+        code, out = sink("status", "--config", config)
+        lines = [line.strip() for line in out.splitlines()]
+        assert code == 1
+        assert lines[0] == "What needs doing first"
+        assert lines[1].startswith("orders: halted: ")
+        assert [line.split()[:2] for line in lines if line.startswith(("orders ", "payments "))] == [
+            ["orders", "HALTED"],
+            ["payments", "unhealthy"],
+        ]
+        code, out = sink("status", "--config", config, "--sink", "payments")
+        assert code == 0
+        assert "no-tree: " in out
+        _, out = sink("status", "--config", config, "--json")
+        assert [(each["sink"], each["healthy"]) for each in json.loads(out)["sinks"]] == [
+            ("orders", False),
+            ("payments", False),
+        ]
+        code, out = sink("status", "--config", config, "--sink", "imagined")
+        assert (code, "it has orders, payments" in out) == (2, True)
+    finally:
+        made.close()
+
+
+def test_doctor_has_checks_and_status_of_each_sink_and_no_secret(make_config, sink, tmp_path: Path):
+    config = make_config(kafka__client__rack="a")
+    made = Fleet(config)
+    try:
+        made.join()
+        archive = tmp_path / "report.tar.gz"
+        code, out = sink("doctor", "--config", config, "--output", archive)
+        assert code == 0
+        assert "Read it before you send it" in out
+        with tarfile.open(archive) as report:
+            names = report.getnames()
+            status = report.extractfile("report/orders/status.json")
+            checks = report.extractfile("report/orders/validate.txt")
+            assert status is not None
+            assert checks is not None
+            assert json.loads(status.read())["sink"] == "orders"
+            assert re.search(rb"^ok     Kafka ", checks.read(), re.MULTILINE)
+        assert names[:2] == ["report/versions.txt", "report/settings.txt"]
+    finally:
+        made.close()
