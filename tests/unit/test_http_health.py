@@ -213,8 +213,10 @@ def test_another_fleet_is_told_of_as_such(settings: Settings) -> None:
 
 
 def test_every_section_that_is_named_is_one_of_the_runbook(settings: Settings) -> None:
-    titles = re.findall(r"^#+ (.+)$", RUNBOOK.read_text(), re.MULTILINE)
-    anchors = {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles}
+    text = RUNBOOK.read_text()
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    anchors = set(re.findall(r'<a id="([^"]+)"></a>', text))
+    anchors |= {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles}
     named = {section for _, section in DO.values()} | {halt_remedy(r, at).section for r, at, _ in HALTS.values()}
     assert named - {""} <= anchors
 
