@@ -225,6 +225,7 @@ def measure(
     time.sleep(2 * LOOK_SECONDS)
     landings.stop()
     seconds = freshness(trickle.sent, landings.seen, topics, warm)
+    tell("phases", **phases(it, topics))
     tell(
         "freshness",
         p50=round(statistics.median(seconds), 1),
@@ -238,6 +239,20 @@ def measure(
     for sink in list(topics)[:: max(1, len(topics) // 10)]:
         it.assert_exactly_once(sink, produced[sink])
     tell("audit", held=True)
+
+
+def phases(it: ManySinks, topics: Mapping[str, str]) -> dict[str, object]:
+    """Median seconds of the later half of each sink's transactions, and how many there were."""
+    seconds: dict[str, list[float]] = {}
+    count = 0
+    for sink in topics:
+        history = it.view(sink).ledger.history
+        count += len(history)
+        for summary in history[len(history) // 2 :]:
+            marks = sorted((at, phase) for phase, at in summary.times.items())
+            for (began, phase), (ended, _) in zip(marks, marks[1:], strict=False):
+                seconds.setdefault(str(phase), []).append(ended - began)
+    return {"transactions": count, **{phase: round(statistics.median(took), 2) for phase, took in seconds.items()}}
 
 
 def killed(
