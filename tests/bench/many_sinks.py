@@ -11,6 +11,7 @@ counts pages that processes share more than once.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import tempfile
@@ -250,7 +251,7 @@ def phases(it: ManySinks, topics: Mapping[str, str]) -> dict[str, object]:
         count += len(history)
         for summary in history[len(history) // 2 :]:
             marks = sorted((at, phase) for phase, at in summary.times.items())
-            for (began, phase), (ended, _) in zip(marks, marks[1:], strict=False):
+            for (began, phase), (ended, _) in itertools.pairwise(marks):
                 seconds.setdefault(str(phase), []).append(ended - began)
     return {"transactions": count, **{phase: round(statistics.median(took), 2) for phase, took in seconds.items()}}
 
