@@ -112,10 +112,10 @@ def test_jars_of_a_user_are_loaded_together_with_hudis(tmp_path: Path) -> None:
     """Hudi looks for a user's classes where its own come from."""
     own = "/opt/own.jar"
     for more in ({"spark__jars": own}, {"spark__master": "spark://127.0.0.1:7077"}):
-        jars = _conf(settings(tmp_path / "table", "127.0.0.1:9", **more), "none").get("spark.jars", "").split(",")
+        jars = _conf((settings(tmp_path / "table", "127.0.0.1:9", **more),), "none").get("spark.jars", "").split(",")
         assert any("hudi-spark" in jar for jar in jars)
         assert (own in jars) == ("spark__jars" in more)
-    assert _conf(settings(tmp_path / "table", "127.0.0.1:9"), "none").get("spark.jars") is None
+    assert _conf((settings(tmp_path / "table", "127.0.0.1:9"),), "none").get("spark.jars") is None
 
 
 def test_a_log_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
