@@ -128,8 +128,8 @@ class Answers:
         return Answer(200, documents.to_bytes(report))
 
     async def metrics(self) -> Answer:
-        text = await self._in_pool(self._metrics.text)
-        return Answer(200, text, CONTENT_TYPE, await self._in_pool(lambda: _zipped(text)))
+        text, zipped = await self._in_pool(self._metrics.text)
+        return Answer(200, text, CONTENT_TYPE, zipped)
 
     async def perform(self, verb: str, sink: str, worker: str, authorization: str) -> Answer:
         """The verb on one sink, or on all of this worker's."""

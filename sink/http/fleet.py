@@ -32,6 +32,7 @@ from sink.telemetry.logs import ContextThread
 
 LOG = structlog.get_logger("sink.worker")
 LOOK_SECONDS = 3.0
+LOG_SECONDS = 5.0
 SHARE = 0.1
 """The share of one core that looking may take at most."""
 WHOLE_SECONDS = 60.0
@@ -137,7 +138,7 @@ class FleetWatch:
                 self._logs.look(views)
             except Exception:
                 LOG.exception("http.look_failed")
-            pause = max(LOOK_SECONDS, (time.thread_time() - began) / SHARE) if self._watched else 0.2
+            pause = max(LOG_SECONDS, (time.thread_time() - began) / SHARE) if self._watched else 0.2
 
     def _look(self) -> None:
         self._follow_sinks()

@@ -15,7 +15,7 @@ from coordination.state.model import LogView, PartitionLog, TopicPartition
 from coordination.state.tree import KeeperView
 from sink.http.facts import HostedSink, RecentLog
 
-AGE_SECONDS = 2.5
+AGE_SECONDS = 4.0
 REFUSED_SECONDS = 30.0
 """Seconds after which Kafka is asked again about topics that it refused."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import threading
 import time
 
@@ -14,16 +15,18 @@ AGE_SECONDS = 1.0
 
 
 class MetricsText:
-    """`text` may be called by any thread."""
+    """Any thread may call `text`."""
 
     def __init__(self, facts: WorkerFacts) -> None:
         self._facts = facts
         self._making = threading.Lock()
-        self._text, self._made_at = b"", -AGE_SECONDS
+        self._text, self._zipped, self._made_at = b"", b"", -AGE_SECONDS
 
-    def text(self) -> bytes:
+    def text(self) -> tuple[bytes, bytes]:
+        """The text, plain and by gzip."""
         with self._making:
             if time.monotonic() - self._made_at >= AGE_SECONDS:
                 self._text = self._facts.metrics()
+                self._zipped = gzip.compress(self._text, 1)
                 self._made_at = time.monotonic()
-            return self._text
+            return self._text, self._zipped

@@ -278,6 +278,7 @@ async function load(path) {
 
 async function refresh() {
   clearTimeout(timer);
+  const began = performance.now();
   const sink = current();
   try {
     const [all, one] = await Promise.all([
@@ -286,6 +287,7 @@ async function refresh() {
     details = one && one.sinks ? one.sinks[0] : one;
     failedAt = 0;
     show();
+    document.documentElement.dataset.refreshMs = (performance.now() - began).toFixed(0);
   } catch (error) {
     failedAt = failedAt || Date.now() / 1000;
     say(byId("offline"), `This worker does not answer since ${clock(failedAt)}; what follows is older. It is asked again.`);
