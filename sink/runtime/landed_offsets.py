@@ -5,6 +5,7 @@ from __future__ import annotations
 from coordination.state.tree import KeeperView
 from sink.clients.kafka_groups import GroupCommitter
 from sink.config import Settings
+from sink.telemetry.harmless import harmless
 from sink.telemetry.metrics import SinkMetrics
 
 
@@ -18,6 +19,7 @@ class LandedOffsets:
         self._metrics = metrics
         self._offered: tuple[int, int] | None = None
 
+    @harmless
     def saw(self, view: KeeperView) -> None:
         settled = view.epoch, view.ledger.committed
         if view.states and settled != self._offered:

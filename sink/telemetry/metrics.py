@@ -1,6 +1,7 @@
 """Prometheus metrics of a worker process, and of each sink in it, served on loopback; port 0 serves none.
 
-Guarantee: counting never waits, reads nothing and writes nothing, so it can neither fail nor delay a commit.
+Guarantee: counting never waits, reads nothing, writes nothing and raises nothing, so it can neither fail nor delay
+a commit.
 Counters tell what this worker decided or wrote, from when it started: sum them over the fleet. A phase is
 counted when the coordinator asks for it; a request that has to be repeated counts again. Errors: ConfigError
 when the port cannot be used.
@@ -20,6 +21,7 @@ from coordination.state.model import LogView, Phase
 from coordination.state.tree import KeeperView, Summary
 from coordination.zookeeper.table_service_lock import Service
 from sink.telemetry.exposition import Exposition, MetricsServer
+from sink.telemetry.harmless import harmless
 from sink.telemetry.metric_families import OLD_NAMES, Families
 from sink.telemetry.partition_metrics import PartitionOffsets, partition_lines
 from sink.telemetry.version import parts, sink_version
@@ -129,6 +131,7 @@ class SinkMetrics:
         """In seconds, from the settings."""
         self._of(self._families.commit_allowance).set(max(3 * interval, write_deadline))
 
+    @harmless
     def note(self, note: Note) -> None:
         """Count what a machine notes; events of no interest here are passed over."""
         fields = dict(note.fields)
@@ -146,6 +149,7 @@ class SinkMetrics:
             case "transaction.ended":
                 self._end(fields["transaction"], fields["outcome"], fields["records"], fields["errors"])
 
+    @harmless
     def coordinating(self, now: bool) -> None:
         """Whether this worker is the coordinator. Transactions of an earlier term are no longer its own."""
         self._of(self._families.coordinator).set(1 if now else 0)
@@ -161,14 +165,17 @@ class SinkMetrics:
                 self._drop(family)
             self.retention({})
 
+    @harmless
     def halted(self, now: bool) -> None:
         """Sets whether the tree records a halt, on every worker."""
         self._of(self._families.halted).set(1 if now else 0)
 
+    @harmless
     def paused(self, now: bool) -> None:
         """Sets whether the tree records that an operator paused the sink."""
         self._of(self._families.paused).set(1 if now else 0)
 
+    @harmless
     def keeper(self, view: KeeperView) -> None:
         """From the coordinator's reading of the tree."""
         self._of(self._families.workers).set(len(view.members))
@@ -177,10 +184,12 @@ class SinkMetrics:
             self._of(self._families.last_commit).set(max(last.times.values(), default=0.0))
         self.offsets.read_states(view.states, self._planned_at(last))
 
+    @harmless
     def log(self, view: LogView) -> None:
         """From the coordinator's reading of the log: what is readable there."""
         self.offsets.read_log(view.partitions)
 
+    @harmless
     def retention(self, seconds: Mapping[str, float]) -> None:
         """How long Kafka keeps a record, by topic; without topics whose retention is unlimited or unknown."""
         self._retention = seconds
@@ -189,10 +198,12 @@ class SinkMetrics:
         else:
             self._drop(self._families.retention_seconds)
 
+    @harmless
     def group_committed(self, outcome: str) -> None:
         """Offsets were committed to the consumer group: `done` or `failed`."""
         self._of(self._families.group_commits, outcome).inc()
 
+    @harmless
     def table(self, instants: int) -> None:
         """Completed instants on the active timeline."""
         self._of(self._families.instants).set(instants)
@@ -215,10 +226,12 @@ class SinkMetrics:
             if family is families.service_failed:
                 self._drop(family, *labels)
 
+    @harmless
     def wrote(self, size: int) -> None:
         """A participant's data files: their bytes."""
         self._of(self._families.written_bytes).inc(size)
 
+    @harmless
     def served(self, service: Service) -> None:
         """A table service has ended: `done`, `idle` (nothing to do) or `failed`."""
         outcome = "failed" if service.reason else "done" if service.instant else "idle"
@@ -227,6 +240,7 @@ class SinkMetrics:
         self._of(self._families.service_failed, service.name).set(1 if service.reason else 0)
         self._of(self._families.last_service_seconds, service.name).set(service.seconds)
 
+    @harmless
     def registered(self, failures: int, seconds: float) -> None:
         """A registration in the catalogue has ended; `failures` in a row, this one included."""
         self._of(self._families.registrations, "failed" if failures else "done").inc()
@@ -234,6 +248,7 @@ class SinkMetrics:
         self._of(self._families.catalog_seconds).observe(seconds)
         self._of(self._families.last_catalog_seconds).set(seconds)
 
+    @harmless
     def waits_for(self, what: str, now: bool) -> None:
         """Whether this worker waits for one of `WAITS`."""
         if what == "storage":

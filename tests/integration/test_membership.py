@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -32,6 +33,7 @@ def resources(chroot: str, proxy: Proxy, tmp_path: Path):
     client.start()
     keeper = Keeper(client, "/sink/orders", lambda: None)
     absent = cast(Any, None)
+    table = cast(Any, SimpleNamespace(metadata_services=None, metadata_interval=1))
     ticker = Ticker()
     ticker.start()
     with new_pool() as pool:
@@ -41,7 +43,7 @@ def resources(chroot: str, proxy: Proxy, tmp_path: Path):
             client,
             keeper,
             "/sink/orders",
-            absent,
+            table,
             absent,
             absent,
             absent,

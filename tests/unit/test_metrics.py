@@ -6,12 +6,13 @@ import re
 import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 from urllib.request import urlopen
 
 import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from structlog.testing import capture_logs
 
 from coordination.errors import ConfigError
 from coordination.state.messages import Note
@@ -313,6 +314,14 @@ def test_every_old_name_is_served_with_the_figures_of_the_new_one(
     assert value(process, "sink_services_seconds", service="cleaning") == 2
     assert value(process, "sink_catalog_seconds") == 0.5
     assert value(process, "sink_lag", topic="orders", partition="0") == 1
+
+
+def test_a_defect_in_counting_is_logged_and_goes_no_further(process: ProcessMetrics, metrics: SinkMetrics) -> None:
+    with capture_logs() as logs:
+        tell(metrics, "transaction.opened")
+        metrics.keeper(cast(KeeperView, None))
+        metrics.log(cast(LogView, None))
+    assert [each["method"] for each in logs if each["event"] == "metrics.failed"] == ["note", "keeper", "log"]
 
 
 def test_an_old_name_changes_no_label(process: ProcessMetrics) -> None:
