@@ -6,9 +6,9 @@ is asked by a file there, `<point>.armed`, that holds its id and an action. Poin
 `<request>.before` and `<request>.after`, for instance `Complete.before`, or `Write:PREPARED.after`;
 `Errors.written`, when the errors table has the files of bad records and not yet their commit, `Complete.published`,
 when it has that too, and `Complete.guarded`, inside the table lock, behind the checks and right before the commit; of
-table services `Clustering.scheduled` and `Compaction.scheduled`, behind the plan; of a replay of bad records
-`Replay.written` and `Replay.committed`, before they are marked. Actions: `kill` (SIGKILL this process), `stop`
-(SIGSTOP it), `stop-jvm` (SIGSTOP its JVM), `wait` (until `<point>.go` appears).
+table services `Clustering.scheduled`, `Compaction.scheduled` and `Metadata.compaction.scheduled`, behind the plan; of a
+replay of bad records `Replay.written` and `Replay.committed`, before they are marked. Actions: `kill` (SIGKILL this
+process), `stop` (SIGSTOP it), `stop-jvm` (SIGSTOP its JVM), `wait` (until `<point>.go` appears).
 """
 
 from __future__ import annotations

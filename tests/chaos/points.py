@@ -55,7 +55,7 @@ def points(shape: Shape) -> tuple[str, ...]:
     if shape.bad:
         found.append("Complete.published")
     if shape.service:
-        found.append(f"{shape.service}.scheduled")
+        found += [f"{shape.service}.scheduled", "Metadata.compaction.scheduled"]
     return tuple(found)
 
 

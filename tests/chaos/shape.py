@@ -24,6 +24,7 @@ REWRITES: Mapping[str, str] = {APPEND: "Clustering", WIDE: "Clustering", ON_READ
 """Which service rewrites files. Few keys that are written anew are in one file, and need none."""
 OFTEN = {
     "services.interval.commits": 3,
+    "hoodie.metadata.compact.max.delta.commits": 3,
     "hoodie.clustering.async.max.commits": 2,
     "hoodie.compact.inline.max.delta.commits": 2,
     "hoodie.clean.commits.retained": 3,
