@@ -52,6 +52,9 @@ else:
 
 SHIPPED = ("sink", "coordination")
 WARM_UP = "warm-up"
+SLOTS_OF_MANY = 3
+"""A commit is a dozen small jobs that wait for one another: with slots for the cores alone, sinks that commit wait for
+those that write, and the cores idle."""
 
 _DEFAULTS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
@@ -117,10 +120,14 @@ _LOG4J_NOTHING = "rootLogger.level = off\n"
 
 
 def start_session(
-    settings: Settings, app: str, spark_log: Path | None = None, others: Sequence[Settings] = ()
+    settings: Settings,
+    app: str,
+    spark_log: Path | None = None,
+    others: Sequence[Settings] = (),
+    many: bool = False,
 ) -> SparkSession:
-    """A session on `settings.spark_master`, for its sink and for those `others` that share its process. `spark_log`
-    takes what Spark, Hudi and the JVM print.
+    """A session on `settings.spark_master`, for its sink and for those `others` that share its process; `many`: whether
+    transactions of several sinks run side by side. `spark_log` takes what Spark, Hudi and the JVM print.
     """
     sinks = (settings, *others)
     conf = _conf(sinks, app)
@@ -133,7 +140,7 @@ def start_session(
         _add_java_options(conf, first=f"{archive} {_IN_UTC} {lean}", last=_NO_ATTACHING)
         _add_java_options(conf, last=f"-Dlog4j2.configurationFile={log4j.as_uri()}")
         # The file is read once, when the JVM starts: it may go when the context is up.
-        context = _context(conf, sinks, spark_log)
+        context = _context(conf, sinks, spark_log, many)
     if not _is_local(conf):
         # Executors fetch it whenever one of them starts: it has to stay for as long as the context does.
         context.addPyFile(str(_packed(Path(context._temp_dir))))
@@ -167,10 +174,15 @@ class StartingSession:
     """Starts a session in a thread of its own when `with` is entered; stops one that still runs when `with` is left."""
 
     def __init__(
-        self, settings: Settings, app: str, spark_log: Path | None = None, others: Sequence[Settings] = ()
+        self,
+        settings: Settings,
+        app: str,
+        spark_log: Path | None = None,
+        others: Sequence[Settings] = (),
+        many: bool = False,
     ) -> None:
         self._started: Future[SparkSession] = Future()
-        arguments = settings, app, spark_log, others
+        arguments = settings, app, spark_log, others, many
         self._thread = threading.Thread(target=self._start, args=arguments, name="spark", daemon=True)
 
     def __enter__(self) -> Self:
@@ -189,9 +201,11 @@ class StartingSession:
         """The session, once it is up. Raises what `start_session` raises."""
         return self._started.result()
 
-    def _start(self, settings: Settings, app: str, spark_log: Path | None, others: Sequence[Settings]) -> None:
+    def _start(
+        self, settings: Settings, app: str, spark_log: Path | None, others: Sequence[Settings], many: bool
+    ) -> None:
         try:
-            self._started.set_result(start_session(settings, app, spark_log, others))
+            self._started.set_result(start_session(settings, app, spark_log, others, many))
         except BaseException as error:  # noqa: BLE001 (it is raised again where the session is asked for)
             self._started.set_exception(error)
 
@@ -264,12 +278,12 @@ def _is_alone(conf: SparkConf) -> bool:
     return _is_local(conf) and not any(map(conf.contains, ("spark.jars", "spark.jars.packages")))
 
 
-def _add_slot(conf: SparkConf, processors: int) -> None:
-    """One slot beyond Spark's cores here, for the jobs of a commit while the cores write the next transaction."""
+def _add_slots(conf: SparkConf, processors: int, slots: int) -> None:
+    """Slots beyond Spark's cores here, for the jobs of a commit while the cores write other transactions."""
     match = _LOCAL.fullmatch(conf.get("spark.master") or "")
     if match is not None:
         cores = processors if match[1] == "*" else int(match[1] or 1)
-        conf.setMaster(f"local[{cores + 1}]").setIfMissing("spark.default.parallelism", str(cores))
+        conf.setMaster(f"local[{cores + slots}]").setIfMissing("spark.default.parallelism", str(cores))
 
 
 def _on_this_host(master: str) -> bool:
@@ -293,7 +307,7 @@ def _add_options(conf: SparkConf, options: Mapping[str, str]) -> None:
         conf.set(name, f"{before},{value}" if before else value)
 
 
-def _context(conf: SparkConf, sinks: Sequence[Settings], spark_log: Path | None) -> SparkContext:
+def _context(conf: SparkConf, sinks: Sequence[Settings], spark_log: Path | None, many: bool) -> SparkContext:
     # The context looks in the environment alone for the Python of its tasks, not at spark.pyspark.python.
     os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python") or sys.executable
     # What is given to the launcher stands on the JVM's command line, for everybody to see; the context sets the rest.
@@ -305,8 +319,9 @@ def _context(conf: SparkConf, sinks: Sequence[Settings], spark_log: Path | None)
             gateway = launch_gateway(shown, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
             if not _is_local(conf):
                 _add_options(conf, executor_options(gateway.jvm, base_paths(*sinks)))
-            if any(sink.only_commits and sink.in_flight > 1 for sink in sinks):
-                _add_slot(conf, gateway.jvm.Runtime.getRuntime().availableProcessors())
+            overlap = any(sink.only_commits and sink.in_flight > 1 for sink in sinks)
+            if slots := overlap + (SLOTS_OF_MANY if many else 0):
+                _add_slots(conf, gateway.jvm.Runtime.getRuntime().availableProcessors(), slots)
             context = SparkContext(conf=conf, gateway=gateway)
             gateway.jvm.org.apache.spark.util.Utils.classForName(_LOADED_FIRST, True, False)
             return context
