@@ -221,8 +221,8 @@ def job_group(sink: str, instant: str) -> str:
 
 
 def use_pool(spark: SparkSession, sink: str) -> None:
-    """Puts jobs of the calling thread into the sink's pool. The pools of all sinks and of table services share the cores
-    evenly, however many jobs they have."""
+    """Puts jobs of the calling thread into the sink's pool. The pools of all sinks and of table services share the
+    cores evenly, however many jobs they have."""
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", sink)
 
 

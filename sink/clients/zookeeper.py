@@ -120,8 +120,9 @@ class ZooKeeperSession:
         return True
 
     def look(self) -> None:
-        """Warns if ZooKeeper is unreachable, and opens a new session when the old one has ended. Call it regularly, from
-        any thread: while one thread looks, others return at once."""
+        """Warns if ZooKeeper is unreachable, and opens a new session when the old one has ended.
+
+        Call it regularly, from any thread: while one thread looks, others return at once."""
         if self.client.connected or not self._looking.acquire(blocking=False):
             return
         try:
