@@ -114,7 +114,7 @@ def cache_home() -> Path:
 
 
 def download_into(name: str, document: str, directory: Path) -> None:
-    """Fills `place`. What a failed attempt brought is kept beside it, so that the next one starts there."""
+    """Fills `directory`. A failed attempt leaves its files beside it, from which the next one continues."""
     part = directory.with_name(f".{directory.name}.part")
     (part / "jars").mkdir(parents=True, exist_ok=True)
     ivy_file = part / "ivy.xml"

@@ -163,8 +163,8 @@ class Log:
                 request_timeout=seconds_left,
             )
         )
-        found = {TopicPartition(a.topic, a.partition): self._offset(a, future) for a, future in futures.items()}
-        return {source: offset if offset >= 0 else None for source, offset in found.items()}
+        offsets = {TopicPartition(a.topic, a.partition): self._offset(a, future) for a, future in futures.items()}
+        return {source: offset if offset >= 0 else None for source, offset in offsets.items()}
 
     def close(self) -> None:
         """Drops the connections. A later view opens new ones."""

@@ -128,8 +128,8 @@ def start_session(
         log4j = Path(directory, "log4j2.properties")
         log4j.write_text(_log4j(spark_log))
         archive = archive_option() if _is_alone(conf) else ""
-        given = [conf.get(name, "") for name in (_JAVA_OPTIONS, _DEFAULT_JAVA_OPTIONS)]
-        lean = committing_jvm(*given) if all(sink.only_commits for sink in sinks) else ""
+        user_options = [conf.get(name, "") for name in (_JAVA_OPTIONS, _DEFAULT_JAVA_OPTIONS)]
+        lean = committing_jvm(*user_options) if all(sink.only_commits for sink in sinks) else ""
         _add_java_options(conf, first=f"{archive} {_IN_UTC} {lean}", last=_NO_ATTACHING)
         _add_java_options(conf, last=f"-Dlog4j2.configurationFile={log4j.as_uri()}")
         # The JVM reads the file when it starts; it may be deleted then.
