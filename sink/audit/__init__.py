@@ -1,11 +1,11 @@
-"""Proves that a table holds what its checkpoints and the log say: every record exactly once.
+"""Audits a table against its checkpoints and the Kafka log: every record exactly once.
 
-Guarantee: a report that `held` means that the checkpoints form one chain without hole or overlap, that
-every committed range has as many rows as its write status counted and no offset twice, that the files are
-those the commits name, and, if the topics could be read, that nothing the log still delivers is missing.
-Shares no code with the writer: hudi-rs and DuckDB read the rows, this package's own reader the timeline.
-What voids it is in `docs/audit.md`. Raises `TableError` (no table, or none of that sink), `Unavailable`
-(Kafka, or a table that changes too fast to look at).
+Guarantee: a report that `held` proves that the checkpoints form one chain without hole or overlap; that every committed
+range has as many rows as its write status counted, and no offset twice; that the files are those that the commits name;
+and, if the topics could be read, that no record that the log still delivers is missing. The audit shares no code with
+the writer: hudi-rs and DuckDB read the rows, a reader in this package reads the timeline. `docs/audit.md` says what
+voids it. Raises `TableError` (no table, or no checkpoint of the sink), `Unavailable` (Kafka, or a table that changes
+during every look).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ LOOKS = 20
 
 @dataclass(frozen=True, slots=True)
 class _TableLook:
-    """One consistent look at the table: what the timeline says and what hudi-rs shows of it."""
+    """A consistent snapshot of the table: its timeline, and the file slices that hudi-rs shows."""
 
     timeline: AuditedTimeline
     table: HudiTable | MirroredTable
@@ -72,10 +72,10 @@ def audit(
     errors: str | None = None,
     storage: Access = NO_ACCESS,
 ) -> Report:
-    """Audits the table at `base_path`; `sink` may be left out if the table has only one. `errors` is where its errors
-    table is, if not in the usual place; it is only looked for when a commit counts bad records.
+    """Audits the table at `base_path`. `sink` may be omitted if the table has only one. `errors` is the base path of
+    the errors table, if not the default; the audit reads it only if a commit counts bad records.
 
-    Without `access` the log is not asked, and the rows are held against the checkpoints alone.
+    Without `access` the audit does not read the log, and compares the rows with the checkpoints only.
     """
     started = time.monotonic()
     files = open_table(base_path, storage)
@@ -89,7 +89,7 @@ def audit(
     findings.extend(chain.findings)
     counts = _Counts()
     if chain.newest is None:
-        findings.add(FindingKind.NO_CHECKPOINT, f"no checkpoint of sink {name} can be read: nothing can be proven")
+        findings.add(FindingKind.NO_CHECKPOINT, f"no checkpoint of sink {name} is readable: nothing can be proven")
     elif look.timeline.active:
         with (
             tempfile.TemporaryDirectory(prefix="sink-audit-") as scratch,
@@ -151,7 +151,7 @@ class _Comparison:
         groups = range_groups(ranges)
         log = None
         if access is None:
-            self.findings.add(FindingKind.UNPROVEN, "the log was not asked: rows are held against the checkpoints only")
+            self.findings.add(FindingKind.UNPROVEN, "the log was not read: rows are compared with the checkpoints only")
             self.ledger.sweep()
         else:
             compared = LogComparison(self.chain, self.newest, groups, provenance, self.ledger, self.findings)
@@ -174,7 +174,7 @@ class _Comparison:
         return _Counts(partitions, rows, provenance, log is not None and bool(log.spans), errors, changed)
 
     def _changed_files(self, named: NamedFiles) -> int:
-        """Files as the commits name them; how many rows the base files hold, before log files change them."""
+        """Checks the files that the commits name. Returns the rows of the base files, before log files change them."""
         storage = check_storage(self.files, self.look.timeline, named)
         self.findings.extend(storage.findings)
         if self.files.properties.get("hoodie.table.type") != "MERGE_ON_READ":
@@ -186,7 +186,7 @@ class _Comparison:
         return [entry for name in others for entry in check_chain(name, self.look.timeline.commits).ranges]
 
     def _read_rows(self, named: NamedFiles, provenance: bool) -> list[FileRows]:
-        """Every row a reader can see: what hudi-rs shows, and files that only a listing of storage shows."""
+        """Reads every row that a reader can see: in files that hudi-rs shows, and in visible files that it does not."""
         storage = check_storage(self.files, self.look.timeline, named)
         self.findings.extend(storage.findings)
         shown = {piece.base_file_relative_path(): piece for piece in self.look.slices}
@@ -203,7 +203,7 @@ class _Comparison:
 
 
 def _look(files: TableFiles) -> _TableLook:
-    """Timeline and file slices of one and the same state, while others go on committing."""
+    """Reads timeline and file slices of one state, although writers may commit meanwhile."""
     for _ in range(LOOKS):
         names = active_names(files)
         completed_before = completed_names(names)
@@ -221,7 +221,7 @@ def _look(files: TableFiles) -> _TableLook:
             continue
         if completed_names(active_names(files)) == completed_before:
             return _TableLook(read_timeline(files, names), table, slices)
-    raise Unavailable(f"{files.base_path} changed during each of {LOOKS} looks at it; try again")
+    raise Unavailable(f"{files.base_path} changed during each of {LOOKS} reads. Try again.")
 
 
 def _choose(base_path: str, sink: str | None, timeline: AuditedTimeline) -> str:
@@ -231,7 +231,7 @@ def _choose(base_path: str, sink: str | None, timeline: AuditedTimeline) -> str:
     if sink is not None:
         raise TableError(f"{base_path}: no commit carries a checkpoint of sink {sink} (found: {sinks})")
     if len(timeline.sinks) != 1:
-        raise TableError(f"{base_path}: name the sink to audit; sinks with checkpoints in this table: {sinks}")
+        raise TableError(f"{base_path}: several sinks have checkpoints in this table. Name one: {sinks}.")
     return timeline.sinks[0]
 
 

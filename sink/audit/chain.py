@@ -1,8 +1,8 @@
-"""Checks a sink's checkpoints against one another: pure, no table and no log.
+"""Checks a sink's checkpoints against one another. Pure: reads no table and no log.
 
-Guarantee: if nothing is found, the ranges of successive commits meet, per partition and generation, without
-hole or overlap, from the first checkpoint to the newest. Voided if the newest commits were taken off the
-timeline: a chain that ends early is still a chain (their files and the log tell).
+Guarantee: without a finding, the ranges of successive commits are adjacent for each partition and generation, from the
+first checkpoint to the newest. It cannot see that the newest commits were deleted from the timeline; the checks of
+files and log do.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sink.audit.timeline import Commit
 
 @dataclass(frozen=True, slots=True)
 class CommittedRange:
-    """A slice that a commit added, and where that is written."""
+    """A slice that a commit added, with the commit's transaction number and instant."""
 
     result: SliceResult
     number: int
@@ -41,10 +41,10 @@ class CommittedRange:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """The first offset that the sink was to read of a partition.
+    """The first offset that the sink had to read of a partition.
 
-    `added`: the partition joined a topic that was being read. Such a one is read from its first offset on,
-    whatever `auto.offset.reset` says, unless an operator moved it, which would have raised its generation.
+    `added`: the partition was added to a topic that the sink was reading. The sink reads it from its first offset on,
+    whatever `auto.offset.reset` says, unless an operator moved it, which raises its generation.
     """
 
     offset: int
@@ -63,7 +63,7 @@ class Chain:
 
 
 def check_chain(sink: str, commits: Sequence[Commit]) -> Chain:
-    """`commits` in order of completion; those without a checkpoint of `sink` are passed over."""
+    """Checks the checkpoints of `sink` in `commits`, which are in order of completion."""
     findings: list[AuditFinding] = []
     links: list[tuple[Commit, Checkpoint]] = []
     seen: dict[int, tuple[Commit, Checkpoint]] = {}
@@ -77,7 +77,7 @@ def check_chain(sink: str, commits: Sequence[Commit]) -> Chain:
             links.append((commit, checkpoint))
         elif not _published_again(earlier[1], checkpoint, commit):
             where = f"commits {earlier[0].instant} and {commit.instant}"
-            sentence = f"number {checkpoint.number} stands in {where}: one transaction was committed twice"
+            sentence = f"number {checkpoint.number} is in {where}: one transaction was committed twice"
             findings.append(AuditFinding(FindingKind.REPEATED_NUMBER, sentence))
     by_number = sorted(links, key=lambda link: link[1].number)
     previous: tuple[Commit, Checkpoint] | None = None
@@ -94,7 +94,7 @@ def check_chain(sink: str, commits: Sequence[Commit]) -> Chain:
 
 
 def _beginnings(checkpoints: Sequence[Checkpoint]) -> dict[TopicPartition, Beginning]:
-    """`checkpoints` in order of their numbers."""
+    """Returns the first offset of each partition. `checkpoints` are in order of their numbers."""
     beginnings: dict[TopicPartition, Beginning] = {}
     topics: set[str] = set()
     for checkpoint in checkpoints:
@@ -115,7 +115,7 @@ def _beginnings(checkpoints: Sequence[Checkpoint]) -> dict[TopicPartition, Begin
 
 
 def _published_again(first: Checkpoint, again: Checkpoint, commit: Commit) -> bool:
-    """The newest checkpoint may be written once more before archiving goes past it: the same, no rows."""
+    """Returns whether a commit repeats a checkpoint without rows, as the sink does before archiving passes it."""
     return commit.inserted == 0 and not commit.replayed and replace(again, results=()) == replace(first, results=())
 
 
@@ -129,7 +129,7 @@ def _check_link(previous: tuple[Commit, Checkpoint] | None, link: tuple[Commit, 
         yield AuditFinding(
             FindingKind.BROKEN_CHAIN,
             f"{where} extends number {checkpoint.base}, but the timeline has {on_timeline} before it: "
-            "a commit was taken away or its checkpoint was changed",
+            "a commit was deleted, or its checkpoint was changed",
         )
     if previous and before:
         if commit.completed <= previous[0].completed:
@@ -159,7 +159,7 @@ def _check_link(previous: tuple[Commit, Checkpoint] | None, link: tuple[Commit, 
 
 
 def _check_identity(before: Checkpoint, now: Checkpoint, where: str) -> Iterator[AuditFinding]:
-    """Offsets of another topic id or cluster mean something else: only a raised generation may follow."""
+    """Checks that topic id and cluster only change with the generation: otherwise offsets mean other records."""
     for source in before.ends.keys() & now.ends.keys():
         if now.ends[source].generation > before.ends[source].generation:
             continue
@@ -202,7 +202,7 @@ def _check_partition(
     steps: Sequence[tuple[int, int, int]],
     where: str,
 ) -> Iterator[AuditFinding]:
-    """`steps` are (start, end, generation) of ranges and of newly declared gaps, the latter with -1."""
+    """Checks the steps of a partition: (start, end, generation) of its ranges and new gaps; a gap has generation -1."""
     raised = before is None or now.generation > before.generation
     if before is not None and now.generation < before.generation:
         yield AuditFinding(

@@ -1,8 +1,7 @@
-"""Draws findings from the ledger: rows against committed ranges, and both against the log.
+"""Compares rows, committed ranges and the log in the ledger, and reports findings.
 
-Guarantee: counts are exact; sentences name partition, offsets and files. Rows that others deleted or added
-through commits of their own are told apart by count only: up to what those commits can account for, a
-difference is a note.
+Guarantee: counts are exact; sentences name partition, offsets and files. Rows that other writers added or deleted are
+recognised only by their number: a difference that their commits can explain is a note.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ NOTHING = SourceCounts(0, None, None, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class RangeGroup:
-    """Ranges of one partition that overlap (replays), nearly always a single one."""
+    """Ranges of one partition that overlap (after a reset); nearly always a single range."""
 
     source: TopicPartition
     low: int
@@ -33,7 +32,7 @@ class RangeGroup:
 
     @property
     def records(self) -> int:
-        """In the table or in the errors table."""
+        """Records of the ranges, in the table or in the errors table."""
         return sum(entry.result.records + entry.result.errors for entry in self.ranges)
 
     @property
@@ -54,12 +53,12 @@ class LogCheck:
     cleanup: Mapping[str, Cleanup]
 
     def compares(self, group: RangeGroup) -> bool:
-        """Whether the log still has all that a count of this group would have to be held against."""
+        """Returns whether the log still has all offsets of this group, so that counts can be compared."""
         span = self.spans.get(group.source)
         return span is not None and group.low >= span.start and len(group.ranges) == 1
 
     def why(self, topic: str) -> str:
-        """Why the log may have holes where the table has rows."""
+        """Returns why the log may have holes where the table has rows."""
         match self.cleanup.get(topic, Cleanup.UNKNOWN):
             case Cleanup.COMPACT:
                 return "compacted away since"
@@ -107,7 +106,7 @@ def check_duplicates(ledger: OffsetLedger, findings: AuditFindings) -> None:
 
 
 def check_outside(ledger: OffsetLedger, unplaced: int, commits: Sequence[Commit], findings: AuditFindings) -> None:
-    """Rows in no committed range, or without coordinates, are others' only as far as others inserted any."""
+    """Checks rows in no committed range, or without coordinates: other writers may have inserted them."""
     condition = "landed > 0 AND covered = 0"
     outside = sum(ledger.offsets_by_source(condition, "landed").values()) + unplaced
     if not outside:
@@ -116,7 +115,8 @@ def check_outside(ledger: OffsetLedger, unplaced: int, commits: Sequence[Commit]
     inserted = sum(commit.inserted for commit in theirs)
     if outside <= inserted:
         named = ", ".join(map(str, theirs[:5]))
-        findings.add(FindingKind.OTHERS, f"{outside:,} rows belong to no range; others inserted {inserted:,}: {named}")
+        sentence = f"{outside:,} rows belong to no range; other writers inserted {inserted:,}: {named}"
+        findings.add(FindingKind.OTHERS, sentence)
         return
     segments, total, _ = ledger.segments(condition, SHOWN_OF_A_KIND)
     for segment in segments:
@@ -130,7 +130,7 @@ def check_outside(ledger: OffsetLedger, unplaced: int, commits: Sequence[Commit]
 def check_ranges(
     ledger: OffsetLedger, groups: Sequence[RangeGroup], log: LogCheck | None, files: NamedFiles, findings: AuditFindings
 ) -> dict[TopicPartition, int]:
-    """Missing rows per partition, by the write statuses' counts and, where it was read, by the log."""
+    """Returns the missing rows of each partition, by the counts of the write statuses and, if it was read, the log."""
     missing_findings = AuditFindings()
     short: dict[TopicPartition, int] = defaultdict(int)
     for group, rows in zip(groups, ledger.landed_in([(g.source, g.low, g.high) for g in groups]), strict=True):
@@ -159,7 +159,7 @@ def check_ranges(
     lost, removed = sum(missing.values()), sum(count for _, count in files.removals)
     if lost and lost <= removed:
         named = ", ".join(f"{commit} up to {count:,}" for commit, count in files.removals[:5])
-        findings.add(FindingKind.OTHERS, f"{lost:,} rows are gone, deleted by commits of others: {named}")
+        findings.add(FindingKind.OTHERS, f"{lost:,} rows are gone; commits of other writers deleted them: {named}")
         return {}
     findings.extend(missing_findings.all())
     return missing
@@ -168,9 +168,8 @@ def check_ranges(
 def holes_in_log(
     ledger: OffsetLedger, log: LogCheck, groups: Sequence[RangeGroup], provenance: bool
 ) -> dict[TopicPartition, LogRange]:
-    """Where a partition has rows (or counted records) that the log does not deliver: what to read again,
-    for the log may have them as aborted records.
-    """
+    """Returns the offsets of rows (or counted records) that the log does not deliver. The audit reads them again with
+    aborted records, to see which were aborted."""
     if provenance:
         source_holes = {source: ledger.holes(source, span.start, span.end) for source, span in log.spans.items()}
         return {source: LogRange(holes.low, holes.high) for source, holes in source_holes.items() if holes}
@@ -183,9 +182,8 @@ def holes_in_log(
 
 
 def check_log(ledger: OffsetLedger, log: LogCheck, findings: AuditFindings) -> None:
-    """Rows that the log does not deliver. Aborted records must not be in the table; a hole says nothing, for
-    compaction leaves holes, and nobody can tell whether a topic was compacted at any time.
-    """
+    """Checks rows that the log does not deliver. Aborted records must not be in the table. Other holes are only notes:
+    compaction leaves holes, and Kafka does not tell whether a topic was ever compacted."""
     for source, span in sorted(log.spans.items(), key=lambda item: item[0]):
         holes = ledger.holes(source, span.start, span.end)
         if holes is None:
@@ -204,8 +202,8 @@ def _note_hole(source: TopicPartition, offsets: int, log: LogCheck, findings: Au
         compacted = log.cleanup.get(source.topic) is Cleanup.COMPACT
         findings.add(
             FindingKind.COMPACTED if compacted else FindingKind.HOLE,
-            f"{source}: {offsets:,} offsets of the table are not in the log: {log.why(source.topic)}; held "
-            "against the checkpoints only",
+            f"{source}: {offsets:,} offsets of the table are not in the log: {log.why(source.topic)}; compared "
+            "with the checkpoints only",
         )
 
 
@@ -216,11 +214,11 @@ def _logged(ledger: OffsetLedger, groups: Sequence[RangeGroup]) -> Iterator[tupl
 def check_changed(
     ledger: OffsetLedger, groups: Sequence[RangeGroup], log: LogCheck | None, findings: AuditFindings
 ) -> None:
-    """All that can be said of a table whose rows are changed by key: how many records its commits were made of."""
+    """Checks an upsert table: only the number of records in its commits can be compared."""
     findings.add(
         FindingKind.UNPROVEN,
-        "rows of this table are changed and deleted by key, so that its rows are not its records: proven are the chain"
-        " of checkpoints, the files that it names, and the number of records in each range; not that each took effect",
+        "rows of this table are changed and deleted by key, so its rows are not its records: proven are the chain of"
+        " checkpoints, the files that it names, and the number of records in each range; not that each took effect",
     )
     if log is not None:
         _check_counts(ledger, groups, log, findings)
@@ -235,11 +233,11 @@ def check_totals(
     files: NamedFiles,
     findings: AuditFindings,
 ) -> None:
-    """All that can be said of a table without provenance columns: counts agree, or they do not."""
+    """Checks a table without provenance columns: only counts can be compared."""
     findings.add(
         FindingKind.UNPROVEN,
-        "the table has no provenance columns: only counts are held against one another; a record that is "
-        "missing while another is there twice would go unseen",
+        "the table has no provenance columns: only counts are compared; a missing record and a duplicate "
+        "would cancel out",
     )
     records = sum(group.records for group in groups)
     inserted = sum(commit.inserted for commit in commits if commit.by_others)
@@ -260,7 +258,7 @@ def _check_counts(ledger: OffsetLedger, groups: Sequence[RangeGroup], log: LogCh
         if logged > group.records:
             findings.add(FindingKind.MISSING, counts)
             continue
-        # Every offset that the log has not may have been a record once; an aborted one never was.
+        # An offset that the log lacks may have been a record; an aborted one never was.
         holes = group.high - group.low - ledger.stored_in(group.source, group.low, group.high)
         if group.records > logged + holes:
             findings.add(FindingKind.NOT_IN_LOG, f"{counts}, and only {holes:,} offsets can have been compacted away")
@@ -276,7 +274,7 @@ def partition_rows(
     provenance: bool,
     errors: Mapping[TopicPartition, int],
 ) -> tuple[PartitionRow, ...]:
-    """Rows as they were found; as they were counted where rows do not say which partition they come from."""
+    """Returns a row for each partition: with provenance the rows found, else the records counted."""
     gaps: dict[TopicPartition, int] = defaultdict(int)
     records: dict[TopicPartition, int] = defaultdict(int)
     for group in groups:

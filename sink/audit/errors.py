@@ -1,9 +1,8 @@
-"""Reads the errors table beside the table: which bad records of committed transactions are there, and which were
-replayed since.
+"""Reads the errors table: the bad records of committed transactions, and the replayed ones.
 
-Guarantee: every row is counted, under the instant of the transaction that found it; rows of transactions that have not
-been committed are told apart, never counted. What was replayed is taken from the table's own commits, not from the
-marks in the errors table. Reads with hudi-rs only. Raises TableError for an errors table that cannot be read.
+Guarantee: every row counts for the instant of the transaction that found it. Rows of transactions that did not commit
+are reported, but do not count. The table's commits say which records were replayed, not the marks in the errors table.
+Reads with hudi-rs only. Raises TableError for an errors table that cannot be read.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _BATCH_ROWS = 8192
 
 
 def errors_of(base_path: str, columns: Sequence[str], access: Access = NO_ACCESS) -> Iterator[pa.RecordBatch]:
-    """The rows of an errors table."""
+    """Yields the rows of an errors table."""
     files = open_table(base_path, access)
     if not any_commit(active_names(files)):
         return
@@ -50,7 +49,7 @@ def errors_of(base_path: str, columns: Sequence[str], access: Access = NO_ACCESS
 
 @dataclass(slots=True)
 class ErrorCounts:
-    """Counts bad records in the errors table that were not replayed, by partition, and those that were."""
+    """The bad records that were not replayed, by partition, and the number of replayed ones."""
 
     by_source: Counter[TopicPartition] = field(default_factory=Counter)
     replayed: int = 0
@@ -64,7 +63,7 @@ def add_errors(
     findings: AuditFindings,
     access: Access,
 ) -> ErrorCounts:
-    """Enters bad records that were not replayed in the ledger, like rows of the table: they are landed, elsewhere."""
+    """Adds bad records that were not replayed to the ledger, like rows: they landed in the errors table."""
     counted: Counter[str] = Counter()
     for entry in ranges:
         counted[entry.instant] += entry.result.errors
@@ -79,19 +78,19 @@ def add_errors(
         if reading.by_instant[instant] != wanted:
             findings.add(
                 FindingKind.ERRORS_COUNT,
-                f"commit {instant} counts {wanted:,} bad records, the errors table {base_path} has"
-                f" {reading.by_instant[instant]:,} of it",
+                f"commit {instant} counts {wanted:,} bad records, but the errors table {base_path} has"
+                f" {reading.by_instant[instant]:,}",
             )
     if reading.waiting:
         findings.add(
             FindingKind.UNPUBLISHED,
-            f"{reading.waiting:,} rows of the errors table are of transactions that are not committed, or not yet",
+            f"{reading.waiting:,} rows of the errors table belong to transactions that did not commit, or not yet",
         )
     return ErrorCounts(reading.by_source, reading.replayed)
 
 
 class _Reading:
-    """One look at the errors table; `held` may be asked again for the same rows."""
+    """Reads the errors table and counts its rows. `unreplayed_batches` may be called again."""
 
     def __init__(
         self, rows: Callable[[], Iterator[pa.RecordBatch]], committed: Collection[str], runs: Sequence[ReplayedRun]

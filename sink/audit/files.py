@@ -1,9 +1,8 @@
-"""Holds the timeline's write stats against the files on storage and against what a reader is shown.
+"""Compares the timeline's write stats with the files on storage, and with the files that a reader sees.
 
-Guarantee: a file that readers should have exists with the stated size and rows, its table partition can be
-found by readers that list storage, and no file is visible that no commit names. Files that were replaced or
-rewritten since are not asked for: cleaning may have removed them. What is wrong is a finding; `Unavailable`
-is raised for a table that is in its first transaction.
+Guarantee: without a finding, every file that readers need exists with the size and rows of its write stat, readers that
+list storage find its table partition, and no visible file lacks a commit. Replaced and rewritten files are not checked:
+cleaning may have removed them. Raises `Unavailable` for a table in its first transaction.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ class NamedFile:
 class NamedFiles:
     """The files that commits name.
 
-    `live`: the newest base file of each group still in sight; `logs`: log files on those; `named`: all ever.
+    `live`: the newest base file of each visible file group; `logs`: its log files; `named`: all files of all commits.
 
-    `removals` are commits by others that took rows away, with the most that each can have taken.
+    `removals` are commits of other writers that deleted rows, with the most rows that each can have deleted.
     """
 
     live: dict[Group, NamedFile]
@@ -55,7 +54,7 @@ class NamedFiles:
 
 @dataclass(frozen=True, slots=True)
 class StorageCheck:
-    """`visible`: paths that a reader which lists storage would take, though no commit names them."""
+    """`visible`: paths that a reader which lists storage would read, although no commit names them."""
 
     findings: tuple[AuditFinding, ...]
     visible: tuple[str, ...]
@@ -63,7 +62,7 @@ class StorageCheck:
 
 
 def named_files(commits: Sequence[Commit]) -> NamedFiles:
-    """`commits` in order of completion."""
+    """Collects the files of `commits`, which are in order of completion."""
     live: dict[Group, NamedFile] = {}
     logs: dict[Group, tuple[NamedFile, ...]] = {}
     named: set[str] = set()
@@ -105,8 +104,8 @@ def check_storage(table: TableFiles, timeline: AuditedTimeline, files: NamedFile
             findings.append(
                 AuditFinding(
                     FindingKind.PARTITION_METAFILE,
-                    f"table partition {folder or '(root)'} has no {_METAFILE}: its rows are gone for readers "
-                    "that list storage, and for all once the metadata table is rebuilt",
+                    f"table partition {folder or '(root)'} has no {_METAFILE}: readers that list storage do not see "
+                    "its rows, and no reader will once the metadata table is rebuilt",
                 )
             )
     visible: list[str] = []
@@ -150,27 +149,27 @@ def check_uncommitted(table: TableFiles, timeline: AuditedTimeline) -> tuple[Aud
 
 
 def check_view(files: NamedFiles, shown: Iterable[str]) -> tuple[AuditFinding, ...]:
-    """Against the base files that hudi-rs shows (through the metadata table where the table has one)."""
+    """Compares with the base files that hudi-rs shows (from the metadata table, if there is one)."""
     paths = set(shown)
     expected = {entry.file.path: entry for entry in files.live.values()}
     unseen = [
         AuditFinding(
             FindingKind.FILE_UNSEEN,
             f"{path} of commit {expected[path].commit} holds {expected[path].file.writes:,} rows, "
-            "but a reader is not shown it",
+            "but readers do not see it",
         )
         for path in sorted(expected.keys() - paths)
         if expected[path].file.writes
     ]
     unnamed = [
-        AuditFinding(FindingKind.FILE_UNNAMED, f"{path} is shown to readers, but no commit names it as current")
+        AuditFinding(FindingKind.FILE_UNNAMED, f"readers see {path}, but no commit names it as current")
         for path in sorted(paths - expected.keys())
     ]
     return (*unseen, *unnamed)
 
 
 def _list(table: TableFiles) -> dict[str, int]:
-    """Size of every Parquet file under the base path, Hudi's own folder left out."""
+    """Returns the size of every Parquet file under the base path, except in `.hoodie`."""
     selector = pafs.FileSelector(table.root, recursive=False)
     sizes: dict[str, int] = {}
     pending = table.filesystem.get_file_info(selector)
@@ -209,27 +208,27 @@ def _check_file(table: TableFiles, stored: dict[str, int], entry: NamedFile) -> 
 
 
 def _judge_unnamed(path: str, timeline: AuditedTimeline, files: NamedFiles) -> tuple[AuditFinding, bool]:
-    """Visible to a reader that lists storage, and adding rows? Otherwise the file is only worth a note."""
+    """Judges a file that no commit names. Returns a finding, and whether readers that list storage see extra rows."""
     match = _BASE_FILE.match(posixpath.basename(path))
     if not match:
         return AuditFinding(
-            FindingKind.STRAY, f"{path} is not named as a Hudi base file: readers of the table pass it over"
+            FindingKind.STRAY, f"{path} does not have the name of a Hudi base file: readers skip it"
         ), False
     group = (posixpath.dirname(path), match["file_id"])
     instant = match["instant"]
     if instant not in timeline.completed and (timeline.boundary is None or instant >= timeline.boundary):
         return AuditFinding(
-            FindingKind.STRAY, f"{path} belongs to {instant}, which did not complete: readers pass it over"
+            FindingKind.STRAY, f"{path} belongs to {instant}, which did not complete: readers skip it"
         ), False
     if group in files.replaced and group not in files.live:
-        return AuditFinding(FindingKind.STRAY, f"{path} belongs to a replaced file group: readers pass it over"), False
+        return AuditFinding(FindingKind.STRAY, f"{path} belongs to a replaced file group: readers skip it"), False
     current = files.live.get(group)
     if current is None:
-        sentence = f"{path} is in no commit, yet a reader that lists storage takes it for part of the table"
+        sentence = f"{path} is in no commit, but a reader that lists storage reads it"
         return AuditFinding(FindingKind.FILE_UNNAMED, sentence), True
     if posixpath.basename(current.file.path).rpartition("_")[2].removesuffix(".parquet") > instant:
         return AuditFinding(
             FindingKind.STRAY, f"{path} is older than {current.file.path} of its file group, which hides it"
         ), False
-    sentence = f"{path} is in no commit, yet a reader that lists storage may take it in place of {current.file.path}"
+    sentence = f"{path} is in no commit, but a reader that lists storage may read it instead of {current.file.path}"
     return AuditFinding(FindingKind.FILE_UNNAMED, sentence), False

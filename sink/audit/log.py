@@ -1,10 +1,9 @@
-"""Reads back which offsets the log still delivers, committed records only, values dropped on arrival.
+"""Reads the offsets of committed records that the log still delivers, without their values.
 
-Guarantee: an offset is reported if and only if a read_committed consumer was given it between the log's
-start at the beginning of the read and the end asked for. Voided by a record that expires during the read:
-`starts` is therefore taken again afterwards, and only offsets from the later start on may be called
-missing. Needs DESCRIBE and READ on the topics; what DESCRIBE_CONFIGS would tell may stay unknown. Raises
-`Unavailable` when the brokers cannot be reached or go quiet, `ConfigError` for a setting that no client takes.
+Guarantee: an offset is reported if and only if a read_committed consumer got it, from the log's start when the read
+began to the end of the range. A record may expire during the read: the caller reads the log's start again afterwards,
+and calls only later offsets missing. Needs DESCRIBE and READ on the topics; without DESCRIBE_CONFIGS the cleanup policy
+is unknown. Raises `Unavailable` if the brokers cannot be reached or send nothing, `ConfigError` for an invalid setting.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ BATCH = 20_000
 
 @dataclass(frozen=True, slots=True)
 class TopicAccess:
-    """Where the topics are. `settings` are librdkafka's, such as an AdminClient takes.
+    """The brokers and the topics. `settings` are librdkafka's.
 
-    `topics` are those that should land in the table: named so that one which never did is not overlooked.
+    `topics` are the topics of the sink, so that the audit does not overlook one that never landed.
     """
 
     bootstrap: str
@@ -75,7 +74,7 @@ class LogRange:
 
 Receiver = Callable[[TopicPartition, Sequence[int]], None]
 
-# librdkafka repeats on standard error what the exceptions below already say.
+# Without a logger librdkafka writes to standard error what the exceptions below already say.
 _QUIET = logging.getLogger("sink.audit.librdkafka")
 _QUIET.setLevel(logging.CRITICAL)
 
@@ -101,7 +100,7 @@ class LogReader:
             self._admin = AdminClient(dict(settings), logger=_QUIET)
             self._consumer = Consumer(self._options, logger=_QUIET)
         except KafkaException as error:
-            raise ConfigError(f"kafka.*: {error.args[0].str()}; correct or remove the setting") from error
+            raise ConfigError(f"kafka.*: {error.args[0].str()}. Correct or remove the setting.") from error
 
     def close(self) -> None:
         self._consumer.close()
@@ -125,7 +124,7 @@ class LogReader:
         return states
 
     def span(self, source: TopicPartition) -> LogRange:
-        """The offsets that the log still has."""
+        """Returns the offsets that the log still has."""
         partition = KafkaPartition(source.topic, source.partition)
         try:
             low, high = self._consumer.get_watermark_offsets(partition, timeout=REQUEST_SECONDS)
@@ -134,11 +133,11 @@ class LogReader:
         return LogRange(int(low), int(high))
 
     def read(self, wanted: Mapping[TopicPartition, LogRange], sink: Receiver) -> dict[TopicPartition, int]:
-        """Delivers the offsets of every range in pieces, rising; returns logs that end too early."""
+        """Delivers the offsets of every range in pieces, rising. Returns the partitions whose log ends too early."""
         return self._read(self._consumer, wanted, sink)
 
     def read_uncommitted(self, wanted: Mapping[TopicPartition, LogRange], sink: Receiver) -> None:
-        """Delivers aborted records too: whatever the log has but markers."""
+        """Delivers the offsets of every range, also of aborted records."""
         if not wanted:
             return
         consumer = Consumer({**self._options, "isolation.level": "read_uncommitted"}, logger=_QUIET)
@@ -165,8 +164,8 @@ class LogReader:
                 elif time.monotonic() - heard > QUIET_SECONDS:
                     names = ", ".join(map(str, sorted(pending)[:5]))
                     raise Unavailable(
-                        f"Kafka at {self._bootstrap} gave nothing for {QUIET_SECONDS:.0f} s, {names} not "
-                        "read to the end; an open transaction or a broker that is down: try again"
+                        f"Kafka at {self._bootstrap} sent nothing for {QUIET_SECONDS:.0f} s before the end of {names}: "
+                        "a transaction is open, or a broker is down. Try again."
                     )
         except KafkaException as error:
             raise self._unavailable(error) from error
@@ -223,7 +222,7 @@ class LogReader:
         return Cleanup.COMPACT if "compact" in entry.value else Cleanup.DELETE
 
     def _unavailable(self, error: KafkaException) -> Unavailable:
-        return Unavailable(f"Kafka at {self._bootstrap} cannot be read ({error.args[0]}); check the address and access")
+        return Unavailable(f"Kafka at {self._bootstrap} cannot be read ({error.args[0]}). Check address and access.")
 
 
 def _finish(consumer: Consumer, source: TopicPartition, pending: dict[TopicPartition, LogRange]) -> None:
@@ -236,5 +235,5 @@ def _source_of(message: Message) -> TopicPartition:
 
 
 def as_kafka_prints(topic_id: object) -> str:
-    """confluent-kafka prints ids in plain base64, Kafka and its tools in the URL-safe alphabet."""
+    """Converts a topic id from confluent-kafka's base64 to the URL-safe base64 of Kafka's tools."""
     return str(topic_id).translate(str.maketrans("+/", "-_"))

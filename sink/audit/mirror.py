@@ -1,11 +1,10 @@
-"""Shows hudi-rs a table on a store that hudi-rs does not reach: as a directory of the local disk.
+"""Mirrors a table to a local directory for hudi-rs, if hudi-rs does not support its store.
 
-What tells readers which files are the table is copied; the files themselves stand there empty, at their full length,
-and are filled for as long as they are read, one file slice at a time. So it is hudi-rs that says which slices there
-are and reads their rows, as everywhere else, and the local disk holds one slice.
+It copies timeline and metadata table. Data files are empty until hudi-rs reads them: then it fetches one file slice at
+a time. So hudi-rs lists the slices and reads the rows, as on other stores, and the local disk holds one slice.
 
-Guarantee: each byte that hudi-rs is shown is the store's. Voided by a table that changes during the copy: look again.
-Raises what pyarrow raises, and `NotFetched` for a file that cannot be brought when it is to be read.
+Guarantee: hudi-rs reads the bytes of the store. Voided by a table that changes during the copy; the caller then looks
+again. Raises what pyarrow raises, and `NotFetched` for a file that cannot be fetched.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ from sink.audit.timeline import TableFiles
 _HUDIS_OWN = ".hoodie"
 _METADATA_TABLE = f"{_HUDIS_OWN}/metadata"
 _FILES_OF_THE_TABLE = f"{_METADATA_TABLE}/files"
-"""The one partition of the metadata table that hudi-rs reads."""
+"""The only partition of the metadata table that hudi-rs reads."""
 _CHUNK = 4 << 20
 
 
 class NotFetched(Exception):
-    """A file of the table could not be brought to the local disk."""
+    """A file of the table could not be fetched to the local disk."""
 
 
 class MirroredTable:
-    """The part of hudi-rs's table that the audit uses. Deletes its directory with itself."""
+    """The methods of hudi-rs's table that the audit uses. Its directory is deleted with it."""
 
     def __init__(self, files: TableFiles) -> None:
         self._files = files
@@ -56,7 +55,7 @@ class MirroredTable:
 
     @contextmanager
     def filled(self, paths: Iterable[str]) -> Iterator[None]:
-        """With these files as they are on the store. Raises NotFetched."""
+        """Fetches these files, and empties them at the end. Raises NotFetched."""
         filled = []
         try:
             for path in paths:
@@ -70,7 +69,7 @@ class MirroredTable:
                 (self.directory / path).write_bytes(b"")
 
     def _copy(self) -> None:
-        """Leaves out files that are deleted meanwhile."""
+        """Copies timeline and metadata table, without files that are deleted meanwhile."""
         copied = [
             f"{_HUDIS_OWN}/hoodie.properties",
             *self._named(posixpath.relpath(self._files.timeline_path, self._files.root)),
@@ -87,7 +86,7 @@ class MirroredTable:
                 (self.directory / path).unlink(missing_ok=True)
 
     def _named(self, directory: str) -> list[str]:
-        """The files in it."""
+        """Returns the paths of the files in the directory."""
         return [
             posixpath.join(directory, posixpath.basename(info.path)) for info in self._listed(directory) if info.is_file
         ]
@@ -98,7 +97,7 @@ class MirroredTable:
         return infos
 
     def _stand_in(self) -> None:
-        """Empty files for those of the table, as long as they are: hudi-rs lists them where nothing else names them."""
+        """Creates sparse files with the names and lengths of the table's files, for hudi-rs to list them."""
         pending = [""]
         while pending:
             for info in self._listed(pending.pop()):
@@ -125,7 +124,7 @@ def _has_metadata_table(files: TableFiles) -> bool:
 
 
 class MirroredReader:
-    """hudi-rs's reader of slices, which are brought before they are read."""
+    """hudi-rs's reader of slices, whose files are fetched first."""
 
     def __init__(self, table: MirroredTable, reader: HudiFileGroupReader) -> None:
         self._table = table

@@ -1,7 +1,7 @@
-"""The result of an audit: findings with coordinates and a row per partition, as text and as JSON.
+"""The report of an audit: findings with coordinates and a row for each partition, as text and as JSON.
 
-Guarantee: `held` is true only if no finding contradicts exactly-once; notes say what was legal but unusual,
-or could not be checked. A count of duplicates or missing rows is never hidden by the limit on findings.
+Guarantee: `held` is true only if no finding contradicts exactly-once. Notes report what is legal but unusual, or could
+not be checked. The limit on findings does not affect the counts of duplicates and missing rows.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 SHOWN_OF_A_KIND = 20
-"""Findings of one kind that are kept in full; the rest are counted."""
+"""Findings of one kind that are listed; further ones are counted."""
 
 
 class FindingKind(Enum):
-    """The subject of a finding, and whether it contradicts exactly-once."""
+    """The kind of a finding, and whether it contradicts exactly-once."""
 
     UNREADABLE_INSTANT = ("unreadable instant", True)
     UNREADABLE_CHECKPOINT = ("unreadable checkpoint", True)
@@ -81,10 +81,10 @@ class AuditFinding:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
-    """One partition. `first` and `last` are offsets found in the table, `end` the newest checkpoint's.
+    """One partition. `first` and `last` are offsets in the table, `end` is the end offset in the newest checkpoint.
 
-    `gaps` counts offsets in committed ranges that were no records to the reader: compacted away, transaction
-    markers, aborted records. `missing` are records that checkpoints or log have and the table has not.
+    `gaps` counts offsets in committed ranges without a record: compacted away, transaction markers, aborted records.
+    `missing` counts records that checkpoints or log have and the table does not.
     """
 
     topic: str
@@ -98,7 +98,7 @@ class PartitionRow:
     outside: int
     gaps: int
     errors: int = 0
-    """Bad records of committed ranges, in the errors table."""
+    """Bad records of committed ranges that are in the errors table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +115,11 @@ class Report:
     log_checked: bool
     seconds: float
     errors: int = 0
-    """Bad records that are in the errors table, and not in the table."""
+    """Bad records that are in the errors table and not in the table."""
     replayed: int = 0
     """Bad records that were replayed: in the table, and marked in the errors table."""
     changed: bool = False
-    """Rows are changed by key: how many there are says nothing of the records."""
+    """Whether rows are changed by key, so that their number is not the number of records."""
 
     @property
     def failures(self) -> tuple[AuditFinding, ...]:
@@ -135,7 +135,7 @@ class Report:
 
     @property
     def empty(self) -> bool:
-        """Nothing was committed: nothing is wrong with the table, but nothing was proven either."""
+        """Whether nothing was committed: then nothing is wrong, but nothing was proven either."""
         return self.held and any(finding.kind is FindingKind.EMPTY for finding in self.findings)
 
     @property
@@ -163,7 +163,7 @@ class Report:
         console.print(Text(self.verdict(), style=f"bold {colour}"), soft_wrap=True)
 
     def partition_table(self) -> RichTable:
-        """Rows, first and last offset, duplicates and missing per partition, and the total."""
+        """Returns a table with rows, first and last offset, duplicates and missing of each partition, and totals."""
         table = RichTable(title=f"{self.sink or 'table'} at {self.base_path}", title_justify="left")
         table.add_column("topic")
         for name in ("partition", "rows", "errors", "first", "last", "end", "duplicates", "missing", "gaps"):
@@ -218,7 +218,7 @@ class AuditFindings:
             self.add(finding.kind, finding.sentence)
 
     def all(self) -> tuple[AuditFinding, ...]:
-        """Failures first, in the order of `FindingKind`; a line for what was counted only."""
+        """Returns the findings in the order of `FindingKind`, failures first, and a line for those not listed."""
         order = {kind: position for position, kind in enumerate(FindingKind)}
         more = [
             AuditFinding(kind, f"and {count - SHOWN_OF_A_KIND:,} more of this kind")

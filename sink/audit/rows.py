@@ -1,9 +1,9 @@
-"""Lays table rows, committed ranges and the log's records side by side, offset by offset, in DuckDB.
+"""Collects the offsets of table rows, committed ranges and log records in DuckDB, and compares them.
 
-All three become runs of consecutive offsets; one sweep over their edges yields segments with three counts
-each: rows in the table, ranges that cover them, records in the log. Guarantee: counts are exact, whatever
-the order of rows in files. Memory stays bounded: one batch is in memory at a time, and DuckDB spills to its file.
-Reads with hudi-rs only. Raises nothing of its own; a file that cannot be read is returned as a sentence.
+All three are stored as runs of consecutive offsets. One sweep over the ends of the runs gives segments with three
+counts: rows in the table, ranges that cover them, records in the log. Guarantee: counts are exact, whatever the order
+of rows in files. Memory is bounded: one batch at a time, and DuckDB spills to its file. Reads with hudi-rs only. Raises
+nothing of its own; the error of a file that cannot be read is in its `FileRows`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ Stream = Callable[[], HudiRecordBatchStream | Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Offsets `[low, high)` of one partition that have the same counts throughout."""
+    """Offsets `[low, high)` of one partition with the same counts."""
 
     source: TopicPartition
     low: int
@@ -88,7 +88,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Holes:
-    """Offsets of committed rows that the log does not deliver: how many, and `[low, high)` around them."""
+    """Offsets of committed rows that the log does not deliver: their number, and `[low, high)` around them."""
 
     low: int
     high: int
@@ -97,7 +97,7 @@ class Holes:
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
-    """The rows of a file. `unplaced` rows lack topic, partition or offset; `error`: why it was not read."""
+    """The rows of a file. `unplaced` rows lack topic, partition or offset; `error` says why the file was not read."""
 
     path: str
     rows: int
@@ -115,7 +115,7 @@ class SourceCounts:
 
 
 class OffsetLedger:
-    """The DuckDB side, in a file under `scratch`, which the caller removes after `close`."""
+    """The offsets in a DuckDB file under `scratch`, which the caller removes after `close`."""
 
     def __init__(self, scratch: Path) -> None:
         self._connection = duckdb.connect(str(scratch / "audit.duckdb"), config={"memory_limit": MEMORY})
@@ -143,11 +143,11 @@ class OffsetLedger:
             self._append("ranges", {"source": sources, "low": lows, "high": highs})
 
     def add_records(self, source: TopicPartition, offsets: Sequence[int]) -> None:
-        """Offsets that the log delivered, rising."""
+        """Adds offsets that the log delivered, rising."""
         self._add_offsets("records", source, offsets)
 
     def add_stored(self, source: TopicPartition, offsets: Sequence[int]) -> None:
-        """Offsets that the log has, be they committed or aborted, rising."""
+        """Adds offsets that the log has, committed or aborted, rising."""
         self._add_offsets("stored", source, offsets)
 
     def add_slice(
@@ -162,18 +162,18 @@ class OffsetLedger:
         return self._add(path, lambda: reader.read_file_slice_from_paths_stream(path, [], options), columns)
 
     def add_stream(self, name: str, stream: Stream) -> FileRows:
-        """Adds rows that are landed elsewhere, with the columns of `PROVENANCE` among others."""
+        """Adds rows that landed in another table, with the columns of `PROVENANCE`."""
         return self._add(name, stream, PROVENANCE)
 
     def sweep(self) -> None:
-        """Once, when everything was added."""
+        """Computes the segments. Call it once, after everything was added."""
         self._flush()
         self._connection.execute(_SWEEP)
 
     def segments(self, condition: str, limit: int, table: str = "segments") -> tuple[list[Segment], int, int]:
-        """The first segments that fulfil an SQL `condition`, how many there are, and the offsets in them.
+        """Returns the first segments that fulfil an SQL `condition`, their number, and the number of their offsets.
 
-        `table` may be `aborted`: what the log has, yet does not deliver to a read_committed consumer.
+        `table` may be `aborted`: offsets that the log has, but does not deliver to a read_committed consumer.
         """
         names = {number: source for source, number in self._sources.items()}
         where = f"FROM {table} WHERE {condition}"
@@ -183,7 +183,7 @@ class OffsetLedger:
         return [Segment(names[row[0]], *row[1:]) for row in rows], int(total[0]), int(total[1])
 
     def holes(self, source: TopicPartition, start: int, end: int) -> Holes | None:
-        """Within `[start, end)`."""
+        """Returns the holes within `[start, end)`; None if there are none."""
         low, high = f"greatest(low, {start})", f"least(high, {end})"
         row = self._row(
             f"SELECT min({low}), max({high}), sum({high} - {low}) FROM segments "
@@ -197,7 +197,7 @@ class OffsetLedger:
         return {names[row[0]]: int(row[1]) for row in self._connection.execute(query).fetchall()}
 
     def files_of(self, segment: Segment) -> list[str]:
-        """The files that hold rows of the segment: those that may are read again."""
+        """Returns the files with rows of the segment; it reads the candidates again."""
         key = self.source(segment.source)
         candidates = {
             file
@@ -214,7 +214,7 @@ class OffsetLedger:
         return False
 
     def counts(self) -> dict[TopicPartition, SourceCounts]:
-        """Per partition; duplicates are rows beyond the ranges that cover the offset."""
+        """Returns the counts of each partition. Duplicates are rows beyond the number of ranges at their offset."""
         query = """
             SELECT source, coalesce(sum((high - low) * landed), 0),
                 min(low) FILTER (landed > 0), max(high) FILTER (landed > 0) - 1,
@@ -227,18 +227,18 @@ class OffsetLedger:
         return {names[row[0]]: SourceCounts(int(row[1]), row[2], row[3], *map(int, row[4:])) for row in rows}
 
     def landed_in(self, groups: Sequence[tuple[TopicPartition, int, int]]) -> list[int]:
-        """Rows of each `[low, high)`, an offset counted at most as often as ranges cover it.
+        """Returns the rows of each `[low, high)`; an offset counts at most as often as ranges cover it.
 
-        The edges of every group must be edges of ranges: no segment crosses those.
+        The ends of every group must be ends of ranges, which no segment crosses.
         """
         return self._sum_in(groups, "least(s.landed, s.covered)")
 
     def logged_in(self, groups: Sequence[tuple[TopicPartition, int, int]]) -> list[int]:
-        """Records of the log in each `[low, high)`, under the same condition."""
+        """Returns the log's records in each `[low, high)`, under the same condition."""
         return self._sum_in(groups, "s.logged")
 
     def stored_in(self, source: TopicPartition, low: int, high: int) -> int:
-        """Offsets of `[low, high)` that the log has, committed or aborted."""
+        """Returns the number of offsets in `[low, high)` that the log has, committed or aborted."""
         row = self._row(
             f"SELECT coalesce(sum(least(high, {high}) - greatest(low, {low})), 0) FROM stored "
             f"WHERE source = {self.source(source)} AND low < {high} AND high > {low}"
@@ -246,7 +246,7 @@ class OffsetLedger:
         return int(row[0])
 
     def _row(self, query: str) -> tuple[Any, ...]:
-        """Fetches all that there is: a result that is not read to its end blocks the connection."""
+        """Fetches the only row of a result, and reads it to its end: an open result blocks the connection."""
         [row] = self._connection.execute(query).fetchall()
         return tuple(row)
 
@@ -291,7 +291,7 @@ class OffsetLedger:
         return FileRows(path, rows, unplaced)
 
     def _buffer(self, file: int, batch: pa.RecordBatch) -> int:
-        """Holds rows back until there are many: what a commit spread over files becomes whole runs."""
+        """Buffers offsets until there are many, so that offsets in several files become one run."""
         parts, unplaced = _split(batch)
         for source, offsets in parts.items():
             self._spans.append((self.source(source), file, int(offsets.min()), int(offsets.max()) + 1))
@@ -320,12 +320,12 @@ class OffsetLedger:
 
 
 def raised_by_hudi(error: Exception) -> bool:
-    """hudi-rs derives its error from `Exception` and exports it nowhere."""
+    """Returns whether hudi-rs raised the error, whose class it does not export."""
     return type(error).__name__ == "HudiCoreError" or isinstance(error, NotFetched)
 
 
 def rust_table(files: TableFiles) -> HudiTable | MirroredTable:
-    """The table as hudi-rs sees it now."""
+    """Opens the table with hudi-rs."""
     if not files.uri:
         return MirroredTable(files)
     builder = HudiTableBuilder.from_base_uri(files.uri)
@@ -338,7 +338,7 @@ def provenance_of(table: HudiTable | MirroredTable) -> bool:
 
 
 def _split(batch: pa.RecordBatch) -> tuple[dict[TopicPartition, NDArray[np.int64]], int]:
-    """Offsets by partition, and the number of rows that lack a coordinate."""
+    """Returns offsets by partition, and the number of rows that lack a coordinate."""
     topic, partition, offset = (batch.column(name) for name in PROVENANCE)
     complete = pc.and_(pc.and_(pc.is_valid(topic), pc.is_valid(partition)), pc.is_valid(offset))
     unplaced: int = batch.num_rows - int(pc.sum(complete).as_py() or 0)
@@ -356,7 +356,7 @@ def _split(batch: pa.RecordBatch) -> tuple[dict[TopicPartition, NDArray[np.int64
 
 
 def _runs(offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Half-open runs of consecutive offsets; a repeated offset begins a run of its own."""
+    """Returns starts and ends of half-open runs of consecutive offsets; a repeated offset starts a new run."""
     if not len(offsets):
         return offsets, offsets
     breaks = np.flatnonzero(np.diff(offsets) != 1)

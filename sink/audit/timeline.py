@@ -1,9 +1,9 @@
 """Reads a Hudi table's timeline, active and archived, without Hudi: commits, their write stats and checkpoints.
 
-Guarantee: every completed instant that changes data is returned once, in order of completion; one that cannot be read
-is returned as a problem with its file name, never left out in silence. Voided by somebody who deletes archived history
-together with its manifest. Written apart from the writer's code on purpose: it is what the writer is checked with.
-Raises `TableError` for a path that is no table or whose layout is older than table version 8."""
+Guarantee: it returns every completed instant that changes data once, in order of completion; an instant that it cannot
+read is a problem with its file name. Voided if archived history is deleted together with its manifest. It shares no
+code with the writer, because it checks the writer. Raises `TableError` for a path without a table, and for a table
+before version 8."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from sink.storage.hdfs import HDFS_SCHEMES
 CHECKPOINT_PREFIX = "sink.checkpoint."
 REPLAYED_PREFIX = "sink.replayed."
 OLDEST_TABLE_VERSION = 8
-UPGRADE = "upgrade it while nobody writes it, in Spark SQL: CALL upgrade_table(table => '...', to_version => 'NINE')"
+UPGRADE = "stop its writers and upgrade it in Spark SQL: CALL upgrade_table(table => '...', to_version => 'NINE')"
 DATA_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
 MOVING_OPERATIONS = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})
 _COMPLETED = re.compile(r"^(\d{17})_(\d{17})\.(\w+)$")
@@ -44,7 +44,7 @@ _ANY_INSTANT = re.compile(r"^(\d{17})[_.]")
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """One write stat: `writes` is all rows of the file, kept ones included; the rest is what changed."""
+    """A write stat: `writes` counts all rows of the file, `inserts` and `deletes` the changes."""
 
     file_id: str
     path: str
@@ -61,7 +61,7 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedRun:
-    """Offsets `[low, high)` of one partition, all of which had been in the errors table."""
+    """Offsets `[low, high)` of one partition that were replayed from the errors table."""
 
     topic: str
     partition: int
@@ -72,7 +72,7 @@ class ReplayedRun:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A completed instant. `replaced` are (partition path, file id) of the groups it took out of sight."""
+    """A completed instant. `replaced` are (partition path, file id) of the file groups that it replaced."""
 
     instant: str
     completed: str
@@ -82,18 +82,18 @@ class Commit:
     replaced: frozenset[tuple[str, str]]
     checkpoints: Mapping[str, Checkpoint]
     unreadable: Mapping[str, str]
-    """Sinks whose checkpoint is there but cannot be read, and why."""
+    """The sinks whose checkpoint cannot be read, with the reason."""
     replayed: Mapping[str, tuple[ReplayedRun, ...]] = field(default_factory=dict)
-    """Replayed bad records that the commit adds to the table, by sink."""
+    """The replayed bad records that the commit adds to the table, by sink."""
 
     @property
     def by_others(self) -> bool:
-        """No sink's commit, and more than rows moved from file to file."""
+        """Whether another writer made the commit, and it did more than move rows between files."""
         return not self.checkpoints and not self.unreadable and self.operation not in MOVING_OPERATIONS
 
     @property
     def changes_rows(self) -> bool:
-        """A sink's commit of which several records may be one row."""
+        """Whether it is a sink's upsert, in which several records may be one row."""
         return bool(self.checkpoints) and self.operation == "UPSERT"
 
     @property
@@ -110,10 +110,10 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class AuditedTimeline:
-    """`boundary`: readers take instants before it as committed: they are older than the active timeline.
+    """The timeline. `boundary` is the start of the active timeline: readers take earlier instants as committed.
 
-    `pending` are instants that were begun and have not completed; `active` is false if all `commits` are archived,
-    which no archiving does."""
+    `pending` are instants that have not completed. `active` is false if all `commits` are archived, which archiving
+    never does."""
 
     commits: tuple[Commit, ...]
     problems: tuple[AuditFinding, ...]
@@ -130,8 +130,8 @@ class AuditedTimeline:
 
 @dataclass(frozen=True, slots=True)
 class TableFiles:
-    """The table's storage, read only: `root` is the base path as `filesystem` knows it, `uri` as hudi-rs does, empty
-    for a store that it does not know."""
+    """The table's files, read only. `root` is the base path in `filesystem`; `uri` is the base path for hudi-rs, empty
+    if hudi-rs does not support the store."""
 
     base_path: str
     filesystem: pafs.FileSystem
@@ -159,18 +159,18 @@ class TableFiles:
 
 
 def open_table(base_path: str, access: Access = NO_ACCESS) -> TableFiles:
-    """Finds the table; `TableError` in one sentence for whatever else is there."""
+    """Opens the table. Raises `TableError` if the path has none, or an older one."""
     try:
         filesystem, root, uri = _locate(base_path, access)
         if filesystem.get_file_info(root).type is pafs.FileType.NotFound:
-            raise TableError(f"{base_path}: there is nothing; check target.base.path")
+            raise TableError(f"{base_path}: it does not exist. Check target.base.path.")
         content = _properties_text(filesystem, root)
     except OSError as error:
-        raise TableError(f"{base_path}: cannot be read ({error}); check target.base.path and access") from error
+        raise TableError(f"{base_path}: it cannot be read ({error}). Check target.base.path and access.") from error
     except ValueError as error:
-        raise TableError(f"{base_path}: not a path that can be read ({error}); check target.base.path") from error
+        raise TableError(f"{base_path}: not a valid path ({error}). Check target.base.path.") from error
     if content is None:
-        raise TableError(f"{base_path}: not a Hudi table, no .hoodie/hoodie.properties; check target.base.path")
+        raise TableError(f"{base_path}: not a Hudi table, no .hoodie/hoodie.properties. Check target.base.path.")
     lines = (line.split("=", 1) for line in content.splitlines() if "=" in line and not line.startswith("#"))
     properties = {name.strip(): value.strip() for name, value in lines}
     version = properties.get("hoodie.table.version", "")
@@ -183,9 +183,9 @@ def open_table(base_path: str, access: Access = NO_ACCESS) -> TableFiles:
 
 
 def _locate(base_path: str, access: Access) -> tuple[pafs.FileSystem, str, str]:
-    """pyarrow's file system, the path in it, and the URI for hudi-rs.
+    """Returns pyarrow's file system, the path in it, and the URI for hudi-rs.
 
-    Hudi takes a base path as it is written, `%`, `#` and blanks included; a URI has to escape them."""
+    Hudi takes `%`, `#` and blanks in a base path literally; a URI escapes them."""
     local = re.sub(r"^file:(?://(?=/))?", "", base_path)
     foreign = _FOREIGN.fullmatch(local)
     if foreign is None:
@@ -209,7 +209,7 @@ def _properties_text(filesystem: pafs.FileSystem, root: str) -> str | None:
 
 
 def active_names(table: TableFiles) -> tuple[str, ...]:
-    """File names on the active timeline, pending instants included."""
+    """Returns the file names on the active timeline, also of pending instants."""
     return tuple(name for name in table.names(table.timeline_path) if _ANY_INSTANT.match(name))
 
 
@@ -222,7 +222,7 @@ def any_commit(names: Iterable[str]) -> bool:
 
 
 def read_timeline(table: TableFiles, active: Sequence[str]) -> AuditedTimeline:
-    """The timeline as of the listing `active`: what completed since is left out."""
+    """Reads the timeline as of the listing `active`, without instants that completed later."""
     problems: list[AuditFinding] = []
     commits: dict[str, Commit] = {}
     for instant, completed, action, content, file in instants_of(table, active, problems):
@@ -236,7 +236,7 @@ def read_timeline(table: TableFiles, active: Sequence[str]) -> AuditedTimeline:
             reason = f"{type(error).__name__}: {error}"[:200]
             problems.append(AuditFinding(FindingKind.UNREADABLE_INSTANT, f"{file}: not a commit's metadata ({reason})"))
     if commits and not any_commit(active):
-        sentence = f"{len(commits):,} commits are archived and none is active: archiving leaves some, they were deleted"
+        sentence = f"{len(commits):,} commits are archived and none is active: active commits were deleted"
         problems.append(AuditFinding(FindingKind.NO_COMMIT, sentence))
     instants = [match[1] for match in map(_ANY_INSTANT.match, active) if match]
     completed_now = {match[1] for match in map(_COMPLETED.match, active) if match}
@@ -253,14 +253,14 @@ def read_timeline(table: TableFiles, active: Sequence[str]) -> AuditedTimeline:
 def instants_of(
     table: TableFiles, active: Sequence[str], problems: list[AuditFinding]
 ) -> Iterator[tuple[str, str, str, bytes, str]]:
-    """Active first, so that an instant which is archived meanwhile is seen at least once."""
+    """Yields active instants first, so that it does not miss one that is archived meanwhile."""
     for name in active:
         match = _COMPLETED.match(name)
         if match and match[3] in DATA_ACTIONS:
             try:
                 content = table.read(posixpath.join(table.timeline_path, name))
             except FileNotFoundError:
-                continue  # archived since the listing: the manifest read below has it
+                continue  # archived since the listing: the manifest, read below, has it
             yield match[1], match[2], match[3], content, name
     yield from _archived(table, problems)
 
@@ -340,7 +340,7 @@ def metadata_of(content: bytes) -> dict[str, Any]:
 
 
 def _checkpoint(document_text: str) -> Checkpoint:
-    """A checkpoint's JSON, as its format 1 is documented; `Corrupt` says what is wrong."""
+    """Parses the JSON of a checkpoint of format 1. Raises `Corrupt`."""
     try:
         if document_text.startswith("zlib:"):
             document_text = zlib.decompress(
@@ -348,7 +348,7 @@ def _checkpoint(document_text: str) -> Checkpoint:
             ).decode()
         document = json.loads(document_text)
         if document["format"] != 1:
-            raise Corrupt(f"checkpoint format {document['format']!r} is not known; use an audit of that version")
+            raise Corrupt(f"checkpoint format {document['format']!r} is not known. Use an audit of that version.")
         topics: dict[str, str] = document["topics"]
         ends = {
             TopicPartition(topic, int(partition)): PartitionCheckpoint(_require_int(end), _require_int(generation))

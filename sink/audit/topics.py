@@ -1,8 +1,8 @@
-"""Lays the log beside the table: what it still has of the committed ranges, and what no range has of it.
+"""Compares the log with the table: the records of committed ranges, and records in no range.
 
-Guarantee: every partition of the sink's topics is either compared, or named in a finding with the reason;
-what the log has from before a partition's first range, or of a partition that no checkpoint names, is told
-with its offsets. Raises `Unavailable` as the log's reader does.
+Guarantee: every partition of the sink's topics is compared, or named in a finding with the reason. Findings also name
+offsets of the log before a partition's first range, and of partitions that no checkpoint names. Raises `Unavailable`
+like the log's reader.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sink.audit.rows import OffsetLedger
 
 @dataclass(frozen=True, slots=True)
 class LogComparison:
-    """Feeds the ledger, which has the table's rows and ranges already, with the log's records."""
+    """Adds the log's records to the ledger, which has the table's rows and ranges."""
 
     chain: Chain
     newest: Checkpoint
@@ -32,7 +32,7 @@ class LogComparison:
     wanted: dict[TopicPartition, LogRange] = field(default_factory=dict)
 
     def run(self, access: TopicAccess) -> LogCheck:
-        """Sweeps the ledger: where the log has holes is only known then, and decides what else to read."""
+        """Reads the log, sweeps the ledger to find the holes of the log, and reads those with aborted records."""
         with closing(LogReader(access)) as reader:
             states = reader.topics({*access.topics, *(source.topic for source in self.newest.ends)})
             for source in sorted(self.newest.ends):
@@ -55,13 +55,13 @@ class LogComparison:
         recorded = self.newest.topics.get(source.topic)
         if state.topic_id is None or source.partition not in state.partitions:
             if state.topic_id == recorded and self.newest.ends[source].end == 0:
-                return  # nothing of it is read: the topic, created again, has fewer partitions than it had
-            self.findings.add(FindingKind.UNPROVEN, f"{source} is not in Kafka any more: nothing to compare with")
+                return  # the sink read nothing of it: the topic was created again with fewer partitions
+            self.findings.add(FindingKind.UNPROVEN, f"{source} is no longer in Kafka: nothing to compare with")
         elif state.topic_id != recorded:
             self.findings.add(
                 FindingKind.TOPIC_ID,
-                f"{source}: the checkpoint has topic id {recorded}, Kafka {state.topic_id}: it "
-                "was made anew, its log cannot be compared with the table",
+                f"{source}: the checkpoint has topic id {recorded}, Kafka {state.topic_id}: the topic "
+                "was created again, so its log cannot be compared with the table",
             )
         else:
             end, begun = self.newest.ends[source].end, self.chain.beginnings[source]
@@ -71,18 +71,18 @@ class LogComparison:
             self.wanted[source] = LogRange(min(max(start, begun.offset), end), end)
 
     def _tell_of_skipped(self, source: TopicPartition, start: int, begun: Beginning) -> None:
-        """The log's start only ever rises: what it has now it had when the sink began to read."""
+        """Reports offsets before the first range. A log's start only rises, so the log had them when the sink began."""
         unread = f"{source}[{start}, {begun.offset}) is in the log, but before the partition's first range"
         if begun.added:
             self.findings.add(
                 FindingKind.SKIPPED,
-                f"{unread}: it was added to a topic that was being read, and should have been read whole",
+                f"{unread}: it was added to a topic that the sink was reading, which should have read all of it",
             )
         else:
             self.findings.add(
                 FindingKind.BEFORE,
-                f"{unread}: {begun.offset - start:,} offsets that were left out on purpose if the sink began with "
-                "auto.offset.reset=latest or was set there by `sink reset`, else lost",
+                f"{unread}: {begun.offset - start:,} offsets. The sink skipped them on purpose if it began with "
+                "auto.offset.reset=latest or `sink reset` moved it there; else they are lost",
             )
 
     def _still_there(self, reader: LogReader, source: TopicPartition, span: LogRange) -> LogRange:
@@ -92,7 +92,7 @@ class LogComparison:
         if first < start:
             self.findings.add(
                 FindingKind.EXPIRED,
-                f"{source}[{first}, {start}) is in the log no more: held against the checkpoints only",
+                f"{source}[{first}, {start}) is no longer in the log: compared with the checkpoints only",
             )
         return LogRange(start, span.end)
 
@@ -101,15 +101,15 @@ class LogComparison:
             if states[name].cleanup is Cleanup.UNKNOWN:
                 self.findings.add(
                     FindingKind.UNPROVEN,
-                    f"{name}: its cleanup policy cannot be read (that takes DESCRIBE_CONFIGS): where the log has "
-                    "holes, compaction is not told from rows that never were records",
+                    f"{name}: its cleanup policy cannot be read (that needs DESCRIBE_CONFIGS): for holes in the log "
+                    "the audit cannot tell compaction from rows that never were records",
                 )
 
 
 def note_unread(
     reader: LogReader, states: Mapping[str, TopicState], newest: Checkpoint | None, findings: AuditFindings
 ) -> None:
-    """Partitions that no checkpoint names: never read so far is not lost."""
+    """Notes partitions that no checkpoint names: the sink has not read them yet."""
     ends = newest.ends if newest else {}
     recorded = newest.topics if newest else {}
     for name, state in sorted(states.items()):
@@ -117,7 +117,7 @@ def note_unread(
             if name not in recorded:
                 findings.add(FindingKind.UNPROVEN, f"topic {name} is not in Kafka, and no checkpoint names it")
             continue
-        # The partitions of a topic that was made anew are told of one by one.
+        # The partitions of a topic that was created again have findings of their own.
         if recorded.get(name, state.topic_id) != state.topic_id:
             continue
         for partition in sorted(state.partitions):

@@ -1,8 +1,8 @@
-"""Copies of bad records in a Kafka topic, with the headers that Kafka Connect gives them.
+"""Sends copies of bad records to a Kafka topic, with Kafka Connect's error headers.
 
-Guarantee: every bad record is in the topic at least once, whole, before its transaction is committed: the producer is
-idempotent, but a publication that is repeated sends its records again. Voided by a topic that deletes them, or takes
-none so large. Raises Unavailable.
+Guarantee: every bad record is in the topic at least once, complete, before its transaction commits. The producer is
+idempotent, but a repeated publication sends its records again. Voided by the topic's retention and message size. Raises
+Unavailable.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ DeliveryCallback = Callable[[Any, Any], None]
 HEADER = "__connect.errors."
 FLUSH_SECONDS = 60.0
 _PRODUCER = {"enable.idempotence": True, "message.max.bytes": 1_000_000_000}
-"""The topic limits the record size: the brokers accepted each record once."""
+"""Only the topic limits the record size, because brokers accepted each of these records once."""
 CLASSES = {
     "value": "org.apache.kafka.connect.errors.DataException",
     "key": "org.apache.kafka.connect.errors.DataException",
     "partition": "org.apache.kafka.connect.errors.ConnectException",
     "record key": "org.apache.kafka.connect.errors.ConnectException",
 }
-"""Exceptions of Kafka Connect's own converters and sinks. Tools that read these headers look for their names."""
+"""The exceptions of Kafka Connect's converters and sinks, for which tools look in these headers."""
 STAGES = {"value": "VALUE_CONVERTER", "key": "KEY_CONVERTER"}
 
 
@@ -42,7 +42,7 @@ class DeadLetters:
         self._topic = settings.errors_topic
 
     def send(self, rows: DataFrame) -> None:
-        """Rows of the errors table, one after another: they may be many megabytes each."""
+        """Sends rows of the errors table, one after another, because each may have many megabytes."""
         failed: list[str] = []
 
         def on_delivery(error: ck.KafkaError | None, _: ck.Message) -> None:

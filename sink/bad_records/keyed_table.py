@@ -1,11 +1,11 @@
-"""Hudi's upsert by key into the errors table, one writer at a time.
+"""Upserts rows into the errors table with Hudi's own writer, one writer at a time.
 
-Guarantee: what `upsert` returned for is committed; a key has one row. Every writer holds the table's lock, of the
-worker's own session, from before it looks for keys until its commit is made, and asks `fence` right before that whether
-its session and its term are still in force: so two of them never add the same key in two places, which Hudi's own check
-for conflicts would let pass. What a writer that died has left pending is rolled back by the next. Voided by a process
-that is stopped inside of Hudi's commit for longer than its session. Raises TableError (another table stands there),
-what `fence` raises, Unavailable (the lock), and what py4j and Spark raise.
+Guarantee: when `upsert` returns, its rows are committed, and a key has one row. A writer holds the table's lock in
+ZooKeeper from before Hudi looks up keys until after the commit. Right before the commit `fence` checks that the
+worker's session and term are still valid. So two writers never add the same key to two file groups, which Hudi's
+conflict check would allow. The next writer rolls back instants that a dead writer left pending. Voided by a process
+that is stopped inside Hudi's commit for longer than its session. Raises TableError (another table is at the path), what
+`fence` raises, Unavailable (the lock), and what py4j and Spark raise.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sink.telemetry.redaction import Properties
 
 KEY = ("_kafka_topic", "_kafka_partition", "_kafka_offset", "generation")
 DELETED = "_hoodie_is_deleted"
-"""True in a row that takes away the one of its key."""
+"""True in a row that deletes the row of its key."""
 COLUMNS = T.StructType(
     [
         T.StructField("_kafka_topic", T.StringType()),
@@ -54,11 +54,11 @@ COLUMNS = T.StructType(
 Fence = Callable[[], None]
 _KEY_GENERATOR = "org.apache.hudi.keygen.NonpartitionedKeyGenerator"
 _SMALL_FILE = 16 << 20
-"""Files above it are not written again for a few records more."""
+"""Hudi adds records to files below this size, and starts new files otherwise."""
 
 
 class KeyedTable:
-    """Makes nothing before its first `upsert`. Not for several threads at once."""
+    """The errors table, created by the first `upsert`. Not thread-safe."""
 
     def __init__(
         self, spark: SparkSession, settings: Settings, locks: Callable[[], AbstractContextManager[None]]
@@ -75,7 +75,7 @@ class KeyedTable:
         return bool(self._hudi.storage().exists(self._hudi.path(".hoodie/hoodie.properties")))
 
     def verify(self) -> None:
-        """Raises TableError for a table that is no errors table of this sink's table."""
+        """Raises TableError if the path has a table that is not the errors table of this sink."""
         if self.exists():
             self._verify(self._hudi.meta_client())
 
@@ -85,15 +85,15 @@ class KeyedTable:
         keys = ",".join(fields.get()) if fields.isPresent() else ""
         if (name, keys) != (self._name, ",".join(KEY)):
             raise TableError(
-                f"{self.base_path} holds the Hudi table {name} with the keys {keys or 'none'}, which is not the errors"
-                f" table {self._name}; name an empty place with errors.table.base.path"
+                f"{self.base_path} has the Hudi table {name} with the keys {keys or 'none'}, which is not the errors"
+                f" table {self._name}. Set errors.table.base.path to an empty directory."
             )
 
     def read(self) -> DataFrame:
         return self._spark.read.format("hudi").option("hoodie.metadata.enable", "false").load(self.base_path)
 
     def upsert(self, rows: DataFrame, fence: Fence) -> None:
-        """`rows` have `COLUMNS`, by name."""
+        """Commits rows, which have `COLUMNS`, by name."""
         with self._locks():
             fence()
             if not self.exists():
@@ -104,7 +104,7 @@ class KeyedTable:
             try:
                 self._upsert(meta, rows.select(*COLUMNS.names), fence)
             finally:
-                # With its heartbeats: an instant that was not completed is the next one's to roll back.
+                # This stops Hudi's heartbeats: the next writer rolls back an instant that was not completed.
                 self._hudi.close()
 
     def _upsert(self, meta: Any, rows: DataFrame, fence: Fence) -> None:
@@ -139,7 +139,7 @@ def lock_settings(settings: Settings) -> Settings:
 
 
 def errors_options(settings: Settings) -> Mapping[str, str]:
-    """For Hudi's own writer, which looks up keys, replaces rows, cleans and archives, under the lock that is held."""
+    """Returns the options of Hudi's writer, which looks up keys, upserts, cleans and archives under the lock."""
     return {
         **SHARED_OPTIONS,
         "path": settings.errors_base_path,
@@ -154,7 +154,7 @@ def errors_options(settings: Settings) -> Mapping[str, str]:
         "hoodie.upsert.shuffle.parallelism": "1",
         "hoodie.parquet.compression.codec": "zstd",
         "hoodie.parquet.small.file.limit": str(_SMALL_FILE),
-        # One table less for each table: it is small, and its files are few.
+        # The errors table is small and has few files: it needs no metadata table.
         "hoodie.metadata.enable": "false",
         "hoodie.write.lock.provider": IN_PROCESS_LOCK,
     }

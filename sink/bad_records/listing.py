@@ -1,6 +1,6 @@
-"""Lists and groups the rows of an errors table, without Spark: hudi-rs reads them, DuckDB picks.
+"""Lists and groups the rows of an errors table without Spark: hudi-rs reads them, DuckDB selects.
 
-Memory is bounded by what is shown. Raises TableError for a table that cannot be read.
+Memory is bounded by the rows shown. Raises TableError for a table that cannot be read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TYPES = {
     "_kafka_topic": pa.string(),
     "_kafka_partition": pa.int32(),
     "_kafka_offset": pa.int64(),
-    # In UTC; DuckDB asks for a package of time zones otherwise.
+    # In UTC: with a zone DuckDB needs a package for time zones.
     "_kafka_timestamp": pa.timestamp("us"),
     "_kafka_key": pa.binary(),
     "value": pa.binary(),
@@ -43,7 +43,7 @@ _KEY_COLUMNS = "_kafka_topic, _kafka_partition, _kafka_offset, generation"
 
 
 def list_errors(base_path: str, access: Access, selection: Selection, limit: int) -> tuple[list[dict[str, Any]], int]:
-    """The first rows by their place, and how many there are."""
+    """Returns the first rows by key, and the number of all rows."""
     with duckdb.connect() as connection:
         condition, values = selection.sql()
         narrow = {name: kind for name, kind in _TYPES.items() if name not in ("value", "_kafka_key")}
@@ -57,7 +57,7 @@ def list_errors(base_path: str, access: Access, selection: Selection, limit: int
 
 
 def group_errors(base_path: str, access: Access, selection: Selection, by: str, limit: int) -> list[dict[str, Any]]:
-    """The largest groups: what they have in common, how many, and the first of each."""
+    """Returns the largest groups: their common values, their number of records, and the first record of each."""
     with duckdb.connect() as connection:
         condition, values = selection.sql()
         narrow = {name: kind for name, kind in _TYPES.items() if name not in ("value", "_kafka_key")}
@@ -85,6 +85,6 @@ def _rows(base_path: str, access: Access, types: dict[str, pa.DataType]) -> pa.R
                     [batch.column(name).cast(kind) for name, kind in types.items()], schema=schema
                 )
             except (pa.ArrowInvalid, KeyError) as error:
-                raise TableError(f"{base_path} is no errors table of a sink: {error}") from error
+                raise TableError(f"{base_path} is not an errors table of a sink: {error}") from error
 
     return pa.RecordBatchReader.from_batches(schema, batches())

@@ -1,13 +1,13 @@
-"""Puts bad records that are good by now into the table: by the settings as they are today, or after an SQL expression.
+"""Replays bad records into the table, if they are good with the settings of today or after an SQL expression.
 
-Guarantee: each of them is in the table once, whatever dies in between; where rows are upserted, each is one change,
-which the ordering columns give its place among those that landed before. The commit that adds them says which they are,
-beside the checkpoint, which it carries on unchanged under the next number: what it names is never added again, and only
-marked in the errors table where a crash left that out. No worker runs meanwhile, and a coordinator that was paused is
-refused from then on, for it is written under the election's lock and a new epoch. A commit that was begun and not made
-is rolled back by the next replay or coordinator, as any instant that no transaction names. Voided by an errors table
-that was restored or written by hand. Raises Conflict (workers are alive, something is open), TableError, Unavailable,
-OutcomeUnknown and ConfigError.
+Guarantee: each replayed record is in the table once, whatever process dies. In an upsert table each is one change,
+which the ordering columns put in its place among earlier changes. The commit that adds the records names them, beside
+the checkpoint, which it copies under the next number. So a later replay never adds them again; it only marks them in
+the errors table, if a crash prevented that. No worker may run meanwhile. The replay holds the election's lock and
+raises the epoch, so that a paused coordinator is refused later. The next replay or coordinator rolls back an instant
+that was not completed, like any instant without a transaction. Voided by an errors table that was restored or written
+by hand. Raises Conflict (workers are alive, or a transaction is open), TableError, Unavailable, OutcomeUnknown and
+ConfigError.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ _REASONS_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class ReplayPreview:
-    """Records of a selection that are good by now, and why the rest is still bad. `marked`: in the table since an
-    earlier replay that did not come to its end."""
+    """The records of a selection that are good now, and why the others are still bad. `marked` counts records that an
+    interrupted earlier replay had added to the table."""
 
     good: tuple[ErrorKey, ...]
     bad: Mapping[ErrorKey, str]
@@ -78,7 +78,7 @@ class ReplayPreview:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """A commit's: places by the instant that put them into the table."""
+    """The records that a commit replayed into the table."""
 
     instant: str
     keys: frozenset[ErrorKey]
@@ -90,9 +90,8 @@ class Replay:
     def __init__(self, spark: SparkSession, settings: Settings, client: KazooClient, root: str) -> None:
         if settings.operation == "upsert" and not ordering_fields(settings):
             raise ConfigError(
-                "write.operation=upsert without ordering.field.name or debezium.ordering: a replayed record would come"
-                " after all that has changed its row since; produce the repaired records to the topic again, where they"
-                " have a place in the order"
+                "write.operation=upsert without ordering.field.name or debezium.ordering: a replayed record would"
+                " overwrite later changes of its row. Produce the repaired records to the topic instead."
             )
         self._spark = spark
         self._settings = settings
@@ -104,7 +103,7 @@ class Replay:
         self._failpoints = Failpoints.from_environment()
 
     def preview(self, selection: Selection, sql: str | None) -> ReplayPreview:
-        """Changes nothing."""
+        """Decodes the records, and changes nothing."""
         with self._reading():
             rows = self._pending(selection, self._earlier())
             return self._try(self._records(rows, sql))
@@ -118,21 +117,21 @@ class Replay:
             self._roll_back_pending(lock_path)
             marked = self._mark_earlier(lock_path)
             tried = self._try(self._records(self._pending(selection, self._earlier()), sql))
-            # A partition's offsets may have been bad in several generations, each of them a record of its own.
+            # An offset may have been bad in several generations, each of which is a record of its own.
             for generation in sorted({key[3] for key in tried.good}):
                 keys = [key for key in tried.good if key[3] == generation]
                 self._land(lock_path, keys, sql)
             return replace(tried, marked=marked)
 
-    # What there is to do
+    # The records to replay
 
     def _rows(self) -> DataFrame:
         if not self._errors.exists():
-            raise TableError(f"{self._errors.base_path}: there is no errors table; no bad record has been found yet")
+            raise TableError(f"{self._errors.base_path}: there is no errors table, because no record was bad yet")
         return self._errors.rows()
 
     def _pending(self, selection: Selection, earlier: Sequence[Replayed]) -> DataFrame:
-        """Rows of committed transactions that are not in the table."""
+        """Returns rows of committed transactions whose records are not in the table."""
         rows = self._rows().where(replace(selection, replayed=False).column())
         instants = [row["instant"] for row in rows.select("instant").distinct().collect()]
         states = self._table.view(instants).instants
@@ -142,7 +141,7 @@ class Replay:
         return rows.join(self._key_frame(done), list(KEY), "left_anti") if done else rows
 
     def _earlier(self) -> list[Replayed]:
-        """Records that the table's own commits name as replayed."""
+        """Returns the records that the table's commits name as replayed."""
         files = open_table(self._settings.base_path, self._settings.storage)
         timeline = read_timeline(files, active_names(files))
         if timeline.problems:
@@ -161,7 +160,7 @@ class Replay:
         ]
 
     def _mark_earlier(self, lock_path: str) -> int:
-        """Mark what a replay that was interrupted has put into the table."""
+        """Marks the records that an interrupted replay added to the table. Returns their number."""
         marked = 0
         for replay in self._earlier():
             unmarked = self._rows().where(F.col("replayed_instant").isNull())
@@ -189,7 +188,7 @@ class Replay:
             try:
                 rows = decoded.withColumn("value", F.expr(sql).cast("string").cast("binary"))
             except (ParseException, PySparkException) as error:
-                raise ConfigError(f"--sql {sql!r} is no expression of Spark SQL: {message(error)}") from error
+                raise ConfigError(f"--sql {sql!r} is not a Spark SQL expression: {message(error)}") from error
         return rows.select(
             "value",
             F.col("_kafka_key").alias("key"),
@@ -209,7 +208,7 @@ class Replay:
         return ReplayPreview(good, {tuple(row)[:4]: row["reason"] for row in tried if row["reason"] is not None})
 
     def _decoder(self) -> Callable[[], Decode]:
-        """A decoder of the same records as the engine's, with the columns that the next transaction would have."""
+        """Returns the engine's decoder, for the columns of the next transaction."""
         columns = self._columns()
         if self._settings.operation == "append":
             return decoding_of_rows(row_spec(self._settings, self._schema).with_columns(columns)).make
@@ -226,7 +225,7 @@ class Replay:
     # Landing
 
     def _land(self, lock_path: str, keys: Sequence[ErrorKey], sql: str | None) -> None:
-        """One commit: the places' rows, and the checkpoint as it was under the next number."""
+        """Makes one commit with these records, and with the newest checkpoint under the next number."""
         view = self._keeper().read()
         newest = self._settled(view)
         number = next_number(view)
@@ -234,12 +233,12 @@ class Replay:
         rows = self._rows().join(self._key_frame(keys), list(KEY), "left_semi")
         tasks, records = self._tasks(self._records(rows, sql), keys)
         instant = self._table.begin(number, view.epoch)
-        # By this name its files have ids that no other commit of the sink makes, and a repetition makes again.
+        # File ids depend on the sink's name. With this name no other commit has them, and a repetition has them again.
         named = self._settings.model_copy(update={"name": f"{self._settings.name} replay {number}"})
         engine, columns = engine_of(self._spark, named, self._schema), self._columns()
         written = engine.write(instant, tasks, columns, records)
         if sum(result.records for result in written.results) != len(keys):
-            raise TableError(f"{len(keys)} records were to be replayed, and others were written; none was committed")
+            raise TableError(f"the engine wrote other records than the {len(keys)} to replay; nothing was committed")
         if existing := self._table.existing_file_ids(written.stats):
             raise TableError(f"the table already holds file ids of this replay ({', '.join(existing[:3])})")
         self._failpoints.at("Replay.written")
@@ -247,14 +246,15 @@ class Replay:
         guard = self._guard(lock_path, view, newest)
         outcome = self._table.complete(instant, written.stats, checkpoint, guard, columns, runs)
         if outcome is not TableOutcome.COMPLETED:
-            raise Conflict(f"instant {instant}: {outcome.value}; nothing was replayed, try again")
+            raise Conflict(f"instant {instant}: {outcome.value}; nothing was replayed. Try again.")
         self._failpoints.at("Replay.committed")
         ledger = replace(view.ledger, last=number, committed=number)
         self._keeper().write((*_fence(lock_path, view), tree.ledger_op(view, ledger)))
         self._mark(lock_path, rows, instant)
 
     def _tasks(self, records: DataFrame, keys: Sequence[ErrorKey]) -> tuple[list[WriteTask], DataFrame]:
-        """One for each partition, from its first offset to its last, and a Spark partition for each."""
+        """Returns a task for each partition, from its first offset to its last, and the records, with one Spark
+        partition for each task."""
         offsets: dict[tuple[str, int], list[int]] = {}
         for topic, partition, offset, _ in keys:
             offsets.setdefault((topic, partition), []).append(offset)
@@ -283,15 +283,14 @@ class Replay:
         def check(now: TableView) -> None:
             number = now.checkpoint.number if now.checkpoint else NO_TRANSACTION
             if number != newest.number:
-                raise Conflict(f"the table is at transaction {number} by now, not at {newest.number}; try again")
+                raise Conflict(f"the table is at transaction {number} now, not at {newest.number}. Try again.")
             self._keeper().write(_fence(lock_path, view))
 
         return check
 
     def _take_over(self, lock_path: str) -> None:
-        """Raises the epoch as a coordinator does, and brings ZooKeeper up to the table: a replay that died may have
-        left it behind.
-        """
+        """Raises the epoch as a coordinator does, and updates ZooKeeper from the table, in case an earlier replay died
+        between the two."""
         view = self._keeper().read()
         newest = self._settled(view)
         epoch = max(view.epoch, newest.epoch) + 1
@@ -305,9 +304,9 @@ class Replay:
                     self._keeper().write((*_fence(lock_path, view), *multi))
 
     def _roll_back_pending(self, lock_path: str) -> None:
-        """Removes what a dead replay or coordinator has left, before another writes the same file groups."""
+        """Rolls back the instants of a dead replay or coordinator, before this one writes the same file groups."""
         orphans = self._table.view().orphans
-        # Still ours behind the listing: none of them is of a coordinator that has followed.
+        # If the lock and the epoch are still valid after the listing, no orphan belongs to a later coordinator.
         self._keeper().write(_fence(lock_path, self._keeper().read()))
         for instant in orphans:
             self._table.roll_back(instant)
@@ -315,10 +314,10 @@ class Replay:
     def _settled(self, view: KeeperView) -> Checkpoint:
         if view.transactions:
             number = view.transactions[0].header.number
-            raise Conflict(f"transaction {number} is open; start the workers, let it end, stop them and try again")
+            raise Conflict(f"transaction {number} is open. Start the workers, let it end, stop them and try again.")
         checkpoint = self._table.view().checkpoint
         if checkpoint is None:
-            raise Conflict(f"{self._settings.base_path} has no checkpoint of sink {self._settings.name}: restore it")
+            raise Conflict(f"{self._settings.base_path} has no checkpoint of sink {self._settings.name}. Restore it.")
         return checkpoint
 
     def _keeper(self) -> Keeper:
@@ -329,7 +328,7 @@ class Replay:
         try:
             yield
         except JAVA_ERRORS as error:
-            raise Unavailable(f"replay: {message(error)}; it can be run again") from error
+            raise Unavailable(f"replay: {message(error)}. Run it again.") from error
 
 
 def _fence(lock_path: str, view: KeeperView) -> tuple[Check, Check]:
@@ -337,7 +336,7 @@ def _fence(lock_path: str, view: KeeperView) -> tuple[Check, Check]:
 
 
 def _decoding_reasons(make: Callable[[], Decode], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`: each record's place, and why it cannot go into the table."""
+    """Decodes records, for `mapInArrow`; yields the key of each record, and why it cannot go into the table."""
     decode = make()
     for batch in batches:
         reasons: list[str | None] = [None] * batch.num_rows
@@ -348,7 +347,7 @@ def _decoding_reasons(make: Callable[[], Decode], batches: Iterator[pa.RecordBat
 
 
 def _runs(keys: Sequence[ErrorKey]) -> list[list[object]]:
-    """Consecutive offsets together: `[topic, partition, generation, low, high]`, half open."""
+    """Joins consecutive offsets to `[topic, partition, generation, low, high]`; `high` is exclusive."""
     runs: list[list[object]] = []
     for topic, partition, offset, generation in sorted(keys, key=lambda p: (p[0], p[1], p[3], p[2])):
         last = runs[-1] if runs else None

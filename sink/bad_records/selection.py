@@ -1,6 +1,6 @@
 """Selects rows of an errors table, as an SQL condition for DuckDB and as a column for Spark.
 
-Guarantee: both mean the same rows. Raises ConfigError for an offset or a time that cannot be read.
+Guarantee: both select the same rows. Raises ConfigError for an invalid offset or time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OFFSETS = re.compile(r"(\d{1,18})(?:\.\.(\d{1,18}))?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """All that is given has to be true. `low` and `high` are offsets, both included; times are the records' own."""
+    """Conditions, all of which must hold. `low` and `high` are inclusive offsets; times are timestamps of records."""
 
     topic: str | None = None
     partition: int | None = None
@@ -83,17 +83,17 @@ def offsets(written: str | None) -> tuple[int | None, int | None]:
         return None, None
     match = _OFFSETS.fullmatch(written)
     if match is None:
-        raise ConfigError(f"--offset {written!r} is neither an offset nor a range of them; write it like 12 or 12..40")
+        raise ConfigError(f"--offset {written!r} is neither an offset nor a range. Write it like 12 or 12..40.")
     return int(match[1]), int(match[2] or match[1])
 
 
 def moment(option: str, written: str | None) -> datetime | None:
-    """ISO 8601; without a zone it is UTC."""
+    """Parses ISO 8601; without a zone the time is in UTC."""
     if written is None:
         return None
     try:
         parsed = datetime.fromisoformat(written)
         return (parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
     except (ValueError, OverflowError):
-        # The latter where a zone takes it out of the calendar.
-        raise ConfigError(f"{option} {written!r} is no time; write it like 2024-02-29T12:30 or 2024-02-29") from None
+        # OverflowError: the zone shifts the time out of Python's calendar.
+        raise ConfigError(f"{option} {written!r} is not a time. Write it like 2024-02-29T12:30.") from None

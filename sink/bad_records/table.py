@@ -1,10 +1,9 @@
 """The errors table: bad records, in a Hudi table of their own, keyed by topic, partition, offset and generation.
 
-Guarantee: `publish` returns once every bad record of a transaction is in the table, once, and no row of an earlier
-attempt at the same ranges is. It can be repeated: another time changes nothing. It is called before the transaction's
-own instant is completed, by whoever completes it. The table is made with the first bad record, and costs nothing
-before. Voided by others that delete or change its rows. Raises SetAsideGone, TableError (another table stands there),
-what `fence` raises, and Unavailable (worth another try).
+Guarantee: when `publish` returns, every bad record of the transaction is in the table once, and no row of an earlier
+attempt at the same ranges is. Repeating it changes nothing. The coordinator calls it before it completes the
+transaction's instant. The first bad record creates the table. Voided by other writers that delete or change its rows.
+Raises QuarantineMissing, TableError (another table is at the path), what `fence` raises, and Unavailable (try again).
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ from sink.hudi.lock import TableLocks
 from sink.layout.quarantine import QUARANTINE
 
 NOT_REPLAYED = {"replayed_at": "timestamp", "replayed_instant": "string"}
-"""Set once `sink errors replay` has put the record into the table."""
+"""Columns that `sink errors replay` sets when it adds the record to the table."""
 
 
 class QuarantineMissing(SinkError):
-    """The bad records of an instant are no longer where they were set aside."""
+    """The quarantined bad records of an instant are gone."""
 
 
 class ErrorsTable:
-    """Makes nothing and asks nothing until there is a bad record. Not for several threads at once."""
+    """The errors table and the dead-letter topic. It does nothing before the first bad record. Not thread-safe."""
 
     def __init__(self, spark: SparkSession, settings: Settings, client: KazooClient) -> None:
         self._spark = spark
@@ -50,8 +49,9 @@ class ErrorsTable:
         return self._table.base_path
 
     def publish(self, operation: Complete, fence: Fence) -> None:
-        """The bad records of a PREPARED transaction, and away with what earlier attempts published in its place.
-        `fence` raises when this process may not decide any more.
+        """Publishes the bad records of a PREPARED transaction, and deletes those that its earlier attempts published.
+
+        `fence` raises if this process is no longer the coordinator.
         """
         with self._working(f"publishing the bad records of transaction {operation.number}"):
             rows = self._quarantined(operation) if operation.errors else None
@@ -69,7 +69,7 @@ class ErrorsTable:
                 self._letters.send(rows)
 
     def verify(self) -> None:
-        """Refuses a place at which another table stands, if bad records are to go there."""
+        """Raises TableError if errors.table.base.path has another table, and bad records are tolerated."""
         if self._settings.tolerant:
             with self._working("looking for the errors table"):
                 self._table.verify()
@@ -78,12 +78,12 @@ class ErrorsTable:
         return self._table.exists()
 
     def rows(self) -> DataFrame:
-        """All of them, without Hudi's own columns. The table exists."""
+        """Returns all rows without Hudi's meta columns. The table must exist."""
         frame = self._table.read()
         return frame.drop(*(name for name in frame.columns if name.startswith("_hoodie_")))
 
     def replace(self, rows: DataFrame, fence: Fence) -> None:
-        """Rows as `rows` gives them, changed but for their keys."""
+        """Replaces the rows with these keys."""
         self._table.upsert(rows.withColumn(DELETED, F.lit(False)), fence)
 
     def _quarantined(self, operation: Complete) -> DataFrame:
@@ -104,14 +104,15 @@ class ErrorsTable:
 
     def _quarantine_missing(self, operation: Complete) -> QuarantineMissing:
         return QuarantineMissing(
-            f"{self._settings.base_path}: transaction {operation.number} has bad records, which are no longer below"
-            f" {QUARANTINE}/{operation.instant}, though its instant is pending: somebody deleted them; stop all"
-            " workers, roll the instant back with Hudi's tools, clear the halt with `sink reset --yes`, and start them"
-            " again"
+            f"{self._settings.base_path}: the bad records of transaction {operation.number} are no longer below"
+            f" {QUARANTINE}/{operation.instant}, although its instant is pending: somebody deleted them. Stop all"
+            " workers, roll the instant back with Hudi's tools, clear the halt with `sink reset --yes`, and start the"
+            " workers again."
         )
 
     def _stale(self, instant: str, checkpoint: Checkpoint) -> DataFrame:
-        """In ranges that one commit alone makes, what another instant put there was never committed."""
+        """Returns rows of other instants in the ranges of this commit: only one commit has these ranges, so the others
+        never committed."""
         ranges = self._spark.createDataFrame(_ranges(checkpoint), "t string, p int, low long, high long, g int")
         stale = self.rows().join(
             F.broadcast(ranges),
@@ -132,7 +133,7 @@ class ErrorsTable:
 
 
 def _ranges(checkpoint: Checkpoint) -> list[tuple[str, int, int, int, int]]:
-    """Returns the range that the commit adds to each partition. The slices of a partition are adjacent."""
+    """Returns the range that the commit adds to each partition, whose slices are adjacent."""
     slices: dict[tuple[str, int, int], list[Slice]] = {}
     for result in checkpoint.results:
         piece = result.slice

@@ -1,12 +1,11 @@
-"""The Java side of the installation: PySpark's jars, and pinned artifacts fetched once per user with Ivy.
+"""Finds PySpark's jars, and downloads pinned Java artifacts once per user with Ivy.
 
-A set of artifacts is either wholly there or not at all: it is fetched beside its place and moved there by one
-rename, under a file lock, so that any number of processes may ask at once. Its directory is named by a digest
-of what was asked for; changed versions never mix with old ones. Nothing is downloaded twice, and nothing is
-printed when nothing is downloaded. Deleting files inside the cache by hand voids this; delete whole
-directories. Which repository serves the artifacts is Ivy's business: its defaults, or the user's own
-`~/.ivy2/ivysettings.xml`. Raises `Unavailable` (download failed, worth trying again) and `ConfigError`
-(no Java, no PySpark, cache not writable).
+A set of artifacts is complete or absent: it is downloaded beside its directory and moved there by one rename, under a
+file lock, so that any number of processes may ask at once. The name of the directory contains a digest of the request,
+so that versions never mix. Nothing is downloaded twice, and nothing is printed without a download. Voided by deleting
+single files in the cache; delete whole directories. Ivy uses its default repositories, or those in the user's
+`~/.ivy2/ivysettings.xml`. Raises `Unavailable` (the download failed; try again) and `ConfigError` (no Java, no PySpark,
+cache not writable).
 """
 
 from __future__ import annotations
@@ -38,38 +37,39 @@ SPARK = (
     "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.7",
     "org.apache.spark:spark-avro_2.12:3.5.7",
 )
-"""Beside PySpark's own jars on Spark's class path."""
+"""The artifacts on Spark's class path beside PySpark's own jars."""
 KAFKA = (
     "org.apache.kafka:kafka_2.13:4.3.0",
     "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",
 )
-"""A broker, on a class path of its own: its Scala and clients are not Spark's. The second makes it log."""
+"""The artifacts of a Kafka broker, on a class path of its own, because its Scala is not Spark's. The second one is for
+its log."""
 
 ATTEMPTS = 3
 
 
 def java_binary() -> Path:
-    """A Java for Spark and Hudi. Raises `ConfigError`."""
+    """Returns a Java for Spark and Hudi. Raises `ConfigError`."""
     return find_java().binary
 
 
 def pyspark_jars() -> Path:
-    """The directory of PySpark's own jars: Spark, ZooKeeper, Ivy. Raises `ConfigError`."""
+    """Returns the directory of PySpark's jars: Spark, ZooKeeper, Ivy. Raises `ConfigError`."""
     spec = importlib.util.find_spec("pyspark")
     for directory in (spec.submodule_search_locations or ()) if spec else ():
         if (jars := Path(directory) / "jars").is_dir():
             return jars
-    raise ConfigError("PySpark is not installed beside this package: `pip install pyspark==3.5.7`")
+    raise ConfigError("PySpark is not installed beside this package. Run `pip install pyspark==3.5.7`.")
 
 
 def spark_jars() -> list[Path]:
-    """Hudi, the Kafka source and Avro for Spark, without what PySpark's jars already contain."""
+    """Returns Hudi, the Kafka source and Avro for Spark, without artifacts in PySpark's jars."""
     own = sorted({_artifact(jar) for jar in pyspark_jars().glob("*.jar")})
     return fetch("spark", SPARK, without=own)
 
 
 def storage_jars(connector: Connector) -> list[Path]:
-    """The jars that Hadoop needs for a store, without what PySpark's jars already contain."""
+    """Returns the jars that Hadoop needs for a store, without artifacts in PySpark's jars."""
     own = sorted({_artifact(jar) for jar in pyspark_jars().glob("*.jar")})
     try:
         return fetch(connector.name, connector.coordinates, without=own)
@@ -81,14 +81,14 @@ def storage_jars(connector: Connector) -> list[Path]:
 
 
 def kafka_jars() -> list[Path]:
-    """A Kafka broker with everything it needs."""
+    """Returns the jars of a Kafka broker."""
     return fetch("kafka", KAFKA)
 
 
 def fetch(name: str, coordinates: Sequence[str], without: Sequence[str] = ()) -> list[Path]:
-    """Jars of `group:artifact:version` coordinates and their dependencies, but for artifacts in `without`.
+    """Returns the jars of `group:artifact:version` coordinates and their dependencies, without artifacts in `without`.
 
-    `name` is for people: it begins the directory's name and the lines of progress.
+    `name` begins the name of the directory and the lines of progress.
     """
     document = _ivy_file(coordinates, without)
     jars = cache_home() / "jars"
@@ -101,20 +101,20 @@ def fetch(name: str, coordinates: Sequence[str], without: Sequence[str] = ()) ->
                     download_into(name, document, directory)
         except OSError as error:
             raise ConfigError(
-                f"{jars}: downloads cannot be kept there ({error}): set SINK_HOME to a writable directory"
+                f"{jars}: downloads cannot be kept there ({error}). Set SINK_HOME to a writable directory."
             ) from error
     return sorted(directory.glob("*.jar"))
 
 
 def cache_home() -> Path:
-    """Where downloads are kept: `SINK_HOME`, else `~/.cache/hudi-keeper-sink`."""
+    """Returns the directory of downloads: `SINK_HOME`, else `~/.cache/hudi-keeper-sink`."""
     if home := os.environ.get("SINK_HOME"):
         return Path(home).expanduser().resolve()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hudi-keeper-sink"
 
 
 def download_into(name: str, document: str, directory: Path) -> None:
-    """Fills `place`. What a failed attempt brought is kept beside it, so that the next one starts there."""
+    """Fills `directory`. A failed attempt leaves its files beside it, from which the next one continues."""
     part = directory.with_name(f".{directory.name}.part")
     (part / "jars").mkdir(parents=True, exist_ok=True)
     ivy_file = part / "ivy.xml"
@@ -154,7 +154,7 @@ def _announce_retry(state: tenacity.RetryCallState) -> None:
 
 
 def _ivy_file(coordinates: Sequence[str], without: Sequence[str]) -> str:
-    """All coordinates in one resolution, so that one version of each artifact comes out."""
+    """Returns an Ivy file with all coordinates, so that Ivy resolves one version of each artifact."""
     lines = [
         '<ivy-module version="2.0">',
         '<info organisation="hudi-keeper-sink" module="jars"/>',
@@ -176,7 +176,7 @@ def _artifact(jar: Path) -> str:
 
 @contextmanager
 def locked(path: Path, work: str) -> Iterator[None]:
-    """Holds a file lock; it goes with the process, however that ends. `what` names the work of its holder."""
+    """Holds a file lock, which ends with the process. `work` names the work of its holder."""
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -213,7 +213,7 @@ def main() -> int:
             stores = {CONNECTORS[scheme].name: storage_jars(CONNECTORS[scheme]) for scheme in arguments.storage}
             for name, jars in {"spark": spark_jars(), "kafka": kafka_jars(), **stores}.items():
                 print(f"{name}: {len(jars)} jars in {jars[0].parent}")
-            # A process of its own, for it starts a JVM. Whatever becomes of it, only starts are slower.
+            # In a separate process, because it starts a JVM. If it fails, only starts are slower.
             subprocess.run([sys.executable, "-m", "sink.runtime.class_archiving"], check=False)
     except SinkError as error:
         print(error, file=sys.stderr)

@@ -1,9 +1,8 @@
-"""A child process that can be stopped, killed and paused whole, and that never outlives its starter.
+"""A child process that can be stopped, killed and paused with all its descendants, and never outlives this process.
 
-Each child leads a session of its own: what it forks (a JVM, Spark's Python workers, which change their
-process group but not their session) is found by session and receives every signal too. A watchdog beside the
-starter ends all children when the starter is gone, SIGKILL included. Void for a grandchild that makes itself
-a new session: `kill` does not find it, the watchdog does. Raises `Unavailable` when a child does not start.
+Each child leads its own session. Its descendants (a JVM, Spark's Python workers) stay in the session, and get every
+signal, too. A watchdog process ends all children when this process ends, also after SIGKILL. Void for a descendant that
+starts a new session: `kill` does not find it, but the watchdog does. Raises `Unavailable` if a child does not start.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ TAIL_LINES = 5
 CAUSE = re.compile(r"^Caused by: |(^|\s)(ERROR|FATAL)\s|^\w*Error: ")
 OWN_VARIABLES = "SINK_"
 PASSED_ON = frozenset({"SINK_HOME", FAMILY})
-"""Where the downloads are, and whose child this is. Failpoints come from who starts a child, never from its shell."""
+"""Variables that children inherit: the directory of downloads, and the tag of the process group."""
 
 
 class ProcessGroup:
-    """Everything this Python process has started, and the watchdog that ends it when this process is gone."""
+    """All children of this Python process, and the watchdog that ends them when this process ends."""
 
     def __init__(self) -> None:
         self._tag = ""
@@ -48,7 +47,7 @@ class ProcessGroup:
         self._watchdog: subprocess.Popen[bytes] | None = None
 
     def tag(self) -> str:
-        """The mark in the environment of every child. Starts the watchdog first; a fork starts its own."""
+        """Returns the tag in the environment of every child. Starts the watchdog first; a fork starts its own."""
         if self._watchdog is None or self._owner != os.getpid():
             self._tag, self._owner = uuid.uuid4().hex, os.getpid()
             self._watchdog = subprocess.Popen(
@@ -61,14 +60,14 @@ class ProcessGroup:
         return self._tag
 
     def keep(self) -> str:
-        """Lets the children live on after this process. Returns the tag by which they are found later."""
+        """Lets the children live on after this process. Returns their tag."""
         if self._watchdog is not None and self._watchdog.stdin is not None:
             self._watchdog.communicate(KEEP)
             self._watchdog = None
         return self._tag
 
     def end(self) -> None:
-        """Ends every child now."""
+        """Kills every child now."""
         if self._watchdog is not None and self._owner == os.getpid():
             end_family(self._tag)
             self._watchdog.communicate(KEEP)
@@ -79,9 +78,10 @@ CHILDREN = ProcessGroup()
 
 
 def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """This process's environment and `extra`, with this package importable wherever it was imported from.
+    """Returns this process's environment and `extra`, with this package in PYTHONPATH.
 
-    Without the `SINK_*` overrides of settings: exported for a real sink, they would send the children to its servers.
+    It omits `SINK_*` variables that override settings: exported for a real sink, they would connect the children to its
+    servers.
     """
     package_root = str(Path(__file__).resolve().parents[2])
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != package_root]
@@ -90,12 +90,12 @@ def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
 
 
 def overrides_a_setting(name: str) -> bool:
-    """Whether a worker might take the environment variable for a setting."""
+    """Returns whether a worker might read the environment variable as a setting."""
     return name.startswith(OWN_VARIABLES) and name not in PASSED_ON
 
 
 class Child:
-    """One child process and all that it forks. Its output is appended to `log`."""
+    """A child process with all its descendants. Its output is appended to `log`."""
 
     def __init__(
         self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
@@ -129,7 +129,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The child's own process id, also after it ended; 0 before the first start."""
+        """The child's process id, also after it ended; 0 before the first start."""
         return self._process.pid if self._process else 0
 
     @property
@@ -138,26 +138,26 @@ class Child:
 
     @property
     def exit_status(self) -> int | None:
-        """None while it runs; negative: the signal that ended it."""
+        """None while it runs; a negative number is the signal that ended it."""
         return self._process.poll() if self._process else None
 
     def wait(self, seconds: float) -> int:
-        """Waits for it to end. Raises `Unavailable` if it does not in time."""
+        """Waits until it ends. Raises `Unavailable` if it does not end in time."""
         if self._process is None:
             raise Unavailable(f"{self.name} was never started")
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired as error:
             raise Unavailable(
-                f"{self.name} (pid {self.pid}) still runs after {seconds:.0f} s; log: {self.log}"
+                f"{self.name} (pid {self.pid}) still runs after {seconds:.0f} s. See {self.log}."
             ) from error
 
     def terminate(self) -> None:
-        """SIGTERM to the child only, as a service manager does; does not wait."""
+        """Sends SIGTERM to the child only, like a service manager. Does not wait."""
         self._send(signal.SIGTERM, [self.pid])
 
     def stop(self, seconds: float = 30.0) -> None:
-        """SIGTERM, then SIGKILL for what is left after `seconds`."""
+        """Sends SIGTERM, and after `seconds` SIGKILL to the remaining processes."""
         if self.running:
             self.resume()
             self.terminate()
@@ -166,7 +166,7 @@ class Child:
         self.kill()
 
     def kill(self) -> None:
-        """SIGKILL to the child and to all that it forked; returns when they are gone."""
+        """Sends SIGKILL to the child and its descendants. Returns when they have ended."""
         if self._process is None:
             return
         limit = time.monotonic() + GONE_SECONDS
@@ -179,14 +179,14 @@ class Child:
         self._process.wait(GONE_SECONDS)
 
     def pause(self) -> None:
-        """SIGSTOP to the child and to all that it forked."""
+        """Sends SIGSTOP to the child and its descendants."""
         self._send(signal.SIGSTOP, self._members())
 
     def resume(self) -> None:
         self._send(signal.SIGCONT, self._members())
 
     def tail(self) -> str:
-        """The trouble that this run logged, for an error message: the last cause, else the last lines."""
+        """Returns the end of this run's log for an error message: the last error, else the last lines."""
         if not self.log.is_file():
             return "nothing logged"
         output = self.log.read_bytes()[self._logged :].decode(errors="replace")

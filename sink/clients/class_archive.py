@@ -1,8 +1,7 @@
-"""Knows the archive of JVM classes that `python -m sink.clients.artifacts` makes, which lets Spark start faster.
+"""The archive of JVM classes that `python -m sink.clients.artifacts` makes, with which Spark starts faster.
 
-Guarantee: without an archive, or with one that does not fit the JVM, its class path or its flags, Spark starts as it
-would without this module: the JVM itself compares all of them and ignores an archive that differs. Voided by a file
-that was changed by hand.
+Guarantee: Spark also starts without an archive, and with one for another JVM, class path or flags: the JVM compares
+them and ignores an archive that differs. Voided by a file that was changed by hand.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from sink.clients.artifacts import SPARK, cache_home, pyspark_jars
 from sink.clients.java import find_java
 
 FIRST_VERSION = 17
-"""Java 11 reads only archives of the JDK's own classes without further options."""
+"""The first Java version that uses the archive: by default Java 11 only uses archives of the JDK's classes."""
 
 
 def archive_path() -> Path | None:
-    """The place of the archive for this Java, this PySpark and these jars, made or not; None if Java cannot use one."""
+    """Returns the archive of this Java, PySpark and jars; None if Java cannot use it. It may not exist."""
     java = find_java()
     if java.version < FIRST_VERSION:
         return None
@@ -27,7 +26,7 @@ def archive_path() -> Path | None:
 
 
 def archive_option() -> str:
-    """The JVM's option to use the archive; empty if there is none."""
+    """Returns the JVM's option to use the archive; empty if there is no archive."""
     archive = archive_path()
     # Spark splits the options at spaces.
     return f"-XX:SharedArchiveFile={archive}" if archive and archive.is_file() and " " not in str(archive) else ""

@@ -1,6 +1,6 @@
-"""Tries HDFS as a worker's Python does, for `sink validate`: in the nearest directory that is there already.
+"""Tries HDFS with a worker's Python client, for `sink validate`: in the nearest directory that exists.
 
-Guarantee: nothing is left, and no directory is made above the probe. Raises what the file system raises.
+Guarantee: it leaves no file, and creates no directory above its own. Raises what the file system raises.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from sink.storage.files import Storage, open_storage
 
 
 def nearest(settings: Settings) -> Storage:
-    """The table's directory, or the nearest above it that is there: where it would be made."""
+    """Returns the table's directory, or the nearest one above it that exists."""
     return open_storage(settings.base_path, settings.storage).nearest
 
 
 def address_of(settings: Settings, storage: Storage) -> str:
-    """A directory on the way to the table, as Hudi has it."""
+    """Returns the address of that directory for Hudi."""
     scheme, _, rest = settings.base_path.partition("://")
     return f"{scheme}://{rest.partition('/')[0]}{storage.root}"
 
@@ -28,9 +28,9 @@ def probe_by_python(settings: Settings, probe_dir: str, content: bytes) -> None:
             stream.write(content)
         with storage.files.open_input_stream(storage.locate(path)) as stream:
             if stream.read() != content:
-                raise OSError("what was written is not what is read")
+                raise OSError("reading the probe gives other bytes than were written")
     finally:
         if storage.exists(probe_dir):
             storage.files.delete_dir(storage.locate(probe_dir))
     if storage.exists(probe_dir):
-        raise OSError(f"{probe_dir} was deleted and is still there")
+        raise OSError(f"{probe_dir} still exists after it was deleted")

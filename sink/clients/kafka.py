@@ -1,10 +1,9 @@
-"""Asks the Kafka brokers what there is to read: topic ids, log starts, read-committed ends, the cluster id.
+"""Asks the Kafka brokers for topic ids, log starts, read-committed ends and the cluster id.
 
-Guarantee: a view belongs to one life of each topic: ids and partitions are asked before and after the
-offsets, and a view during which they changed is taken again. An end is the last stable offset: nothing before
-it belongs to an open transaction. A view is bounded in time and changes nothing, so every error here is
-certainly without effect. Void on brokers that give topics no ids (before 2.8): a recreated topic looks alike.
-Errors: Unavailable, UnknownTopic, AccessDenied; ConfigError for settings that librdkafka refuses.
+Guarantee: a view shows one incarnation of each topic: it asks for ids and partitions before and after the offsets, and
+starts again if they changed. An end is the last stable offset: no offset before it belongs to an open transaction. A
+view is bounded in time and changes nothing. Void on brokers without topic ids (before 2.8), where a recreated topic
+looks the same. Raises Unavailable, UnknownTopic, AccessDenied, and ConfigError for settings that librdkafka refuses.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from coordination.state.model import LogView, PartitionLog, TopicPartition
 LOG = logging.getLogger(__name__)
 TIMEOUT_SECONDS = 10.0
 GRACE_SECONDS = 1.0
-"""How long a missing topic is looked for: brokers learn of a new one a moment after it is acknowledged."""
+"""Seconds to look for a missing topic: not every broker knows a new one at once."""
 LIST_SECONDS = 30.0
-"""A list of all topics is asked for so often at most: a cluster may have many thousands of partitions."""
+"""Seconds between two requests for the list of all topics: a cluster may have many thousands of partitions."""
 DEFAULTS = {"reconnect.backoff.ms": "250", "reconnect.backoff.max.ms": "2000"}
 
 _Code = ck.KafkaError
@@ -52,22 +51,22 @@ _UNSETTLED = {
     _Code._UNKNOWN_PARTITION,
     _Code._UNKNOWN_TOPIC,
 }
-"""Codes that a partition answers while its topic is created or moved."""
+"""Error codes of a partition while its topic is created or moved."""
 
 _T = TypeVar("_T")
 _Topics = dict[str, tuple[str, tuple[int, ...]]]
 
 
 class KafkaSettings(Protocol):
-    """The part of the settings that is needed here."""
+    """The settings that this module needs."""
 
     @property
     def kafka_native(self) -> Mapping[str, str]:
-        """For librdkafka, `bootstrap.servers` among them."""
+        """librdkafka's settings, with `bootstrap.servers`."""
 
 
 class TopicSettings(KafkaSettings, Protocol):
-    """The part of the settings that says what the topics are."""
+    """The settings with the topics of the sink."""
 
     @property
     def topics(self) -> tuple[str, ...]: ...
@@ -77,7 +76,7 @@ class TopicSettings(KafkaSettings, Protocol):
 
 
 class LogSource(Protocol):
-    """Gives views: in this process (`Log`) or in one of its own (`sink.clients.kafka_process.LogProcess`)."""
+    """Takes views, in this process (`Log`) or in a child process (`sink.clients.kafka_process.LogProcess`)."""
 
     def view(self, topics: Sequence[str], pattern: str | None = None) -> LogView: ...
 
@@ -88,26 +87,26 @@ class UnknownTopic(SinkError):
     def __init__(self, topics: Sequence[str], bootstrap: str, near: Sequence[str]) -> None:
         hint = f" (near it: {', '.join(near)})" if near else ""
         super().__init__(
-            f"no such topic at {bootstrap}: {', '.join(topics)}{hint}; create it or correct kafka.topic.names"
+            f"no such topic at {bootstrap}: {', '.join(topics)}{hint}. Create it or correct kafka.topic.names."
         )
         self.topics, self.near = tuple(topics), tuple(near)
         self._arguments = self.topics, bootstrap, self.near
 
     def __reduce__(self) -> tuple[type[UnknownTopic], tuple[Sequence[str], str, Sequence[str]]]:
-        """Pickled by its own arguments instead of its text."""
+        """Pickles the arguments: by default Python would pickle the text."""
         return UnknownTopic, self._arguments
 
 
 class AccessDenied(SinkError):
-    """The brokers refused who we are, or what we asked for. Another try gets the same answer."""
+    """The brokers refused the credentials or the request. Another attempt fails, too."""
 
 
 class _Unsettled(Unavailable):
-    """A view that mixes two states of a topic, or has no leader to ask: take it again."""
+    """The topics changed during the view, or a partition has no leader. Take the view again."""
 
 
 class Log:
-    """One AdminClient, made when it is first used. Not for several threads at once."""
+    """An AdminClient, made at first use. Not thread-safe."""
 
     def __init__(self, settings: KafkaSettings | Mapping[str, str], timeout: float = TIMEOUT_SECONDS) -> None:
         """`timeout` bounds one view, in seconds. A plain mapping is taken for `kafka_native`."""
@@ -120,8 +119,8 @@ class Log:
         self._listed: tuple[float, tuple[str, ...]] | None = None
 
     def view(self, topics: Sequence[str], pattern: str | None = None) -> LogView:
-        """Asks the brokers about these topics now, and about those whose whole name matches `pattern`: which those are
-        is asked every `LIST_SECONDS` at most."""
+        """Takes a view of these topics, and of the topics whose whole name matches `pattern`. It lists topics at most
+        every `LIST_SECONDS`."""
         began = time.monotonic()
         self._deadline = began + self._timeout
         admin = self._connected()
@@ -144,13 +143,14 @@ class Log:
             admin.poll(0)
 
     def topics(self, pattern: str | None = None) -> tuple[str, ...]:
-        """Names of the topics that this user may see, all or those that match as a whole. They are asked for every
-        `LIST_SECONDS` at most."""
+        """Returns the names of all topics that this user may see, or of those whose whole name matches `pattern`. It
+        lists topics at most every `LIST_SECONDS`."""
         self._deadline = time.monotonic() + self._timeout
         return self._names(self._connected(), pattern)
 
     def offsets_at(self, sources: Sequence[TopicPartition], seconds: float) -> dict[TopicPartition, int | None]:
-        """The first offset of each partition with a timestamp of `seconds` since 1970 or later. Errors as `view`."""
+        """Returns the first offset of each partition with a timestamp of at least `seconds` since 1970. Raises what
+        `view` raises."""
         if not sources:
             return {}
         self._deadline = time.monotonic() + self._timeout
@@ -163,11 +163,11 @@ class Log:
                 request_timeout=seconds_left,
             )
         )
-        found = {TopicPartition(a.topic, a.partition): self._offset(a, future) for a, future in futures.items()}
-        return {source: offset if offset >= 0 else None for source, offset in found.items()}
+        offsets = {TopicPartition(a.topic, a.partition): self._offset(a, future) for a, future in futures.items()}
+        return {source: offset if offset >= 0 else None for source, offset in offsets.items()}
 
     def close(self) -> None:
-        """Drop the connections. A later view makes new ones."""
+        """Drops the connections. A later view opens new ones."""
         self._admin = None
 
     def _connected(self) -> AdminClient:
@@ -176,11 +176,11 @@ class Log:
             try:
                 self._admin = AdminClient(settings, logger=QuietLogger())
             except ck.KafkaException as error:
-                raise ConfigError(f"kafka.*: {error.args[0].str()}; correct or remove the setting") from error
+                raise ConfigError(f"kafka.*: {error.args[0].str()}. Correct or remove the setting.") from error
         return self._admin
 
     def _note_connection_error(self, error: ck.KafkaError) -> None:
-        """librdkafka tells here why a connection fails; the request itself only times out."""
+        """Notes why a connection fails. librdkafka only calls this; the request itself times out."""
         self._connection_errors[error.code()] = error.str()
 
     def _take_view(self, admin: AdminClient, named: Sequence[str], pattern: str | None) -> LogView:
@@ -204,7 +204,7 @@ class Log:
         starts, ends = self._offsets(admin, sources)
         if self._describe(admin, topics) != before:
             raise _Unsettled(
-                f"{', '.join(topics)} changed on {self._bootstrap} while being looked at; it is looked at again"
+                f"{', '.join(topics)} changed on {self._bootstrap} during the view. The sink takes it again."
             )
         logs = {source: PartitionLog(before[source.topic][0], starts[source], ends[source]) for source in sources}
         return LogView(cluster, logs, matching=matching)
@@ -219,7 +219,7 @@ class Log:
         return tuple(name for name in self._listed[1] if pattern is None or re.fullmatch(pattern, name))
 
     def _describe(self, admin: AdminClient, topics: Sequence[str]) -> _Topics:
-        """Topic id and partition numbers by topic."""
+        """Returns topic id and partition numbers of each topic."""
         futures = self._submit(
             lambda seconds_left: admin.describe_topics(ck.TopicCollection(list(topics)), request_timeout=seconds_left)
         )
@@ -246,7 +246,7 @@ class Log:
     def _offsets(
         self, admin: AdminClient, sources: Sequence[TopicPartition]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """Log starts and ends: two requests to each leader, however many partitions there are."""
+        """Returns log starts and ends, with two requests to each leader, however many partitions there are."""
         asked = [
             self._submit(
                 lambda seconds_left, spec=spec: admin.list_offsets(  # type: ignore[misc]
@@ -289,7 +289,7 @@ class Log:
             raise self._refused("request", error.args[0]) from error
 
     def _seconds_left(self) -> float:
-        """Seconds until the view has to be over; never so few that an answer already here is missed."""
+        """Returns the seconds until the time-out of the view; never 0, so that an answer that has arrived is read."""
         return max(self._deadline - time.monotonic(), 0.01)
 
     def _similar_names(self, admin: AdminClient, missing: Iterable[str]) -> list[str]:
@@ -304,36 +304,36 @@ class Log:
     def _refused(self, question: str, error: ck.KafkaError) -> SinkError:
         if error.code() == _Code.TOPIC_AUTHORIZATION_FAILED:
             return AccessDenied(
-                f"{question} at {self._bootstrap}: {error.str()}; grant this user DESCRIBE and READ on the topic"
+                f"{question} at {self._bootstrap}: {error.str()}. Grant this user DESCRIBE and READ on the topic."
             )
         if error.code() in _DENIED:
             return AccessDenied(
-                f"{question} at {self._bootstrap}: {error.str()}; check kafka.security.protocol and kafka.sasl.*"
+                f"{question} at {self._bootstrap}: {error.str()}. Check kafka.security.protocol and kafka.sasl.*."
             )
         return self._silent(question, error.str())
 
     def _silent(self, question: str, reason: str = "out of time") -> SinkError:
-        """Why the brokers do not answer, with what was heard from the connections meanwhile."""
+        """Makes the error for a missing answer, with the connection errors since the view began."""
         if self._admin is not None:
             self._admin.poll(0)
         refused = next((message for code, message in self._connection_errors.items() if code in _DENIED), None)
         if refused is not None:
             return AccessDenied(
-                f"{question} at {self._bootstrap}: {refused}; check kafka.security.protocol and kafka.sasl.*"
+                f"{question} at {self._bootstrap}: {refused}. Check kafka.security.protocol and kafka.sasl.*."
             )
         causes = [message for code, message in self._connection_errors.items() if code != _Code._ALL_BROKERS_DOWN]
         if not causes:
             return Unavailable(
-                f"Kafka at {self._bootstrap} gave no answer ({question}: {reason}); it will be asked again"
+                f"Kafka at {self._bootstrap} gave no answer ({question}: {reason}). The sink asks again."
             )
         return Unavailable(
-            f"Kafka at {self._bootstrap} cannot be reached ({question}: {causes[-1]}); start it or correct "
-            "kafka.bootstrap.servers"
+            f"Kafka at {self._bootstrap} cannot be reached ({question}: {causes[-1]}). Start it or correct "
+            "kafka.bootstrap.servers."
         )
 
 
 def topics_of(settings: TopicSettings) -> tuple[str, ...]:
-    """The sink's topics now: those that are named, or that match. Errors as a view's."""
+    """Returns the sink's topics: the named ones, or those that match now. Raises what a view raises."""
     if settings.topic_pattern is None:
         return settings.topics
     log = Log(settings)
@@ -344,12 +344,12 @@ def topics_of(settings: TopicSettings) -> tuple[str, ...]:
 
 
 class QuietLogger:
-    """Takes librdkafka's own log lines, which would go to stderr: what matters of them is in our errors."""
+    """Logs librdkafka's lines for debugging, which would go to stderr; the errors have the ones that matter."""
 
     def log(self, _level: int, line: str, *values: object) -> None:
         LOG.debug("librdkafka " + line, *values)
 
 
 def _topic_id(uuid: ck.Uuid) -> str:
-    """As Kafka's own tools print it: URL-safe base64, which librdkafka's is not."""
+    """Returns the id in URL-safe base64, like Kafka's tools; librdkafka prints plain base64."""
     return str(uuid).replace("+", "-").replace("/", "_")

@@ -1,9 +1,9 @@
-"""A child process that asks Kafka, so that librdkafka can end that process only.
+"""A child process that asks Kafka, because librdkafka may abort its process.
 
-librdkafka ends its whole process when one of its assertions fails (docs/decisions/0034). Guarantee: a question is
-answered, or raises Unavailable within its bound; when the child ended or hung, its end is logged once, and the next
-question starts another. The child ends with its parent, also when that is killed. The settings go through a socket:
-neither the command line nor the environment shows them.
+librdkafka aborts its process when an assertion fails (docs/decisions/0034). Guarantee: a question is answered or raises
+Unavailable in time. If the child ends or hangs, one warning is logged, and the next question starts another child. The
+child ends with its parent, also after SIGKILL. The settings go through a socket, so that neither the command line nor
+the environment shows them.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from sink.clients.child_process import child_environment
 
 LOG = structlog.get_logger("sink.worker")
 GRACE_SECONDS = 5.0
-"""Seconds that an answer may take beyond the child's own bound before the child counts as hung."""
+"""Seconds after the child's own time-out until it counts as hung."""
 
 
 class KafkaChild:
-    """Runs `module`, whose main calls `serve`. Not for several threads at once."""
+    """Runs `module`, whose main calls `serve`. Not thread-safe."""
 
     def __init__(self, module: str, settings: Any, timeout: float) -> None:
-        """`settings` are sent first; `timeout` bounds one answer, in seconds."""
+        """The child gets `settings` first. `timeout` is the time-out of an answer in seconds."""
         self._module = module
         self._settings = settings
         self._timeout = timeout
@@ -45,7 +45,7 @@ class KafkaChild:
         return self._process.pid if self._process else 0
 
     def start(self) -> None:
-        """Starts the child ahead of the first question. Does not wait for it. Raises Unavailable."""
+        """Starts the child before the first question, without waiting for it. Raises Unavailable."""
         if self._process is not None:
             return
         ours, theirs = Pipe()
@@ -63,7 +63,7 @@ class KafkaChild:
             raise Unavailable(f"the process that asks Kafka cannot be started: {error}") from error
 
     def ask(self, question: Any) -> Any:
-        """Returns the answer, or raises the error that the child answered with."""
+        """Returns the child's answer, or raises the error that it sent."""
         self.start()
         answer = self._ask(question)
         if isinstance(answer, BaseException):
@@ -89,10 +89,10 @@ class KafkaChild:
             reason = "gave no answer"
         except (EOFError, OSError):
             reason = f"ended {self._ending()}"
-        # Without its answer, the connection cannot be used for another question.
+        # A late answer could be taken for that of the next question: use a new connection.
         self.close()
         LOG.warning("kafka.process_ended", reason=reason, action="the next question starts another")
-        raise Unavailable(f"the process that asks Kafka {reason}; it is started again")
+        raise Unavailable(f"the process that asks Kafka {reason}. The sink starts another one.")
 
     def _ending(self) -> str:
         assert self._process is not None
@@ -105,7 +105,7 @@ class KafkaChild:
 
 def serve(prepare: Callable[[Any], Callable[[Any], Any]]) -> None:
     """The child's main: `prepare` takes the settings and gives the function that answers a question."""
-    # Ctrl-C is meant for the parent, which still needs answers while it drains.
+    # Only the parent handles Ctrl-C; it still needs answers while it drains.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
     received: SimpleQueue[Any] = SimpleQueue()
@@ -116,7 +116,7 @@ def serve(prepare: Callable[[Any], Callable[[Any], Any]]) -> None:
 
 
 def _receive(connection: Connection[Any, Any], received: SimpleQueue[Any]) -> None:
-    """Ends this process when the parent is gone, whatever it is doing."""
+    """Ends this process at once when the parent ends."""
     try:
         while True:
             received.put(connection.recv())

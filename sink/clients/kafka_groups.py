@@ -1,9 +1,8 @@
-"""Tells Kafka what has landed, as the offsets of a consumer group, so that Kafka's own tools show the lag; and asks how
-long Kafka keeps records.
+"""Commits the landed offsets to a consumer group, so that Kafka's tools show the lag, and reads the topics' retention.
 
-Guarantee: `offer` returns at once, whatever Kafka does, and nothing that happens here reaches its caller. For each sink
-the newest offer wins; one that failed is tried again until a newer one comes. One thread and one child process for a
-Kafka cluster. Nobody reads the offsets back: the table's checkpoint is the truth. Raises nothing.
+Guarantee: `offer` returns at once and never fails, whatever Kafka does. For each sink the newest offer wins; a failed
+one is retried until a newer one comes. A Kafka cluster has one thread and one child process. The sink never reads these
+offsets: the table's checkpoint is the truth. Raises nothing.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ LOG = structlog.get_logger("sink.worker")
 TIMEOUT_SECONDS = 10.0
 RETRY_SECONDS = 30.0
 RETENTION_SECONDS = 300.0
-"""Seconds after which a topic's retention is asked for again."""
+"""Seconds between two requests for a topic's retention."""
 
 Commit = tuple[str, tuple[tuple[str, int, int], ...]]
 """A group, and its offsets by topic and partition."""
 
 
-class Told(Protocol):
+class GroupMetrics(Protocol):
     """The metrics of a sink."""
 
     def group_committed(self, outcome: str) -> None: ...
@@ -45,17 +44,17 @@ class Told(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One sink's recorded ranges. Without a group, only the retention of its topics is asked for."""
+    """The recorded ranges of a sink. Without a group only the retention of its topics is read."""
 
     sink: str
     group: str | None
     states: Mapping[TopicPartition, PartitionState]
-    told: Told
+    metrics: GroupMetrics
     not_before: float = field(default=0.0, compare=False)
 
 
 class GroupCommitter:
-    """Works in a thread that begins with the first offer. `ask` is put to Kafka; by default in a child process."""
+    """Works in a thread, which the first offer starts. `ask` asks Kafka, by default in a child process."""
 
     def __init__(
         self,
@@ -69,7 +68,7 @@ class GroupCommitter:
         self._changed = threading.Condition()
         self._offers: dict[str, Offer] = {}
         self._retention_asked: dict[str, float] = {}
-        self._complained: dict[str, str] = {}
+        self._last_reason: dict[str, str] = {}
         self._ended = False
         self._is_working = False
         self._thread: ContextThread | None = None
@@ -79,16 +78,18 @@ class GroupCommitter:
         """The child's process id; 0 if there is none."""
         return self._child.pid
 
-    def offer(self, sink: str, group: str | None, states: Mapping[TopicPartition, PartitionState], told: Told) -> None:
+    def offer(
+        self, sink: str, group: str | None, states: Mapping[TopicPartition, PartitionState], metrics: GroupMetrics
+    ) -> None:
         with self._changed:
-            self._offers[sink] = Offer(sink, group, states, told)
+            self._offers[sink] = Offer(sink, group, states, metrics)
             if self._thread is None and not self._ended:
                 self._thread = ContextThread(target=self._run, name="kafka-groups", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
 
     def close(self, seconds: float = 2.0) -> None:
-        """Waits so long for the newest offers; then what is left is dropped."""
+        """Waits `seconds` for the newest offers, and drops the remaining ones."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_working and self._next() is None, seconds)
             self._ended = True
@@ -103,19 +104,19 @@ class GroupCommitter:
             with self._changed:
                 self._is_working = False
                 if failed:
-                    later = Offer(offer.sink, offer.group, offer.states, offer.told, self._clock() + RETRY_SECONDS)
+                    later = Offer(offer.sink, offer.group, offer.states, offer.metrics, self._clock() + RETRY_SECONDS)
                     self._offers.setdefault(offer.sink, later)
                 self._changed.notify_all()
 
     def _take(self) -> Offer | None:
-        """Waits for an offer that is due; None at the end."""
+        """Waits for an offer that is due. Returns None after `close`."""
         with self._changed:
             while not self._ended:
                 offer = self._next()
                 if offer is not None:
                     self._is_working = True
                     return self._offers.pop(offer.sink)
-                due = min((each.not_before for each in self._offers.values()), default=None)
+                due = min((offered.not_before for offered in self._offers.values()), default=None)
                 self._changed.wait(None if due is None else max(due - self._clock(), 0.01))
         return None
 
@@ -124,16 +125,16 @@ class GroupCommitter:
         return next((offer for offer in self._offers.values() if offer.not_before <= now), None)
 
     def _perform(self, offer: Offer) -> bool:
-        """Whether all of it was done."""
+        """Returns whether the offer was committed."""
         try:
             if offer.group is not None and offer.states:
                 ends = ((source.topic, source.partition, state.end) for source, state in offer.states.items())
                 self._ask((offer.group, tuple(ends)))
-                offer.told.group_committed("done")
-                self._complained.pop(offer.sink, None)
-        except Exception as error:  # noqa: BLE001 (nothing rests on it, and nobody else may meet it)
-            offer.told.group_committed("failed")
-            self._complain(offer, error)
+                offer.metrics.group_committed("done")
+                self._last_reason.pop(offer.sink, None)
+        except Exception as error:  # noqa: BLE001 (commits must not fail with it)
+            offer.metrics.group_committed("failed")
+            self._warn(offer, error)
             return False
         self._look_at_retention(offer)
         return True
@@ -144,21 +145,21 @@ class GroupCommitter:
             return
         self._retention_asked[offer.sink] = now
         try:
-            offer.told.retention(self._ask(tuple(sorted({source.topic for source in offer.states}))))
-        except Exception as error:  # noqa: BLE001 (as above: many may not describe a topic's settings)
+            offer.metrics.retention(self._ask(tuple(sorted({source.topic for source in offer.states}))))
+        except Exception as error:  # noqa: BLE001 (many users have no right to describe a topic's settings)
             LOG.debug("kafka.retention_unread", sink=offer.sink, reason=str(error))
 
-    def _complain(self, offer: Offer, error: Exception) -> None:
-        """Once for each reason, until it works again."""
-        said = str(error)
-        is_new = self._complained.get(offer.sink) != said
-        self._complained[offer.sink] = said
+    def _warn(self, offer: Offer, error: Exception) -> None:
+        """Warns once for each reason, until a commit succeeds."""
+        reason = str(error)
+        is_new = self._last_reason.get(offer.sink) != reason
+        self._last_reason[offer.sink] = reason
         level = logging.WARNING if is_new else logging.DEBUG
-        LOG.log(level, "kafka.group_not_committed", sink=offer.sink, group=offer.group, reason=said)
+        LOG.log(level, "kafka.group_not_committed", sink=offer.sink, group=offer.group, reason=reason)
 
 
 class _Admin:
-    """In the child: answers a `Commit` with nothing, and names of topics with their retention in seconds."""
+    """Answers in the child: a `Commit` with None, names of topics with their retention in seconds."""
 
     def __init__(self, native: Mapping[str, str]) -> None:
         settings: dict[str, Any] = {**DEFAULTS, **native}
@@ -174,23 +175,23 @@ class _Admin:
             raise Unavailable(str(error.args[0].str())) from error
 
     def _commit(self, group: str, offsets: Sequence[tuple[str, int, int]]) -> None:
-        asked = ck.ConsumerGroupTopicPartitions(group, [ck.TopicPartition(*offset) for offset in offsets])
-        [future] = self._admin.alter_consumer_group_offsets([asked], request_timeout=TIMEOUT_SECONDS).values()
-        done = future.result(TIMEOUT_SECONDS)
-        refused = [each for each in done.topic_partitions if each.error is not None]
+        request = ck.ConsumerGroupTopicPartitions(group, [ck.TopicPartition(*offset) for offset in offsets])
+        [future] = self._admin.alter_consumer_group_offsets([request], request_timeout=TIMEOUT_SECONDS).values()
+        answer = future.result(TIMEOUT_SECONDS)
+        refused = [partition for partition in answer.topic_partitions if partition.error is not None]
         if refused:
             raise Unavailable(f"{refused[0].topic}-{refused[0].partition}: {refused[0].error.str()}")
 
     def _retention(self, topics: Sequence[str]) -> Mapping[str, float]:
-        """Without topics that keep records for ever, or are only compacted."""
+        """Returns the retention, without topics that keep records for ever or are only compacted."""
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
-        found: dict[str, float] = {}
+        seconds: dict[str, float] = {}
         for resource, future in self._admin.describe_configs(resources, request_timeout=TIMEOUT_SECONDS).items():
             configs = future.result(TIMEOUT_SECONDS)
             milliseconds = int(configs["retention.ms"].value)
             if milliseconds > 0 and "delete" in configs["cleanup.policy"].value:
-                found[resource.name] = milliseconds / 1000
-        return found
+                seconds[resource.name] = milliseconds / 1000
+        return seconds
 
 
 def _prepare(native: Mapping[str, str]) -> Callable[[Any], Any]:

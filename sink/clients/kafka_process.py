@@ -17,7 +17,7 @@ _Question = tuple[tuple[str, ...] | None, str | None]
 
 
 class LogProcess:
-    """A `Log` in a child process. Not for several threads at once: see `sink.clients.shared_log`."""
+    """A `Log` in a child process. Not thread-safe: see `sink.clients.shared_log`."""
 
     def __init__(self, settings: KafkaSettings | Mapping[str, str], timeout: float = TIMEOUT_SECONDS) -> None:
         """`timeout` bounds one view, in seconds."""
@@ -30,17 +30,17 @@ class LogProcess:
         return self._child.pid
 
     def start(self) -> None:
-        """Starts the child ahead of the first view. Does not wait for it. Raises Unavailable."""
+        """Starts the child before the first view, without waiting for it. Raises Unavailable."""
         self._child.start()
 
     def view(self, topics: Sequence[str], pattern: str | None = None) -> LogView:
-        """As `Log.view`."""
+        """Takes a view, like `Log.view`."""
         view = self._child.ask((tuple(topics), pattern))
         assert isinstance(view, LogView)
         return view
 
     def topics(self, pattern: str | None = None) -> tuple[str, ...]:
-        """As `Log.topics`."""
+        """Lists topics, like `Log.topics`."""
         names = self._child.ask((None, pattern))
         assert isinstance(names, tuple)
         return names

@@ -1,9 +1,9 @@
-"""Ends every process of a family when the one that started them is gone, however it went.
+"""Kills all descendants of a process when that process ends, also after SIGKILL.
 
-Run as `python -m sink.clients.process_watchdog TAG` with a pipe as standard input. When the pipe ends (the starter
-exited, or was killed with SIGKILL), every process whose environment carries `SINK_FAMILY=TAG` gets SIGKILL: children,
-their JVMs, and what those forked, stopped ones too. The word `keep` on the pipe calls it off. The watchdog
-has a session of its own, so that Ctrl-C reaches only the starter. Void when the watchdog itself is killed.
+The process runs `python -m sink.clients.process_watchdog TAG` with a pipe as standard input. When the pipe ends, every
+process with `SINK_FAMILY=TAG` in its environment gets SIGKILL: children, their JVMs and their descendants, also stopped
+ones. The word `keep` on the pipe cancels that. The watchdog has its own session, so that Ctrl-C does not reach it. Void
+if the watchdog itself is killed.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ KEEP = b"keep"
 GONE_SECONDS = 10.0
 LOOKS = 2
 PAUSE_SECONDS = 0.05
-"""Between two looks: far longer than the execution of another program takes to set up its environment."""
+"""Seconds between two looks: far longer than a process that executes another program is without an environment."""
 
 
 def family(tag: str) -> Iterator[psutil.Process]:
-    """Living processes that carry the tag, but for the one that asks."""
+    """Yields the living processes with the tag, except this one."""
     for process in psutil.process_iter():
         try:
             if process.pid != os.getpid() and process.environ().get(FAMILY) == tag:
                 yield process
         except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue  # ended meanwhile, or somebody else's
+            continue  # it ended meanwhile, or belongs to another user
 
 
 def end_family(tag: str) -> None:

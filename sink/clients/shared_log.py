@@ -1,8 +1,8 @@
-"""Shares one Kafka client between the coordinator, who needs the newest offsets, and those who only look.
+"""Shares one Kafka client between coordinators, which need the newest offsets, and metrics, which need recent ones.
 
-Guarantee: `view` always asks the brokers. `recent` answers topics that were seen a moment ago from memory, asks for the
-others, and waits for no view that is under way: it answers with what was seen last, if anything was. Errors as
-`sink.clients.kafka.Log.view`.
+Guarantee: `view` always asks the brokers. `recent` returns topics of recent views from memory and asks for the rest. It
+does not wait for a view that is under way: then it returns the last known offsets. Raises what
+`sink.clients.kafka.Log.view` raises.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class SharedLog:
         self._log = log
         self._asking = threading.Lock()
         self._seen: dict[str, tuple[float, str, dict[TopicPartition, PartitionLog]]] = {}
-        """By topic: when it was seen, in which cluster, and its partitions."""
+        """The time of the last view of each topic, its cluster, and its partitions."""
 
     def start(self) -> None:
-        """Makes the first view quick. Raises Unavailable."""
+        """Starts the child process before the first view. Raises Unavailable."""
         with self._asking:
             self._log.start()
 
@@ -34,17 +34,17 @@ class SharedLog:
         self._log.close()
 
     def view(self, topics: Sequence[str], pattern: str | None = None) -> LogView:
-        """Asks the brokers about these topics now, and about those that match `pattern`."""
+        """Takes a view of these topics, and of the topics that match `pattern`."""
         with self._asking:
             return self._ask(topics, pattern)
 
     def topics(self, pattern: str | None = None) -> tuple[str, ...]:
-        """As `sink.clients.kafka.Log.topics`."""
+        """Lists topics, like `sink.clients.kafka.Log.topics`."""
         with self._asking:
             return self._log.topics(pattern)
 
     def recent(self, topics: Sequence[str], age: float) -> LogView:
-        """Asks only for topics that no view of the last `age` seconds has, and only while nobody else asks."""
+        """Returns a view that is at most `age` seconds old, or older if another thread is asking the brokers."""
         now = time.monotonic()
         missing = [topic for topic in topics if topic not in self._seen or self._seen[topic][0] < now - age]
         if missing:
@@ -54,7 +54,7 @@ class SharedLog:
                 finally:
                     self._asking.release()
             elif any(topic not in self._seen for topic in missing):
-                raise Unavailable("Kafka is being asked by the coordinator; its answer is not there yet")
+                raise Unavailable("another view of Kafka is under way, and there is no earlier one")
         seen = [self._seen[topic] for topic in topics]
         logs = {source: log for _, _, partitions in seen for source, log in partitions.items()}
         return LogView(seen[0][1], logs)

@@ -1,10 +1,10 @@
-"""Starts the worker's Spark session: pinned jars, Hudi's extensions, and not a word on the terminal.
+"""Starts the worker's Spark session, with pinned jars and Hudi's extensions, and without output on the terminal.
 
-Guarantee: session time zone UTC, and the driver's JVM too unless the user gives it another; everything the JVM
-says goes to the given file, or nowhere; a user's `spark.*` settings stand, but for what the guarantee rests on
-(serializer, extensions, catalog, the session's time zone, speculation). On a cluster the executors' Python gets
-the packages `sink` and `coordination` from here, and needs pyarrow itself. Voided by a SparkContext that this
-process already had. Raises ConfigError and Unavailable.
+Guarantee: the session's time zone is UTC, and so is the driver JVM's, unless the user sets another. The JVM's output
+goes to the given file, or nowhere. The user's `spark.*` settings win, except for required ones (serializer, extensions,
+catalog, the session's time zone, speculation). On a cluster the executors get the packages `sink` and `coordination`
+from the driver, and need pyarrow themselves. Voided by an earlier SparkContext in this process. Raises ConfigError and
+Unavailable.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ import tempfile
 import threading
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent import futures
-from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -46,9 +44,9 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
 if sys.version_info >= (3, 11):
-    from typing import Self
+    pass
 else:
-    from typing_extensions import Self
+    pass
 
 SHIPPED = ("sink", "coordination")
 WARM_UP = "warm-up"
@@ -61,13 +59,13 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
-    # What Hudi rewrites carries no Spark version: without these two, dates before 1900 stop a clustering.
+    # Files that Hudi rewrites have no Spark version: without these two, dates before 1900 fail a clustering.
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
-    # Without it Hudi cannot rewrite rows with null in an array: UPDATE and DELETE would change nothing, silently.
+    # Without it Hudi cannot rewrite rows with null in an array, and UPDATE and DELETE silently change nothing.
     "spark.hadoop.parquet.avro.write-old-list-structure": "false",
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
-    # What a transaction waits for gets the next core that is free, while table services rewrite files.
+    # A transaction's jobs get the next free core while table services rewrite files.
     "spark.scheduler.mode": "FAIR",
 }
 _REQUIRED: Mapping[str, str] = {
@@ -79,18 +77,18 @@ _REQUIRED: Mapping[str, str] = {
 }
 
 _LOADED_FIRST = "org.apache.hudi.metadata.HoodieMetadataPayload"
-"""Hudi 1.2 compares schemas by identity: a JVM that parses the metadata table's schema before it loads this class can
-write no column statistics for as long as it lives."""
+"""Hudi 1.2 compares schemas by identity: if a JVM parses the metadata table's schema before it loads this class, it
+cannot write column statistics until it ends."""
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _DEFAULT_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 
 _NO_ATTACHING = "-Djol.skipHotspotSAAttach=true -Djol.skipDynamicAttach=true"
-"""Hudi's estimates of object sizes would start another JVM, which attaches to this one, for a better guess."""
+"""Without these, Hudi starts another JVM to attach to this one, for better estimates of object sizes."""
 
 _IN_UTC = "-Duser.timezone=UTC"
-"""Hudi names instants by the JVM's local time: hosts in different zones would disagree, and each autumn an hour comes
-twice."""
+"""Hudi names instants by the JVM's local time: hosts in different zones would disagree, and each autumn an hour would
+repeat."""
 
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1"
 
@@ -126,8 +124,8 @@ def start_session(
     others: Sequence[Settings] = (),
     many: bool = False,
 ) -> SparkSession:
-    """A session on `settings.spark_master`, for its sink and for those `others` that share its process; `many`: whether
-    transactions of several sinks run side by side. `spark_log` takes what Spark, Hudi and the JVM print.
+    """Starts a session on `settings.spark_master`, for its sink and for the `others` in the same process; `many`:
+    whether transactions of several sinks run side by side. Output of Spark, Hudi and the JVM goes to `spark_log`.
     """
     sinks = (settings, *others)
     conf = _conf(sinks, app)
@@ -135,21 +133,21 @@ def start_session(
         log4j = Path(directory, "log4j2.properties")
         log4j.write_text(_log4j(spark_log))
         archive = archive_option() if _is_alone(conf) else ""
-        given = [conf.get(name, "") for name in (_JAVA_OPTIONS, _DEFAULT_JAVA_OPTIONS)]
-        lean = committing_jvm(*given) if all(sink.only_commits for sink in sinks) else ""
+        user_options = [conf.get(name, "") for name in (_JAVA_OPTIONS, _DEFAULT_JAVA_OPTIONS)]
+        lean = committing_jvm(*user_options) if all(sink.only_commits for sink in sinks) else ""
         _add_java_options(conf, first=f"{archive} {_IN_UTC} {lean}", last=_NO_ATTACHING)
         _add_java_options(conf, last=f"-Dlog4j2.configurationFile={log4j.as_uri()}")
-        # The file is read once, when the JVM starts: it may go when the context is up.
+        # The JVM reads the file when it starts; it may be deleted then.
         context = _context(conf, sinks, spark_log, many)
     if not _is_local(conf):
-        # Executors fetch it whenever one of them starts: it has to stay for as long as the context does.
+        # Executors fetch it when they start: it must exist as long as the context.
         context.addPyFile(str(_packed(Path(context._temp_dir))))
     return SparkSession(context)
 
 
 @contextmanager
 def bare_jvm(settings: Settings) -> Iterator[JavaGateway]:
-    """A JVM with a worker's class path, and nothing running in it. Raises Unavailable."""
+    """Starts a JVM with a worker's class path, without Spark. Raises Unavailable."""
     conf = SparkConf(False).set("spark.driver.memory", "256m").set("spark.driver.extraJavaOptions", _SHORT_LIVED)
     extra = [Path(jar) for jar in settings.spark.get("spark.jars", "").split(",") if jar]
     try:
@@ -170,51 +168,11 @@ def bare_jvm(settings: Settings) -> Iterator[JavaGateway]:
         gateway.proc.wait()
 
 
-class StartingSession:
-    """Starts a session in a thread of its own when `with` is entered; stops one that still runs when `with` is left."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        app: str,
-        spark_log: Path | None = None,
-        others: Sequence[Settings] = (),
-        many: bool = False,
-    ) -> None:
-        self._started: Future[SparkSession] = Future()
-        arguments = settings, app, spark_log, others, many
-        self._thread = threading.Thread(target=self._start, args=arguments, name="spark", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._started.exception() is None and self._started.result().sparkContext._jsc is not None:
-            self._started.result().stop()
-
-    def wait(self, seconds: float) -> bool:
-        """Whether the session is up, or failed to start, at the latest after so long."""
-        return bool(futures.wait([self._started], timeout=seconds).done)
-
-    def session(self) -> SparkSession:
-        """The session, once it is up. Raises what `start_session` raises."""
-        return self._started.result()
-
-    def _start(
-        self, settings: Settings, app: str, spark_log: Path | None, others: Sequence[Settings], many: bool
-    ) -> None:
-        try:
-            self._started.set_result(start_session(settings, app, spark_log, others, many))
-        except BaseException as error:  # noqa: BLE001 (it is raised again where the session is asked for)
-            self._started.set_exception(error)
-
-
 def warm_up(spark: SparkSession) -> None:
-    """One small job through SQL, Arrow and a Python worker, so that a fleet need not wait for a newcomer's first.
+    """Runs one small job with SQL, Arrow and a Python worker, so that the first task of a new worker does not delay the
+    fleet.
 
-    Raises what Spark raises, and ConfigError where the Python of an executor lacks a module of the writer's. Its job
-    group is `WARM_UP`.
+    Its job group is `WARM_UP`. Raises what Spark raises, and ConfigError if the executors' Python lacks a module.
     """
     spark.sparkContext.setJobGroup(WARM_UP, "before joining the fleet", True)
     try:
@@ -230,14 +188,13 @@ def warm_up(spark: SparkSession) -> None:
 
 
 def job_group(sink: str, instant: str) -> str:
-    """The group of a write's jobs. An instant alone is unique for one table only, and a process may have several."""
+    """Returns the job group of a write. The instant alone is unique only for one table, and a process may have more."""
     return f"{sink}: {instant}"
 
 
 def use_pool(spark: SparkSession, sink: str) -> None:
-    """Jobs of the calling thread share the cores evenly with those of each other sink and with table services, however
-    many those are.
-    """
+    """Puts jobs of the calling thread into the sink's pool. The pools of all sinks and of table services share the
+    cores evenly, however many jobs they have."""
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", sink)
 
 
@@ -248,7 +205,7 @@ def _import_writer(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
 
 def _conf(sinks: Sequence[Settings], app: str) -> SparkConf:
     settings = sinks[0]
-    # False: what a caller left in system properties is not ours.
+    # False: ignore system properties that other code may have set.
     conf = SparkConf(False)
     if _on_this_host(settings.spark_master):
         conf.set("spark.driver.bindAddress", "127.0.0.1").set("spark.driver.host", "127.0.0.1")
@@ -263,7 +220,7 @@ def _conf(sinks: Sequence[Settings], app: str) -> SparkConf:
     if not _is_alone(conf):
         jars = [*map(str, class_path(*sinks)), *filter(None, settings.spark.get("spark.jars", "").split(","))]
         conf.set("spark.jars", ",".join(jars))
-    # Executors load it with their first task, before any of Hudi's.
+    # Executors load it with their first task, before Hudi's classes.
     registered = filter(None, conf.get("spark.kryo.classesToRegister", "").split(","))
     conf.set("spark.kryo.classesToRegister", ",".join([*registered, _LOADED_FIRST]))
     return conf.setAppName(app)
@@ -274,12 +231,12 @@ def _is_local(conf: SparkConf) -> bool:
 
 
 def _is_alone(conf: SparkConf) -> bool:
-    """Whether one JVM does everything, without classes of a user's that Hudi's have to see."""
+    """Returns whether there is one JVM only, without the user's jars, which Hudi's classes must see."""
     return _is_local(conf) and not any(map(conf.contains, ("spark.jars", "spark.jars.packages")))
 
 
 def _add_slots(conf: SparkConf, processors: int, slots: int) -> None:
-    """Slots beyond Spark's cores here, for the jobs of a commit while the cores write other transactions."""
+    """Adds slots to Spark's cores, for the jobs of a commit while the cores write other transactions."""
     match = _LOCAL.fullmatch(conf.get("spark.master") or "")
     if match is not None:
         cores = processors if match[1] == "*" else int(match[1] or 1)
@@ -287,7 +244,8 @@ def _add_slots(conf: SparkConf, processors: int, slots: int) -> None:
 
 
 def _on_this_host(master: str) -> bool:
-    """Elsewhere executors have to reach the driver: there Spark's own default holds, or the user's setting."""
+    """Returns whether all executors run on this host. Others must reach the driver by Spark's default address, or the
+    user's."""
     return master.startswith(("local", "spark://127.", "spark://localhost:"))
 
 
@@ -296,23 +254,22 @@ def _log4j(spark_log: Path | None) -> str:
 
 
 def _add_java_options(conf: SparkConf, first: str = "", last: str = "") -> None:
-    """Around the user's: the last word counts."""
+    """Adds options before and after the user's; the last one wins."""
     conf.set(_JAVA_OPTIONS, f"{first} {conf.get(_JAVA_OPTIONS, '')} {last}".strip())
 
 
 def _add_options(conf: SparkConf, options: Mapping[str, str]) -> None:
-    """Behind what stands in lists of the same names."""
+    """Appends to settings that are lists."""
     for name, value in options.items():
         before = conf.get(name, "")
         conf.set(name, f"{before},{value}" if before else value)
 
-
-def _context(conf: SparkConf, sinks: Sequence[Settings], spark_log: Path | None, many: bool) -> SparkContext:
-    # The context looks in the environment alone for the Python of its tasks, not at spark.pyspark.python.
+        # The JVM reads the file when it starts; it may be deleted then.
+        context = _context(conf, sinks, spark_log, many)
     os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python") or sys.executable
-    # What is given to the launcher stands on the JVM's command line, for everybody to see; the context sets the rest.
+    # The launcher's settings are on the JVM's command line, where every user sees them: secrets go to the context only.
     shown = SparkConf(False).setAll([(name, value) for name, value in conf.getAll() if not _is_secret(sinks[0], name)])
-    # On the class path they are not copied at every start, and come behind PySpark's own, some of which they repeat.
+    # On the class path jars are not copied at every start, and come after PySpark's, some of which they repeat.
     appended = class_path(*sinks) if _is_alone(conf) else ()
     with _output(spark_log) as output, _environment(appended), _own_interrupt():
         try:
@@ -326,10 +283,9 @@ def _context(conf: SparkConf, sinks: Sequence[Settings], spark_log: Path | None,
             gateway.jvm.org.apache.spark.util.Utils.classForName(_LOADED_FIRST, True, False)
             return context
         except (*JAVA_ERRORS, OSError) as error:
-            place = spark_log or "the log, for which log.dir has to be set"
-            raise Unavailable(
-                f"Spark did not start on {conf.get('spark.master')}: {message(error)}; see {place}"
-            ) from error
+            advice = f"See {spark_log}." if spark_log else "Set log.dir for a log."
+            master = conf.get("spark.master")
+            raise Unavailable(f"Spark did not start on {master}: {message(error)}. {advice}") from error
 
 
 def _is_secret(settings: Settings, name: str) -> bool:
@@ -338,7 +294,7 @@ def _is_secret(settings: Settings, name: str) -> bool:
 
 @contextmanager
 def _output(spark_log: Path | None) -> Iterator[IO[Any] | int]:
-    """Where the JVM's own stdout and stderr go."""
+    """Opens the file for the JVM's stdout and stderr."""
     if spark_log is None:
         yield subprocess.DEVNULL
         return
@@ -346,19 +302,19 @@ def _output(spark_log: Path | None) -> Iterator[IO[Any] | int]:
         spark_log.parent.mkdir(parents=True, exist_ok=True)
         file = spark_log.open("a")
     except OSError as error:
-        raise ConfigError(f"log.dir: {spark_log} cannot be written ({error.strerror}); choose another place") from None
+        raise ConfigError(f"log.dir: {spark_log} cannot be written ({error.strerror}). Set another one.") from None
     with file:
         yield file
 
 
 @contextmanager
 def _environment(appended: Sequence[Path]) -> Iterator[None]:
-    """The launcher takes Java, Spark and the end of the class path from the environment: there may be others, which are
-    not meant."""
+    """Sets the environment of Spark's launcher, which takes Java, Spark and the end of the class path from it, and
+    restores it."""
     ours = {
         "JAVA_HOME": str(find_java().home),
         "SPARK_HOME": str(pyspark_jars().parent),
-        # A JVM that only puts the command line of the other one together.
+        # The launcher is a short-lived JVM that builds the command line of the driver's JVM.
         "SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", f"{_SHORT_LIVED} {collector()}"),
         "SPARK_DIST_CLASSPATH": os.pathsep.join(map(str, appended)),
         **for_java(os.environ),
@@ -376,7 +332,7 @@ def _environment(appended: Sequence[Path]) -> Iterator[None]:
 
 @contextmanager
 def _own_interrupt() -> Iterator[None]:
-    """A context takes SIGINT for itself: whoever has said what is to happen then keeps his word."""
+    """Restores the handler of SIGINT, which SparkContext replaces."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -388,7 +344,7 @@ def _own_interrupt() -> Iterator[None]:
 
 
 def _roots() -> list[Path]:
-    """The directories to import the packages from."""
+    """Returns the directories that contain the packages."""
     return sorted({package.parent for package in _package_directories()})
 
 
@@ -401,7 +357,7 @@ def _package_directories() -> Iterator[Path]:
 
 
 def _packed(directory: Path) -> Path:
-    """The installed packages as an archive that Python can import from."""
+    """Packs the installed packages into an archive that Python can import from."""
     archive = directory / "sink-packages.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
         for package in _package_directories():

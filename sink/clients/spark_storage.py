@@ -1,9 +1,8 @@
-"""A Spark session's needs for the stores that the settings of its sinks name: jars on its class path, and options.
+"""The jars and options that a Spark session needs for the stores of its sinks.
 
-Guarantee: a table on local disk asks for nothing. Jars are fetched once, as Hudi's are; where the settings bring the
-same artifact themselves (`spark.jars`, `spark.jars.packages`) theirs is taken. Raises ConfigError for a scheme whose
-jar nobody can fetch here and for a path that Hadoop would look for elsewhere, and what `sink.clients.artifacts.fetch`
-raises.
+Guarantee: a table on a local disk needs none. Jars are downloaded once, like Hudi's; if `spark.jars` or
+`spark.jars.packages` has the same artifact, that one is used. Raises ConfigError for a scheme whose jar the sink cannot
+download and for an ambiguous path, and what `sink.clients.artifacts.fetch` raises.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def class_path(*sinks: Settings) -> Sequence[Path]:
-    """Jars behind PySpark's own: Hudi's, and those of the stores. In this order, for the archive of classes is made of
-    the first part."""
+    """Returns the jars after PySpark's: Hudi's, then those of the stores. The class archive covers the first part, so
+    the order matters."""
     jars = list(spark_jars())
     for connector in _connectors(sinks):
         jars += [jar for jar in storage_jars(connector) if jar not in jars]
@@ -33,7 +32,7 @@ def class_path(*sinks: Settings) -> Sequence[Path]:
 
 
 def session_options(*sinks: Settings) -> dict[str, str]:
-    """Spark's settings, secrets among them; none for a session that has to do with no store."""
+    """Returns Spark's settings for the stores, with secrets; an empty dict if there is no store."""
     options: dict[str, str] = {}
     for settings in sinks:
         access = settings.storage
@@ -46,7 +45,7 @@ def session_options(*sinks: Settings) -> dict[str, str]:
 
 
 def base_paths(*sinks: Settings) -> tuple[str, ...]:
-    """Where the tables and their errors tables are."""
+    """Returns the base paths of the tables and of their errors tables."""
     return tuple(path for settings in sinks for path in (settings.base_path, settings.errors_base_path))
 
 
@@ -67,7 +66,7 @@ def _connectors(sinks: Sequence[Settings]) -> Iterator[Connector]:
             continue
         if not connector.coordinates:
             raise ConfigError(
-                f"target.base.path: Spark reaches {connector.name}:// with the jar {connector.artifact}, which is not"
-                " fetched by itself; name its file in spark.jars"
+                f"target.base.path: Spark needs the jar {connector.artifact} for {connector.name}://, and the sink"
+                " cannot download it. Name its file in spark.jars."
             )
         yield connector

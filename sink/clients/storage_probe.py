@@ -1,9 +1,8 @@
-"""Tries what a worker and the auditor will do in the store of a table: each library writes or reads a probe.
+"""Tries the store of a table like a worker and the auditor: each library writes or reads a probe.
 
-Guarantee: nothing is left, but where the store takes an object and then refuses to delete it, or Java cannot be asked:
-then the empty objects stay that pyarrow takes for directories. The probe
-is an object with bytes, below the base path: pyarrow writes, lists and reads it, hudi-rs reads it, and Java's file
-system writes, reads and deletes one of its own. Raises nothing of its own: what fails is an answer.
+The probe is an object below the base path: pyarrow writes, lists and reads it, hudi-rs reads it, and Java's file system
+writes, reads and deletes its own. Guarantee: it leaves no object, unless the store refuses to delete it, or Java does
+not start: then pyarrow's empty directory objects stay. Raises nothing of its own: a failure is an `Answer`.
 """
 
 from __future__ import annotations
@@ -36,19 +35,22 @@ _CONTENT = b"".join(
     b"hoodie.%s\n" % line
     for line in (b"table.name=probe", b"table.type=COPY_ON_WRITE", b"table.version=9", b"timeline.layout.version=2")
 )
-"""As little as hudi-rs takes for a table."""
+"""The least content that hudi-rs accepts as a table."""
+
+
+_CHANGED = "reading the probe gives other bytes than were written: the store keeps more than it is given"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`library` is who tried; `wrong` is one sentence, empty where all went well."""
+    """The result of a library. `wrong` is one sentence, empty if the probe succeeded."""
 
     library: str
     wrong: str = ""
 
 
 def probed(settings: Settings) -> Iterator[Answer]:
-    """Python's answer, the auditor's and Java's. What is wrong for all of them is told once."""
+    """Yields the answers of Python, the auditor and Java. If Python's fails, there are no others."""
     probe_dir = f".sink-validate-{uuid.uuid4().hex}"
     missing: list[str] = []
     if scheme_of(settings.base_path) in HDFS_SCHEMES:
@@ -63,7 +65,7 @@ def probed(settings: Settings) -> Iterator[Answer]:
 
 
 def _probe_hdfs(settings: Settings, probe_dir: str) -> Iterator[Answer]:
-    """The auditor reads by the same client as the writer."""
+    """Yields the answers of Python and Java; the auditor uses Python's client."""
     python = _answer(settings, "hdfs-native", lambda: probe_by_python(settings, probe_dir, _CONTENT))
     yield python
     if not python.wrong:
@@ -79,7 +81,7 @@ def _answer(settings: Settings, library: str, probe: Any) -> Answer:
     except JAVA_ERRORS as error:
         reason = message(error)
     except Exception as error:  # noqa: BLE001
-        # hudi-rs raises its own, and pyarrow several.
+        # hudi-rs does not export its error class, and pyarrow has several.
         reason = f"{type(error).__name__}: {error}"
     else:
         return Answer(library)
@@ -88,7 +90,7 @@ def _answer(settings: Settings, library: str, probe: Any) -> Answer:
 
 
 def _by_pyarrow(settings: Settings, probe_dir: str, missing: list[str]) -> None:
-    """`missing` gets the directories, below the bucket, that are not there yet."""
+    """Writes, reads and deletes the probe. Adds to `missing` the directories in the bucket that do not exist yet."""
     require_answer(settings.base_path, settings.storage)
     storage = open_storage(settings.base_path, settings.storage)
     path = f"{probe_dir}/{_PROPERTIES}"
@@ -101,11 +103,11 @@ def _by_pyarrow(settings: Settings, probe_dir: str, missing: list[str]) -> None:
     try:
         with storage.files.open_input_stream(storage.locate(path)) as stream:
             if stream.read() != _CONTENT:
-                raise OSError("what was written is not what is read: the store keeps more than it is given")
+                raise OSError(_CHANGED)
     finally:
         storage.delete(path)
     if storage.exists(path):
-        raise OSError(f"{path} was deleted and is still there")
+        raise OSError(f"{path} still exists after it was deleted")
 
 
 def _by_rust(settings: Settings, probe_dir: str) -> None:
@@ -131,7 +133,7 @@ def _by_java(settings: Settings, probe_dir: str, missing: Sequence[str]) -> None
         try:
             _written_by(gateway, settings, probe_dir, missing)
         except JAVA_ERRORS as error:
-            # It can be read for as long as this JVM is there.
+            # Read the message while the JVM runs.
             raise Unavailable(message(error)) from None
 
 
@@ -150,11 +152,11 @@ def _written_by(gateway: JavaGateway, settings: Settings, address: str, missing:
     stream.close()
     try:
         if int(files.getFileStatus(path).getLen()) != len(_CONTENT):
-            raise OSError("what was written is not what is read: the store keeps more than it is given")
+            raise OSError(_CHANGED)
     finally:
         files.delete(path, False)
         if scheme_of(address) in S3_SCHEMES:
-            # pyarrow and Hadoop leave an empty object for each directory in which they delete.
+            # pyarrow and Hadoop leave an empty object for each directory from which they delete a file.
             store, bucket = files.getAmazonS3ClientForTesting("sink validate"), bucket_of(address)
             for key in missing:
                 store.deleteObject(bucket, f"{key}/")

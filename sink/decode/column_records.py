@@ -3,25 +3,28 @@
 Guarantee: that of `sink.decode.records`. In the wire format each value is read with the schema whose id it carries; a
 batch may have many ids. A value is bad if its schema is unknown or does not fit the table. If the registry does not
 answer, decoding raises RegistryUnavailable and no value is bad. The wire format is Confluent's: a zero byte and four
-bytes of schema id; for Protobuf the indexes of the message in its file follow.
+bytes of schema id, or a one and the sixteen bytes of the schema's GUID; for Protobuf the indexes of the message in its
+file follow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Protocol
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 
 from sink.decode.cursors import Cursors, Rows, scattered
 from sink.decode.records import TOMBSTONE, BadValue, Decoded, Decoder, SchemaMismatch
-from sink.decode.registry import UnknownSchema
+from sink.decode.registry import SchemaId, UnknownSchema
 from sink.schema import TableSchema
 
 FIRST_MESSAGE = (0,)
 """The message indexes of the first message in a file, which most records use."""
-_MAGIC = 0
+_ID, _GUID = 0, 1
+"""The first byte of a header says whether an id or a GUID follows."""
 HEADER_BYTES = 5
 _MOST_INDEXES = 16
 
@@ -36,7 +39,7 @@ class Reader(Protocol):
     def read(self, cursors: Cursors, rows: Rows) -> list[pa.Array]: ...
 
 
-ReaderOf = Callable[[int, tuple[int, ...]], Reader]
+ReaderOf = Callable[[SchemaId, tuple[int, ...]], Reader]
 """Makes a reader from a schema id and the indexes of the message in its file, which are empty except for Protobuf."""
 
 
@@ -60,17 +63,18 @@ class WireDecoder:
         self._schema = schema
         self._reader_of = reader_of
         self._message_paths = message_paths
-        self._readers: dict[tuple[int, tuple[int, ...]], Reader | str] = {}
+        self._readers: dict[tuple[SchemaId, tuple[int, ...]], Reader | str] = {}
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         cursors, rows = _begun(values)
-        ids = schema_ids(cursors, rows)
+        ids, guids = schema_ids(cursors, rows)
         paths, codes = message_paths(cursors, rows) if self._message_paths else ([()], np.zeros(len(rows), np.int64))
         named = ids * len(paths) + codes
         parts: list[tuple[Rows, list[pa.Array]]] = []
         for name in np.unique(named[~cursors.failed]).tolist():
             schema_rows = rows[(named == name) & ~cursors.failed]
-            reader = self._reader(name // len(paths), paths[name % len(paths)])
+            number, path = divmod(name, len(paths))
+            reader = self._reader(number if number >= 0 else guids[number], paths[path])
             if isinstance(reader, str):
                 cursors.fail(schema_rows, reader)
             else:
@@ -81,7 +85,7 @@ class WireDecoder:
         ]
         return _decoded(cursors, columns, self._schema)
 
-    def _reader(self, schema_id: int, message_path: tuple[int, ...]) -> Reader | str:
+    def _reader(self, schema_id: SchemaId, message_path: tuple[int, ...]) -> Reader | str:
         """Returns the reader of a schema, or why all records of that schema are bad."""
         reader = self._readers.get((schema_id, message_path))
         if reader is None:
@@ -130,18 +134,24 @@ class RawDecoder:
         return _decoded(cursors, [column], self._schema)
 
 
-def schema_ids(cursors: Cursors, rows: Rows) -> Rows:
-    """Reads the header of each value. Returns the schema ids."""
+def schema_ids(cursors: Cursors, rows: Rows) -> tuple[Rows, list[str]]:
+    """Reads the header of each value. Returns the schema ids, and a list of GUIDs: a negative id is an index in it."""
     short = cursors.bytes_left(rows) < HEADER_BYTES
     if short.any():
         cursors.fail(rows[short & ~cursors.failed[rows]], "it is too short for a schema registry's header")
-    header = cursors.fixed(rows, HEADER_BYTES)
-    wrong = (header[:, 0] != _MAGIC) & ~cursors.failed[rows]
-    for byte in np.unique(header[wrong, 0]).tolist():
-        which = rows[wrong & (header[:, 0] == byte)]
-        cursors.fail(which, f"its first byte is {byte}; a schema registry's header begins with 0")
-    ids: Rows = header[:, 1:].astype(np.int64) @ (1 << np.array([24, 16, 8, 0], np.int64))
-    return ids
+    first = cursors.fixed(rows, 1)[:, 0]
+    wrong = (first > _GUID) & ~cursors.failed[rows]
+    for byte in np.unique(first[wrong]).tolist():
+        which = rows[wrong & (first == byte)]
+        cursors.fail(which, f"its first byte is {byte}; a schema registry's header begins with 0 or 1")
+    ids: Rows = np.zeros(len(rows), np.int64)
+    numbered, named = ((first == kind) & ~cursors.failed[rows] for kind in (_ID, _GUID))
+    ids[numbered] = cursors.fixed(rows[numbered], 4).astype(np.int64) @ (1 << np.array([24, 16, 8, 0], np.int64))
+    if not named.any():
+        return ids, []
+    distinct, inverse = np.unique(cursors.fixed(rows[named], 16), axis=0, return_inverse=True)
+    ids[named] = inverse.reshape(-1) - len(distinct)
+    return ids, [str(UUID(bytes=guid.tobytes())) for guid in distinct]
 
 
 def message_paths(cursors: Cursors, rows: Rows) -> tuple[list[tuple[int, ...]], Rows]:

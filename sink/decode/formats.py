@@ -18,7 +18,7 @@ from sink.decode.json_records import JsonDecoder
 from sink.decode.proto_files import descriptor_set
 from sink.decode.protobuf_columns import ProtobufReader
 from sink.decode.records import Decoder, SchemaMismatch
-from sink.decode.registry import RegisteredSchema, RegistryAccess, registry
+from sink.decode.registry import RegisteredSchema, RegistryAccess, SchemaId, registry
 from sink.schema import TableSchema
 
 WIRE = "-confluent"
@@ -37,13 +37,18 @@ class ValueFormat:
     access: RegistryAccess | None = None
 
     @property
+    def is_wire(self) -> bool:
+        """Whether values carry the id of a registered schema."""
+        return self.name.endswith(WIRE)
+
+    @property
     def columnar(self) -> bool:
         """Whether a value can only be read with its writer's schema."""
         return self.name.startswith(("avro", "protobuf"))
 
     def decoder(self, schema: TableSchema) -> Decoder:
         """Makes a decoder, for one thread. Raises ConfigError."""
-        kind, wire = self.name.removesuffix(WIRE), self.name.endswith(WIRE)
+        kind, wire = self.name.removesuffix(WIRE), self.is_wire
         if kind in RAW:
             return _raw(schema, kind)
         if kind == "json":
@@ -61,7 +66,7 @@ class ValueFormat:
             return AvroReader(self.writer.decode(), schema.value_struct)
         return ProtobufReader(self.writer, self.message, schema.value_struct)
 
-    def _registered(self, schema: TableSchema, schema_id: int, message_path: tuple[int, ...]) -> Reader:
+    def _registered(self, schema: TableSchema, schema_id: SchemaId, message_path: tuple[int, ...]) -> Reader:
         assert self.access is not None
         return self.reader(schema, registry(self.access).schema(schema_id), message_path)
 

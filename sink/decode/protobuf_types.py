@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from pyspark.sql import types as T
 
 from sink.decode.cursors import Cursors, Rows
+from sink.decode.decimals import exact_decimals
 from sink.decode.protobuf_fields import Occurrences
 from sink.schema import stored_type
 
@@ -89,7 +90,9 @@ def as_date(lot: Lot, columns: list[pa.Array]) -> pa.Array:
 def as_decimal(
     kind: T.DecimalType, decimal_of: Callable[..., Decimal | None], lot: Lot, columns: list[pa.Array]
 ) -> pa.Array:
-    """One by one, with the scale that each has; what the column cannot hold exactly fails."""
+    """Returns the decimals, each from its own scale. A number that the column cannot hold exactly fails."""
+    if decimal_of is decimal_of_bytes and (column := _of_one_scale(stored_type(kind), *columns)) is not None:
+        return column
     unit = Decimal(1).scaleb(-kind.scale)
     context = Context(prec=kind.precision, traps=[Inexact, InvalidOperation])
     values: list[Decimal | None] = []
@@ -102,6 +105,14 @@ def as_decimal(
     wrong = np.array([value is None for value in values], np.bool_)
     lot.fail(wrong, f"a number that {kind.simpleString()} cannot hold exactly")
     return pa.array([Decimal(0) if value is None else value for value in values], stored_type(kind))
+
+
+def _of_one_scale(kind: pa.Decimal128Type, values: pa.BinaryArray, scales: pa.Array) -> pa.Array | None:
+    """Returns the decimals at once if all have the scale of the column, else None."""
+    if not len(values) or values.null_count or scales.null_count or not pc.all(pc.equal(scales, kind.scale)).as_py():
+        return None
+    bytes_of_all = Cursors(values)
+    return exact_decimals(bytes_of_all.data, bytes_of_all.at, bytes_of_all.end - bytes_of_all.at, kind)
 
 
 def decimal_of_text(text: str) -> Decimal | None:

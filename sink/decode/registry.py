@@ -35,6 +35,8 @@ KINDS: tuple[Kind, ...] = ("AVRO", "JSON", "PROTOBUF")
 
 LOG = logging.getLogger(__name__)
 WARN_SECONDS = 10.0
+SchemaId = int | str
+"""A number, or a GUID in its usual text form."""
 LARGEST_ID = (1 << 31) - 1
 """Ids are Java integers. A registry answers a larger one like a wrong path."""
 _T = TypeVar("_T")
@@ -49,7 +51,7 @@ class RegisteredSchema:
     """A schema of the registry. `references` have the names that `text` uses. For PROTOBUF `text` is a .proto source or
     a FileDescriptorProto in base64; `sink.decode.proto_files` reads both."""
 
-    id: int
+    id: SchemaId
     kind: Kind
     text: str
     references: tuple[tuple[str, RegisteredSchema], ...] = ()
@@ -64,10 +66,10 @@ class Registry:
         self._redactor = redactor(access)
         self._patience = access.patience_seconds
         self._lock = threading.Lock()
-        self._schemas: dict[int, Future[RegisteredSchema]] = {}
+        self._schemas: dict[SchemaId, Future[RegisteredSchema]] = {}
         self._warned_at = -WARN_SECONDS
 
-    def schema(self, schema_id: int) -> RegisteredSchema:
+    def schema(self, schema_id: SchemaId) -> RegisteredSchema:
         return self._schema(schema_id, ())
 
     def subjects(self) -> list[str]:
@@ -81,11 +83,11 @@ class Registry:
     def version(self, subject: str, number: int) -> RegisteredSchema:
         return self.schema(self._id(subject, number, deleted=False))
 
-    def _schema(self, schema_id: int, referring: tuple[int, ...]) -> RegisteredSchema:
+    def _schema(self, schema_id: SchemaId, referring: tuple[SchemaId, ...]) -> RegisteredSchema:
         """Returns the schema. `referring` are the ids that led here, each of which refers to the next."""
         if schema_id in referring:
             raise ConfigError(f"schema id {schema_id} refers to itself by way of {referring}; register it anew")
-        if not 0 <= schema_id <= LARGEST_ID:
+        if isinstance(schema_id, int) and not 0 <= schema_id <= LARGEST_ID:
             raise UnknownSchema(f"schema id {schema_id} is not an id of a registry: they end at {LARGEST_ID}")
         own: Future[RegisteredSchema] = Future()
         with self._lock:
@@ -100,12 +102,18 @@ class Registry:
                 raise
         return pending.result()
 
-    def _fetch(self, schema_id: int, referring: tuple[int, ...]) -> RegisteredSchema:
-        request = f"schema id {schema_id}"
-        answer = self._ask(request, lambda client: _complete(client.get_schema(schema_id)))
+    def _fetch(self, schema_id: SchemaId, referring: tuple[SchemaId, ...]) -> RegisteredSchema:
+        request = f"schema {'id' if isinstance(schema_id, int) else 'GUID'} {schema_id}"
+
+        def get(client: SchemaRegistryClient, fmt: str | None = None) -> Any:
+            if isinstance(schema_id, int):
+                return _complete(client.get_schema(schema_id, fmt=fmt))
+            return _complete(client.get_schema_by_guid(schema_id, fmt))
+
+        answer = self._ask(request, get)
         if answer.schema_type == "PROTOBUF":
             # Some registries return the descriptor, which needs no compiler; others ignore the format.
-            answer = self._ask(request, lambda client: _complete(client.get_schema(schema_id, fmt="serialized")))
+            answer = self._ask(request, lambda client: get(client, "serialized"))
         if answer.schema_type not in KINDS:
             raise ConfigError(f"{request} is of kind {answer.schema_type}; only {', '.join(KINDS)} can be decoded")
         # References to versions that were deleted since stay valid.

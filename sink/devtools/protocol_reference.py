@@ -1,9 +1,9 @@
 """Writes the parts of `docs/how-it-works.md` that repeat the code: `python -m sink.devtools.protocol_reference PAGE`.
 
 The phases come from `coordination.state.phases.TRANSITIONS`, the rules and their order from
-`coordination.machines.coordinator.RULES`, the znodes from the docstring of `coordination.state.tree`. A part stands
-between `<!-- begin: NAME -->` and `<!-- end: NAME -->`; what is outside is left as it is. A test holds that the page
-is up to date. Raises KeyError for a rule without a sentence, ValueError for a page without one of the parts.
+`coordination.machines.coordinator.RULES`, the znodes from the docstring of `coordination.state.tree`. A part is
+between `<!-- begin: NAME -->` and `<!-- end: NAME -->`; the rest of the page stays. A test checks that the page is
+current. Raises KeyError for a rule without a sentence, ValueError for a page without one of the parts.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _SENTENCES: Mapping[str, str] = {
 
 
 def phases() -> str:
-    """The state diagram, in Mermaid."""
+    """Returns the state diagram in Mermaid."""
     lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {next(iter(TRANSITIONS)).value}"]
     for phase, following in TRANSITIONS.items():
         lines += [f"    {phase.value} --> {after.value}: {why}" for after, why in following.items()]
@@ -68,14 +68,14 @@ def phases() -> str:
 
 
 def rules() -> str:
-    """The coordinator's rules, in their order."""
+    """Returns the coordinator's rules, in order."""
     names = [rule.__name__ for rule in RULES]
     lines = (f"**{name.replace('_', ' ')}**: {_SENTENCES[name]}" for name in names)
     return "\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1))
 
 
 def znodes() -> str:
-    """The tree, as its own module shows it."""
+    """Returns the tree of znodes from the docstring of its module."""
     match = re.search(r"\n\n((?:    .+\n)+)", tree.__doc__ or "")
     if match is None:
         raise ValueError("the docstring of coordination.state.tree shows no tree")
@@ -86,7 +86,7 @@ PARTS: Mapping[str, Callable[[], str]] = {"phases": phases, "rules": rules, "zno
 
 
 def render(page: str) -> str:
-    """The page with every part as the code has it now."""
+    """Returns the page with every part up to date."""
     for name, part in PARTS.items():
         before, begin, rest = page.partition(f"<!-- begin: {name} -->")
         _, end, after = rest.partition(f"<!-- end: {name} -->")

@@ -1,7 +1,7 @@
 """Writes the configuration reference from the settings themselves: `python -m sink.devtools.settings_reference`.
 
-Every setting of `Settings` with its names, type, default, bounds and meaning, and every rule of
-`config_rules`. `docs/configuration.md` is its output; a test holds that it is up to date. Raises nothing.
+It lists every setting of `Settings` with its names, type, default, bounds and meaning, and every rule of
+`sink.config.rules`. `docs/configuration.md` is its output; a test checks that it is up to date. Raises nothing.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ to that one alone. JKS stores cannot be translated: give PEM files too.
 
 
 def reference() -> str:
-    """The whole page."""
+    """Returns the whole page."""
     return "\n".join([_INTRODUCTION, *_settings(), *_rules(), *_foreign()]).rstrip() + "\n"
 
 

@@ -1,5 +1,5 @@
-"""Statistics of each field of the JSON documents of a sample: kinds, forms and the first value that is out of the
-ordinary. `sink.infer.json_samples` makes types of it.
+"""Collects statistics of each field in sample JSON documents, from which `sink.infer.json_samples` derives the types:
+kinds, forms of text, and the first value that needs a wider type.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from sink.schema.avro import AVRO_NAME
 
 MAP_KEYS = 20
 DEEPEST = 16
-"""So many objects and arrays may be within each other."""
+"""Levels of nested objects and arrays that become columns."""
 DECIMAL_DIGITS = 38
 _LONG = 1 << 63
 _DOUBLE_DIGITS = 400
-"""No double has more digits before its point."""
+"""Digits before the point: no double has more."""
 _MICROS = 6
 _ISO_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _ISO_TIME = re.compile(
@@ -31,7 +31,7 @@ _ISO_TIME = re.compile(
 
 
 class Kind(Enum):
-    """Kinds of JSON value; the enum's value is how a warning calls it."""
+    """Kinds of JSON value; the enum's value is the name in a warning."""
 
     NULL = "null"
     BOOLEAN = "a boolean"
@@ -59,21 +59,21 @@ class FieldStats:
         """The index of the first value of each kind."""
         self.forms: set[Form] = set()
         self.wide: int | None = None
-        """The first value with an integer beyond 64 bits; below in the same way."""
+        """The index of the first value with an integer beyond 64 bits."""
         self.wider: int | None = None
-        """One beyond 38 digits."""
+        """The index of the first integer beyond 38 digits."""
         self.inexact: int | None = None
-        """An integer that no double is."""
+        """The index of the first integer that no double represents exactly."""
         self.lossy: int | None = None
-        """A fraction with more digits than a double keeps."""
+        """The index of the first fraction with more digits than a double keeps."""
         self.nanos: int | None = None
-        """A timestamp with more digits than microseconds have."""
+        """The index of the first timestamp with more digits than microseconds."""
         self.unzoned: int | None = None
-        """A timestamp without a zone."""
+        """The index of the first timestamp without a zone."""
         self.objects = 0
         self.members: dict[str, FieldStats] = {}
         self.holders: Counter[str] = Counter()
-        """In how many objects each member is."""
+        """The number of objects that have each member."""
         self.element: FieldStats | None = None
 
     def add(self, value: Any, index: int, depth: int = 0) -> None:
@@ -124,7 +124,7 @@ class FieldStats:
             self.forms.add(Form.OTHER)
 
     def absorb(self, other: FieldStats) -> None:
-        """As if all that the other has had been found here."""
+        """Merges the statistics of another field into this one."""
         for kind, index in other.first.items():
             self.first.setdefault(kind, index)
         self.forms |= other.forms
@@ -171,10 +171,10 @@ def _is_double(number: int | None) -> bool:
 
 
 def _loses(text: str) -> bool:
-    """Whether the nearest double is shown with other digits, or is infinite."""
+    """Returns whether the nearest double has other digits, or is infinite."""
     try:
         written = Decimal(text)
     except InvalidOperation:
-        # Its exponent is beyond any.
+        # The exponent is too large.
         return True
     return written.is_finite() and Decimal(repr(float(text))) != written

@@ -1,19 +1,19 @@
-"""Columns that hold the JSON values of a sample, worked out from all of them.
+"""Infers the columns for the JSON values of a sample.
 
-Guarantee: every value that is not in `bad` decodes with the columns: the decoders' own reference has said so. What is
-bad has no part in the columns. All columns are nullable: a sample does not prove that a member is always there.
+Guarantee: every value outside `bad` decodes with the columns; the decoders' reference checks that. Bad values do not
+influence the columns. All columns are nullable, because a sample does not prove that a member is always present.
 
-A place's type is the narrowest of these that holds all that was found there:
+The type of a field is the narrowest that holds all its values:
 
-- integers: BIGINT; beyond 64 bits DECIMAL(38,0), beyond 38 digits STRING. Never INT: later values grow
-- numbers with a fraction: DOUBLE; integers among them too, unless a DOUBLE would change one: then STRING
-- texts: DATE or TIMESTAMP if each is one in ISO's form that the decoders take; else STRING
-- objects: STRUCT of their members, or MAP where keys look like data: at least `MAP_KEYS` of them and none in more
-  than half of the objects, or none that can be a column's name
+- integers: BIGINT; beyond 64 bits DECIMAL(38,0), beyond 38 digits STRING. Never INT, because later values grow
+- numbers with a fraction: DOUBLE, also with integers among them, unless a DOUBLE would change one: then STRING
+- texts: DATE or TIMESTAMP if all are in an ISO form that the decoders accept; else STRING
+- objects: STRUCT of their members, or MAP if the keys look like data: at least `MAP_KEYS` keys, none in more than half
+  of the objects, or no key that can be a column name
 - arrays: ARRAY of the union of their elements
-- kinds that do not go together, nothing but null, and what is deeper than `DEEPEST`: STRING, which takes any JSON
+- mixed kinds, only nulls, and values nested deeper than `DEEPEST`: STRING, which takes any JSON
 
-Raises nothing on purpose: what had to be decided is in `warnings`.
+Raises nothing on purpose: `warnings` has the decisions.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class Inferred:
     columns: T.StructType
     warnings: tuple[SchemaWarning, ...] = ()
     null: tuple[str, ...] = ()
-    """Paths at which nothing but null was found: they are STRING for want of better."""
+    """Paths with only nulls, which are STRING."""
     missing: tuple[str, ...] = ()
-    """Paths that not every object has."""
+    """Paths that some objects lack."""
     bad: tuple[BadValue, ...] = ()
 
 
 def infer_json(values: Sequence[bytes | None], where: Callable[[int], str] = str) -> Inferred:
-    """`where` gives the coordinates of a value by its index. Without any value to learn from: no columns."""
+    """Infers the columns. `where` returns the coordinates of a value by its index. Without good values: no columns."""
     documents: dict[int, Any] = {}
     bad: dict[int, str] = {}
     is_object = record_decoder(T.StructType([]))
@@ -68,7 +68,7 @@ def infer_json(values: Sequence[bytes | None], where: Callable[[int], str] = str
         if not wrong:
             bad_values = tuple(BadValue(index, reason) for index, reason in sorted(bad.items()))
             return Inferred(columns, tuple(builder.warnings), tuple(builder.null), tuple(builder.missing), bad_values)
-        # No columns would hold them (half a surrogate pair, say): what else is in them shall not count.
+        # No columns hold these values, for example half a surrogate pair: start again without them.
         bad |= wrong
         documents = {index: document for index, document in documents.items() if index not in wrong}
 
@@ -87,7 +87,7 @@ def _refused(columns: T.StructType, values: dict[int, bytes | None]) -> dict[int
 
 
 def nameable(struct: T.StructType, warnings: list[SchemaWarning], path: str = "") -> T.StructType:
-    """The columns without those whose names no table can have, which the warnings tell."""
+    """Returns the columns whose names a table can have; adds a warning for each other one."""
     kept = _usable_names(struct.names, Counter(), warnings, path)
     fields = []
     for field in struct.fields:
@@ -95,14 +95,14 @@ def nameable(struct: T.StructType, warnings: list[SchemaWarning], path: str = ""
             continue
         kind = _inside(field.dataType, warnings, f"{path}{field.name}")
         if kind is None:
-            warnings.append(f"left out, for nothing is left in it: {path}{field.name}")
+            warnings.append(f"left out, because none of its fields can be a column: {path}{field.name}")
         else:
             fields.append(T.StructField(field.name, kind, field.nullable))
     return T.StructType(fields)
 
 
 def _inside(kind: T.DataType, warnings: list[SchemaWarning], path: str) -> T.DataType | None:
-    """None for a struct without a field that can be one, and what holds it."""
+    """Returns the type with usable names; None if a struct in it has no usable field."""
     if isinstance(kind, T.ArrayType):
         element = _inside(kind.elementType, warnings, f"{path}[]")
         return None if element is None else T.ArrayType(element, kind.containsNull)
@@ -116,7 +116,8 @@ def _inside(kind: T.DataType, warnings: list[SchemaWarning], path: str) -> T.Dat
 
 
 def _usable_names(names: Iterable[str], weights: Counter[str], warnings: list[SchemaWarning], path: str) -> list[str]:
-    """Names that columns at `path` (empty, or with a dot at its end) can have, of those alike the weightiest."""
+    """Returns the names that columns at `path` (empty, or with a dot at its end) can have. Of names that differ in case
+    only, it keeps the one with the greatest weight."""
     unusable: list[str] = []
     reserved: list[str] = []
     alike: dict[str, list[str]] = {}
@@ -129,16 +130,16 @@ def _usable_names(names: Iterable[str], weights: Counter[str], warnings: list[Sc
             alike.setdefault(name.lower(), []).append(name)
     prefix = f"in {path.rstrip('.')}: " if path else ""
     if unusable:
-        warnings.append(f"left out, for Hudi can hold no column of such a name: {prefix}{_listed(unusable)}")
+        warnings.append(f"left out, because Hudi cannot have columns of such names: {prefix}{_listed(unusable)}")
     if reserved:
-        warnings.append(f"left out, for Hudi and the sink add columns of such names: {_listed(reserved)}")
+        warnings.append(f"left out, because Hudi and the sink add columns of such names: {_listed(reserved)}")
     kept = []
     for group in alike.values():
         best = max(group, key=lambda name: weights[name])
         kept.append(best)
         if len(group) > 1:
             dropped = [name for name in group if name != best]
-            warnings.append(f"left out, for it differs in case only from {path}{best}: {prefix}{_listed(dropped)}")
+            warnings.append(f"left out, because only its case differs from {path}{best}: {prefix}{_listed(dropped)}")
     return kept
 
 
@@ -148,7 +149,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 class _TypeBuilder:
-    """Turns places into types; what has to be said of them is added to the lists."""
+    """Derives types from statistics, and collects warnings."""
 
     def __init__(self, where: Callable[[int], str]) -> None:
         self._where = where

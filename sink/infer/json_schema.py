@@ -1,8 +1,10 @@
-"""Columns of a JSON Schema: for each property the type that takes all its values, as `sink.decode` reads JSON.
+"""Derives the columns from a JSON Schema: for each property the type that holds all its values, as `sink.decode` reads
+JSON.
 
-Guarantee: all columns are nullable. What a schema says of values beyond their types (`format`, bounds, patterns) makes
-no column narrower, for producers need not hold to it. What may be of several types, or of none that is said, is a text:
-its JSON, which the warnings tell, and what only some values have. Raises ConfigError for what is no object.
+Guarantee: all columns are nullable. `format`, bounds and patterns do not make a column narrower, because producers may
+ignore them. A property with several types, or without a type, is a STRING with its JSON. The warnings list these
+properties, and objects of which only some values have certain properties. Raises ConfigError for a schema that is not
+an object.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ _CONNECT: Mapping[tuple[str, str], T.DataType] = {
     **{("integer", name): T.IntegerType() for name in ("int8", "int16", "int32")},
     ("number", "float32"): T.FloatType(),
 }
-"""By the types that Kafka Connect's converter notes beside those of JSON."""
+"""Columns for the types that Kafka Connect's converter adds to those of JSON."""
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _OF_VALUES: Mapping[type, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
 _BRANCHES = ("oneOf", "anyOf", "allOf")
@@ -41,16 +43,16 @@ _NULLS = ({"type": "null"}, {"enum": [None]}, {"const": None})
 
 
 def columns_of_json_schema(schema: RegisteredSchema, warnings: list[SchemaWarning]) -> T.StructType:
-    """Its properties, but for what the warnings tell."""
+    """Returns the columns for the properties of the schema."""
     try:
         root_type = _columns(schema, warnings)
     except SchemaError as error:
-        raise ConfigError(f"it is no JSON Schema: {error.message}") from None
+        raise ConfigError(f"it is not a JSON Schema: {error.message}") from None
     except (ValueError, RecursionError) as error:
-        # No JSON, or an `$id` that is no address.
-        raise ConfigError(f"it is no JSON Schema: {error}") from None
+        # Not JSON, or an invalid `$id`.
+        raise ConfigError(f"it is not a JSON Schema: {error}") from None
     if not isinstance(root_type, T.StructType):
-        raise ConfigError(f"it says {root_type.simpleString()}, and only the properties of an object can be columns")
+        raise ConfigError(f"its type is {root_type.simpleString()}; only the properties of an object can be columns")
     return root_type
 
 
@@ -74,7 +76,7 @@ def _parsed(schema: RegisteredSchema) -> Resource[Schema]:
 
 
 def _named(schema: RegisteredSchema, parsed: Resource[Schema]) -> Iterator[tuple[str, Resource[Schema]]]:
-    """All that it refers to, and these to others, by the names under which they are looked up."""
+    """Yields all references, and their references, by the names under which the resolver looks them up."""
     for name, reference in schema.references:
         resource = _parsed(reference)
         yield name, resource
@@ -83,7 +85,7 @@ def _named(schema: RegisteredSchema, parsed: Resource[Schema]) -> Iterator[tuple
 
 
 class _Walk:
-    """Through a schema, from one within it to the next."""
+    """Walks through a schema and its subschemas."""
 
     def __init__(
         self, resolver: Any, specification: Specification[Schema], above: tuple[int, ...], warnings: list[SchemaWarning]
@@ -91,11 +93,11 @@ class _Walk:
         self._resolver = resolver
         self._specification = specification
         self._above = above
-        """The schemas on the way here."""
+        """The ids of the enclosing schemas."""
         self._warnings = warnings
 
     def type_of(self, schema: Any, path: str) -> T.DataType:
-        """Raises ConfigError where it tells no type, or more than one."""
+        """Returns the type. Raises ConfigError if the schema has no type, or several."""
         walk, target = self._at(schema)
         return walk._type_of(target, path)
 
@@ -107,9 +109,9 @@ class _Walk:
             return T.StringType()
 
     def _at(self, schema: Any) -> tuple[_Walk, Mapping[str, Any]]:
-        """The schema that is meant, and the walk at that place."""
+        """Resolves `$ref`. Returns the schema, and the walk there."""
         if not isinstance(schema, dict):
-            raise ConfigError("no type is said of it")
+            raise ConfigError("it has no type")
         if "$ref" not in schema:
             resolver = self._resolver.in_subresource(self._specification.create_resource(schema))
             return self._to(resolver, schema), schema
@@ -117,8 +119,8 @@ class _Walk:
         try:
             resolved = self._resolver.lookup(reference)
         except (Unresolvable, TypeError, ValueError):
-            # The last two are of a way through what is no schema.
-            raise ConfigError(f"it refers to {reference}, which is not there") from None
+            # The resolver raises the last two for a path through a value that is not a schema.
+            raise ConfigError(f"it refers to {reference}, which does not exist") from None
         if id(resolved.contents) in self._above:
             raise ConfigError("it contains itself")
         return self._to(resolved.resolver, schema)._at(resolved.contents)
@@ -135,7 +137,7 @@ class _Walk:
         if name == "array":
             return T.ArrayType(self.column_of(schema.get("items"), f"{path}[]"))
         if name not in _SCALARS:
-            raise ConfigError(f"{name!r} is no type of JSON Schema")
+            raise ConfigError(f"{name!r} is not a type of JSON Schema")
         if name == "number" and schema.get("title") == _DECIMAL:
             return _decimal(schema.get("connect.parameters"))
         return _CONNECT.get((name, str(schema.get("connect.type"))), _SCALARS[name])
@@ -156,7 +158,7 @@ class _Walk:
             if isinstance(property_schema, dict)
         )
         if any("properties" in property_schema for property_schema in choices):
-            self._warnings.append(f"left out: {path or 'columns'}: what is in some of its values only (oneOf, anyOf)")
+            self._warnings.append(f"left out: {path or 'columns'}: properties of some values only (oneOf, anyOf)")
         within = f"{path}." if path else ""
         columns = [
             (name, walk.column_of(property_schema, within + name))
@@ -165,7 +167,7 @@ class _Walk:
         return T.StructType([T.StructField(name, kind) for name, kind in columns])
 
     def _properties(self, schema: Mapping[str, Any]) -> Iterator[tuple[str, Any, _Walk]]:
-        """Properties of all schemas that an object must satisfy at once; the last one of a name counts."""
+        """Yields the properties of all schemas in `allOf`; the last one of a name counts."""
         for branch in schema.get("allOf", ()):
             walk, target = self._at(branch)
             yield from walk._properties(target)
@@ -174,7 +176,7 @@ class _Walk:
 
 
 def _type_name(schema: Mapping[str, Any]) -> str | None:
-    """The one that is not null; None where the schema leaves that to others in it."""
+    """Returns the type that is not null; None if only subschemas have types."""
     declared = schema.get("type")
     names = [declared] if isinstance(declared, str) else declared or []
     values = schema.get("enum", [schema["const"]] if "const" in schema else [])
@@ -184,7 +186,7 @@ def _type_name(schema: Mapping[str, Any]) -> str | None:
     if {*names} == {"integer", "number"}:
         return "number"
     if len({*names}) > 1:
-        raise ConfigError(f"it is of several types: {', '.join(dict.fromkeys(names))}")
+        raise ConfigError(f"it has several types: {', '.join(dict.fromkeys(names))}")
     return names[0] if names else "object" if "properties" in schema else None
 
 
@@ -193,10 +195,10 @@ def _type_of_value(value: Any) -> str:
 
 
 def _only_branch(schema: Mapping[str, Any]) -> Any:
-    """The one alternative that is not null."""
+    """Returns the only alternative that is not null."""
     branches = [branch for key in _BRANCHES for branch in schema.get(key, ()) if not _is_null(branch)]
     if len(branches) != 1:
-        raise ConfigError("it is one of several schemas" if branches else "no type is said of it")
+        raise ConfigError("it is one of several schemas" if branches else "it has no type")
     return branches[0]
 
 
@@ -205,7 +207,7 @@ def _is_null(schema: Any) -> bool:
 
 
 def _decimal(parameters: Any) -> T.DataType:
-    """As Connect writes them where decimals are numbers."""
+    """Returns the type of a decimal that Kafka Connect writes as a number."""
     try:
         scale, precision = int(parameters["scale"]), int(parameters.get("connect.decimal.precision", 38))
     except (AttributeError, LookupError, TypeError, ValueError):

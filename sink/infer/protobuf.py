@@ -1,8 +1,8 @@
-"""Columns of a Protobuf message: for each field the type that takes all its values, as `sink.decode` reads them.
+"""Derives the columns from a Protobuf message: for each field the type that holds all its values, as in `sink.decode`.
 
-Guarantee: a reader can be made of the message and these columns (tests hold it to that). All columns are nullable: a
-field that is not there may be null. Left out, with a warning, is what no column holds: a message within itself, and one
-without fields. Raises ConfigError for descriptors that have no such message.
+Guarantee: the message can be read into these columns (tests check it). All columns are nullable, because a missing
+field may be null. A message nested in itself, and one without fields, is left out with a warning. Raises ConfigError if
+the descriptors have no such message.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _DECIMALS = ("google.type.Decimal", "confluent.type.Decimal")
 def columns_of_message(
     descriptors: bytes, message: str | Sequence[int]
 ) -> tuple[str, T.StructType, tuple[SchemaWarning, ...]]:
-    """The message's full name, its columns (none, if it has no field that can be one), and what is to be said of them.
+    """Returns the full name of the message, its columns (possibly none), and warnings.
 
-    `descriptors` and `message` as `ProtobufReader` takes them.
+    `descriptors` and `message` are as in `ProtobufReader`.
     """
     warnings: list[SchemaWarning] = []
     descriptor = descriptor_of(descriptors, message)
@@ -52,7 +52,7 @@ def columns_of_message(
 def _struct(
     message: Descriptor, path: str, above: tuple[str, ...], warnings: list[SchemaWarning]
 ) -> T.StructType | None:
-    """None for a message without a field that can be a column. `above` are the messages that it is in."""
+    """Returns the columns; None if no field can be a column. `above` are the enclosing messages."""
     fields = []
     for field in message.fields:
         inner = f"{path}{field.name}"

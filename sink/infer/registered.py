@@ -1,7 +1,7 @@
-"""Columns of a registry's schema: for each field the type that takes all its values, as `sink.decode` reads them.
+"""Derives the columns from a schema of the registry: for each field the type that holds all its values.
 
-Guarantee: a reader can be made of the schema and these columns. What no column can hold is left out, with a warning.
-Raises ConfigError for what is no record, or one of another kind than the settings say.
+Guarantee: `sink.decode` can read the schema's records into these columns. A field that no column can hold is left out,
+with a warning. Raises ConfigError for a schema that is not a record, or of another kind than value.format.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PRIMITIVE = {"null", "boolean", "int", "long", "float", "double", "bytes", "str
 
 @dataclass(frozen=True, slots=True)
 class SchemaSelection:
-    """A schema of the registry, and of Protobuf the message in it."""
+    """A schema of the registry, and for Protobuf the message indexes."""
 
     schema: RegisteredSchema
     message_path: tuple[int, ...] = (0,)
@@ -39,12 +39,12 @@ def columns_of_registered(named: SchemaSelection, kind: str, warnings: list[Sche
     schema = named.schema
     where = f"schema id {schema.id}"
     if schema.kind != kind:
-        raise ConfigError(f"{where} is one of {schema.kind}, and value.format says {kind}; correct value.format")
+        raise ConfigError(f"{where} has kind {schema.kind}, and value.format has {kind}. Correct value.format.")
     try:
         if kind == "AVRO":
             return where, columns_of_avro(schema.text, referred(schema), warnings)
         if kind == "JSON":
-            # With a validator, which every worker of other formats does without.
+            # This imports a validator, which the other formats do not need.
             from sink.infer.json_schema import columns_of_json_schema
 
             return where, columns_of_json_schema(schema, warnings)
@@ -68,15 +68,15 @@ def _nullable(kind: T.DataType) -> T.DataType:
 
 
 def columns_of_avro(schema: str, references: Sequence[str], warnings: list[SchemaWarning]) -> T.StructType:
-    """Fields that can be columns; the warnings tell what is left out. Raises ConfigError for what is no record."""
+    """Returns the fields that can be columns. Raises ConfigError for a schema that is not a record."""
     try:
         AvroReader(schema, T.StructType([]), references)
     except SchemaMismatch as error:
-        raise ConfigError(f"{error}; its values cannot be columns") from None
+        raise ConfigError(f"{error}. Only the fields of a record can be columns.") from None
     named: dict[str, Any] = {}
     for reference in references:
         parse_schema(json.loads(reference), named)
-    # Types that are named and used again are written out where they are used, as `struct_of_avro` needs them.
+    # `struct_of_avro` needs named types written out where they are used.
     expanded: Any = parse_schema(json.loads(schema), named, expand=True)
     fields = _fitting(expanded, "", warnings)
     return _struct_of(fields) if fields else T.StructType([])
@@ -87,7 +87,7 @@ def _struct_of(fields: list[dict[str, Any]]) -> T.StructType:
 
 
 def _fitting(record: Mapping[str, Any], path: str, warnings: list[SchemaWarning]) -> list[dict[str, Any]]:
-    """The fields of a record that can be columns, without what cannot be one in them."""
+    """Returns the fields that can be columns, without inner fields that cannot."""
     kept = []
     for field in record["fields"]:
         name, inner = field["name"], f"{path}{field['name']}"

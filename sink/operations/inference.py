@@ -248,9 +248,9 @@ def _named(values: Sequence[bytes | None], places: bool) -> Counter[tuple[int, t
     """How many values name each schema, and message of it."""
     array = pa.array([value for value in values if value], pa.binary())
     cursors, rows = Cursors(array), np.arange(len(array))
-    ids = schema_ids(cursors, rows)
+    ids, _ = schema_ids(cursors, rows)
     known, codes = message_paths(cursors, rows) if places else ([(0,)], np.zeros(len(rows), np.int64))
-    good = ~cursors.failed
+    good = ~cursors.failed & (ids >= 0)
     return Counter((int(i), known[c]) for i, c in zip(ids[good], codes[good].tolist(), strict=True))
 
 

@@ -9,7 +9,7 @@ from types import FrameType
 
 import structlog
 
-from sink.clients.spark import StartingSession
+from sink.clients.starting_session import StartingSession
 from sink.config import Fleet, ProcessSettings
 from sink.runtime.jvm_watchdog import kill_process_tree
 from sink.runtime.signals import Signals
@@ -23,7 +23,7 @@ def run_worker(fleet: Fleet, signals: Signals) -> None:
     """Returns after a drain, when `signals.stop` is set. Raises SinkError when no sink can run."""
     first, *others = fleet.everything
     name = f"sink-{first.name}" if fleet.is_one_sink else "sinks"
-    with StartingSession(first, name, _spark_log(fleet.process), others) as starting:
+    with StartingSession(first, name, _spark_log(fleet.process), others, not fleet.is_one_sink) as starting:
         # Half of what Python imports is imported here: while the JVM starts, which takes longer.
         from sink.runtime.process import WorkerProcess
 

@@ -24,7 +24,8 @@ from sink.clients.java_errors import error_summary
 from sink.clients.kafka_groups import GroupCommitter
 from sink.clients.kafka_process import LogProcess
 from sink.clients.shared_log import SharedLog
-from sink.clients.spark import WARM_UP, StartingSession, warm_up
+from sink.clients.spark import WARM_UP, warm_up
+from sink.clients.starting_session import StartingSession
 from sink.clients.zookeeper import ZooKeeperSession, require_chroot
 from sink.config import Fleet, Settings, TopicProblem, load_fleet
 from sink.http.server import WorkerHttp

@@ -1,3 +1,1 @@
-"""Where the table's files are, and with which credentials each library reaches them: one answer for writers, readers,
-the auditor and the commands.
-"""
+"""The table's file system and its credentials, for writers, readers, the auditor and the commands alike."""

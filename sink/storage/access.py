@@ -1,11 +1,11 @@
-"""How a store is reached, in the words of each library that opens the table: Hadoop, pyarrow and hudi-rs.
+"""The options with which Hadoop, pyarrow and hudi-rs reach the store of the table.
 
-Guarantee: on S3 all of them get the same endpoint, region, addressing and keys for a bucket. They come from
-`storage.s3.*`, else from `spark.hadoop.fs.s3a.*`, else from the environment (`AWS_*`, as the AWS tools read it); where
-there are no keys, pyarrow and hudi-rs get those that `sink.storage.identity` finds (profile, role, web identity,
-container, instance), and Java asks a chain of its own. No secret is in a `repr` or an error. Voided by credentials that
-only a class of Hadoop's knows (`aws.credentials.provider`).
-Raises ConfigError for half of the keys. Pure, and imports nothing that an executor need not have.
+Guarantee: on S3 all three get the same endpoint, region, addressing and keys for a bucket: from `storage.s3.*`, else
+from `spark.hadoop.fs.s3a.*`, else from the environment (`AWS_*`). Without keys there, pyarrow and hudi-rs get those
+that `sink.storage.identity` finds (profile, role, web identity, container, instance), and Java asks Amazon's default
+chain. No secret is in a `repr` or an error. Voided by credentials of a Hadoop provider class
+(`aws.credentials.provider`). Raises ConfigError for an access key without its secret. Pure; imports only what every
+executor has.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ _TEMPORARY = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
 _STATIC = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
 _ANONYMOUS = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
 _CHAIN = "com.amazonaws.auth.DefaultAWSCredentialsProviderChain"
-"""Hadoop's own looks into the environment and asks the instance; this one knows profiles and web identities, too."""
+"""Hadoop's default provider knows environment and instance only; this one also knows profiles and web identities."""
 
 _HADOOP_DEFAULTS: Mapping[str, str] = {
-    # Reads of Parquet footers and of blocks inside of log files: no more than what is asked for.
+    # Parquet footers and blocks of log files are read at random positions: read no more than requested.
     "experimental.input.fadvise": "random",
-    # Nobody makes directories there: else each file costs a request that deletes the markers of those above it.
+    # Without this, each new file costs a request that deletes the markers of the directories above it.
     "directory.marker.retention": "keep",
-    # A few commits' worth of reads that wait for each other must not wait for a connection.
+    # Reads of a few commits may wait for each other, and must not wait for a connection.
     "connection.maximum": "256",
     "threads.max": "64",
-    # Hadoop's own tries 20 times, and then 7 times over, with waits that grow: a quarter of an hour of silence. What is
-    # refused with 503 it tries 20 times, each wait twice the one before, for hours.
+    # Hadoop's defaults retry 20 times, and all that 7 times, for a quarter of an hour without a message. After a 503
+    # they retry 20 times, doubling the wait, for hours.
     "attempts.maximum": "2",
     "retry.limit": "3",
     "retry.throttle.limit": "5",
@@ -61,25 +61,26 @@ _HADOOP_DEFAULTS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Settings for S3, by the names behind `fs.s3a.`, and for HDFS. Travels to executors, and never shows itself."""
+    """Settings for S3, by their names after `fs.s3a.`, and for HDFS. Spark ships them to executors. No `repr` shows
+    them."""
 
     s3a: Mapping[str, str] = field(default_factory=dict, repr=False)
     hdfs: HdfsAccess = field(default=NO_HDFS, repr=False)
     process_keys: Keys | None = field(default=None, repr=False)
-    """Good for a while, and not for Java, which renews its own."""
+    """Temporary keys of this process, for Python only: Java renews its own."""
 
     def option(self, bucket: str, name: str) -> str:
-        """A setting of the bucket, else of all buckets; empty when there is neither."""
+        """Returns a setting of the bucket, else of all buckets, else an empty text."""
         return self.s3a.get(f"bucket.{bucket}.{name}", self.s3a.get(name, "")).strip()
 
     @property
     def has_keys(self) -> bool:
-        """Whether the settings say who is asking, for some bucket at least."""
+        """Whether the settings have keys or a provider, for some bucket at least."""
         return any(name.endswith((*_KEYS, _PROVIDERS)) for name in self.s3a)
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Keys and tokens, those of single buckets too."""
+        """Keys and tokens, also those of single buckets."""
         return tuple(value for name, value in self.s3a.items() if name.endswith(tuple(_KEYS)))
 
 
@@ -89,7 +90,7 @@ NO_ACCESS = Access()
 def access_of(
     spark: Mapping[str, str], own: Mapping[str, str] | None = None, environment: Mapping[str, str] | None = None
 ) -> Access:
-    """`own` is `storage.s3.*` by Hadoop's names, and wins over what Spark was given; the environment comes last."""
+    """Merges the sources: `own` (`storage.s3.*` by Hadoop's names), then Spark's settings, then the environment."""
     options = {name.removeprefix(HADOOP): value for name, value in spark.items() if name.startswith(HADOOP)}
     options |= own or {}
     variables_set = environment or {}
@@ -101,13 +102,13 @@ def access_of(
         options |= {name: variables_set[variable] for name, variable in _KEYS.items() if variables_set.get(variable)}
     own_endpoint = (own or {}).get("endpoint") or f"{HADOOP}endpoint" not in spark
     if options.get("endpoint") and own_endpoint and "path.style.access" not in options:
-        # Servers of one's own seldom have a name for each bucket.
+        # S3 servers other than Amazon's seldom have a host name for each bucket.
         options["path.style.access"] = str(not _is_aws(options["endpoint"])).lower()
     return Access(options)
 
 
 def scheme_of(base_path: str) -> str:
-    """In small letters; empty for a path."""
+    """Returns the scheme in lower case; empty for a path."""
     match = _SCHEME.match(base_path)
     return match[1].lower() if match else ""
 
@@ -117,7 +118,7 @@ def bucket_of(base_path: str) -> str:
 
 
 def hadoop_options(access: Access) -> dict[str, str]:
-    """Spark's settings, secrets among them."""
+    """Returns Spark's settings, with secrets."""
     options = {**_HADOOP_DEFAULTS, **access.s3a}
     endpoint = options.get("endpoint", "")
     if endpoint and not _is_aws(endpoint):
@@ -132,7 +133,7 @@ def hadoop_options(access: Access) -> dict[str, str]:
 
 
 def arrow_arguments(bucket: str, access: Access) -> dict[str, Any]:
-    """Arguments of `pyarrow.fs.S3FileSystem`. Holds secrets: not for printing."""
+    """Returns arguments of `pyarrow.fs.S3FileSystem`, with secrets."""
     arguments: dict[str, Any] = {}
     for argument, value in zip(("access_key", "secret_key", "session_token"), _keys(bucket, access), strict=True):
         if value:
@@ -144,7 +145,7 @@ def arrow_arguments(bucket: str, access: Access) -> dict[str, Any]:
         arguments["scheme"] = scheme
     if endpoint:
         arguments["endpoint_override"] = endpoint
-        # Arrow puts the bucket into the path as soon as there is an endpoint, Hadoop only when it is told to.
+        # With an endpoint, Arrow puts the bucket into the path by default, Hadoop does not.
         arguments["force_virtual_addressing"] = not _by_path(bucket, access)
     if region := _region(bucket, access):
         arguments["region"] = region
@@ -152,7 +153,7 @@ def arrow_arguments(bucket: str, access: Access) -> dict[str, Any]:
 
 
 def rust_options(base_path: str, access: Access) -> dict[str, str]:
-    """Options for hudi-rs. Hold secrets: not for printing."""
+    """Returns options of hudi-rs, with secrets."""
     if scheme_of(base_path) not in S3_SCHEMES:
         return {}
     bucket = bucket_of(base_path)
@@ -171,7 +172,7 @@ def rust_options(base_path: str, access: Access) -> dict[str, str]:
 
 
 def is_own_server(bucket: str, access: Access) -> bool:
-    """Whether it is a server that follows Amazon's, which may not know the newest of it."""
+    """Returns whether the bucket is on a server other than Amazon's, which may not support all of S3."""
     _, endpoint = _endpoint(bucket, access)
     return bool(endpoint) and not _is_aws(endpoint)
 
@@ -180,14 +181,14 @@ def _keys(bucket: str, access: Access) -> tuple[str, str, str]:
     key, secret, token = (access.option(bucket, name) for name in _KEYS)
     if bool(key) != bool(secret):
         missing = "secret.key" if key else "access.key"
-        raise ConfigError(f"{HADOOP}{missing} is missing, which its other half needs; set both or neither")
+        raise ConfigError(f"{HADOOP}{missing} is missing. Set access.key and secret.key, or neither.")
     if not key and access.process_keys is not None and not access.option(bucket, _PROVIDERS):
         return access.process_keys.access, access.process_keys.secret, access.process_keys.token
     return key, secret, token
 
 
 def _endpoint(bucket: str, access: Access) -> tuple[str, str]:
-    """Its scheme, where one is known, and `host:port`."""
+    """Returns the scheme of the endpoint, if it is known, and `host:port`."""
     scheme, _, endpoint = access.option(bucket, "endpoint").rpartition("://")
     plain = access.option(bucket, "connection.ssl.enabled").lower() == "false"
     return scheme.lower() or ("http" if plain else ""), endpoint.rstrip("/")

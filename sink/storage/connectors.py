@@ -23,4 +23,4 @@ _S3 = Connector(
 _AZURE = Connector("abfs", "hadoop-azure", ("org.apache.hadoop:hadoop-azure:3.3.4",))
 _GOOGLE = Connector("gs", "gcs-connector", ())
 CONNECTORS = {**dict.fromkeys(S3_SCHEMES, _S3), "abfs": _AZURE, "abfss": _AZURE, "gs": _GOOGLE}
-"""Schemes that PySpark's own jars do not know. The versions are those of the Hadoop in PySpark."""
+"""The schemes that need jars beside PySpark's. The versions match the Hadoop in PySpark."""

@@ -1,8 +1,8 @@
-"""Tells what is wrong with the store of a table, from what a library said of it: one sentence, with what to do.
+"""Recognises faults of a table's store in the error texts of libraries: one sentence, with what to do.
 
-Guarantee: the same fault gives the same sentence, whichever library met it (Hadoop, pyarrow or hudi-rs), and whether
-it can get better by itself. Voided by stores that answer with codes of their own: then there is no fault, and the
-library's own words have to do. Pure.
+Guarantee: the same fault gives the same sentence from Hadoop, pyarrow and hudi-rs, and says whether it can pass by
+itself. Voided by stores with error codes of their own: then there is no fault, and the caller shows the library's text.
+Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sink.storage.hdfs import HDFS_SCHEMES
 class Fault:
     sentence: str
     lasts: bool
-    """Whether it stays until somebody changes settings, keys or the store."""
+    """Whether the fault stays until somebody changes settings, keys or the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,102 +36,102 @@ def _kind(pattern: str, sentence: str, lasts: bool = True) -> _Kind:
 _NO_FILE_SYSTEM = _kind(
     r"No FileSystem for scheme|ClassNotFoundException: Class org\.apache\.hadoop\.fs\.(?:s3a|azurebfs)"
     r"|ClassNotFoundException: Class com\.google\.cloud\.hadoop|NoClassDefFoundError",
-    "target.base.path: Java has no file system for {scheme}://; leave spark.jars to Hudi's and your own jars, or"
-    " name in it all that the file system needs",
+    "target.base.path: Java has no file system for {scheme}://. Remove the file system's jars from spark.jars, or name"
+    " all that it needs there.",
 )
 _KINDS_OF_S3 = (
     _NO_FILE_SYSTEM,
     _kind(
         r"InvalidAccessKeyId|INVALID_ACCESS_KEY_ID|Access Key Id you provided does not exist|InvalidClientTokenId",
-        "storage.s3.access.key: the store at {server} does not know the key; correct it",
+        "storage.s3.access.key: the store at {server} does not know the key. Correct it.",
     ),
     _kind(
         r"SignatureDoesNotMatch|SIGNATURE_DOES_NOT_MATCH|signature we calculated does not match",
-        "storage.s3.secret.key: it does not belong to the access key, says the store at {server}; correct it",
+        "storage.s3.secret.key: the store at {server} says that it does not match the access key. Correct it.",
     ),
     _kind(
         r"ExpiredToken|EXPIRED_TOKEN|InvalidToken|INVALID_TOKEN|token (?:included in the request )?(?:is|has) expired",
-        "storage.s3.session.token: it has expired, or is none; give a new one",
+        "storage.s3.session.token: it has expired or is not valid. Set a new one.",
     ),
     _kind(
         r"NoSuchBucket|NO_SUCH_BUCKET|specified bucket does not exist|bucket '?[\w.-]+'? not found"
         r"|UnknownStoreException",
-        "target.base.path: there is no bucket {bucket} at {server}; make it, or correct the name",
+        "target.base.path: there is no bucket {bucket} at {server}. Create it, or correct the name.",
     ),
     _kind(
         r"AuthorizationHeaderMalformed|PermanentRedirect|region '?[\w-]*'? is wrong|IllegalLocationConstraint"
         r"|AWSRedirectException|Received redirect|status code: 301|HTTP status 301|InvalidRegion",
-        "storage.s3.region: the bucket {bucket} is in another region{region}; correct it",
+        "storage.s3.region: the bucket {bucket} is in another region{region}. Correct it.",
     ),
     _kind(
         r"PKIX path|SSLHandshakeException|SSL peer certificate|certificate verify failed|curlCode: 60|invalid peer"
         r" certificate|UnknownIssuer",
-        "storage.s3.endpoint: the certificate of {server} is not trusted here; add who signed it to the host's (and"
-        " Java's) certificates",
+        "storage.s3.endpoint: the certificate of {server} is not trusted here. Add its issuer to the host's (and"
+        " Java's) certificates.",
     ),
     _kind(
         r"Unable to load (?:AWS )?credentials|No AWS Credentials provided|NoAuthWithAWSException|no EC2 metadata"
         r"|Unable to find credentials",
-        "storage.s3.access.key: there are no keys, in the settings, the environment, a profile or from the instance;"
-        " set storage.s3.access.key and storage.s3.secret.key",
+        "storage.s3.access.key: there are no keys in the settings, the environment, a profile or the instance. Set"
+        " storage.s3.access.key and storage.s3.secret.key.",
     ),
     _kind(
         r"x-amz-trailer|NotImplemented|NOT_IMPLEMENTED|functionality that is not implemented|MissingContentLength"
         r"|XAmzContentSHA256Mismatch|keeps more than it is given",
-        "target.base.path: {server} takes no checksums behind an object's data; unset"
-        " AWS_REQUEST_CHECKSUM_CALCULATION, so that none are sent",
+        "target.base.path: {server} does not support checksums after an object's data. Unset"
+        " AWS_REQUEST_CHECKSUM_CALCULATION.",
     ),
     _kind(
         r"RequestTimeTooSkewed|REQUEST_TIME_TOO_SKEWED",
-        "target.base.path: the clocks of this host and of {server} differ by more than a quarter of an hour; set this"
-        " one right",
+        "target.base.path: the clocks of this host and of {server} differ by more than 15 minutes. Correct this host's"
+        " clock.",
         lasts=False,
     ),
     _kind(
         r"AccessDenied|ACCESS_DENIED|Access Denied|Forbidden|status code: 403|HTTP status 403",
-        "target.base.path: the key may not do this below {place}; grant it to list the bucket, and to get, put and"
-        " delete objects there",
+        "target.base.path: the key has no right to do this below {base_path}. Grant it to list the bucket, and to get,"
+        " put and delete objects there.",
     ),
     _kind(
         r"UnknownHostException|resolve host|dns error|Name or service not known|curlCode: 6\b",
-        "storage.s3.endpoint: the host of {server} is not known; correct it, or the name service",
+        "storage.s3.endpoint: the host of {server} is not known. Correct it, or the name service.",
         lasts=False,
     ),
     _kind(
         r"Connection ?refused|ConnectException|Connect(?:ion)? ?time(?:d ?)?out|ConnectTimeoutException"
         r"|curlCode: (?:7|28)\b|tcp connect error|No route to host|NETWORK_CONNECTION|error sending request"
         r"|Connection reset|connection closed|NoHttpResponse|failed to respond|Could not connect",
-        "storage.s3.endpoint: {server} does not answer; start it, or correct the address",
+        "storage.s3.endpoint: {server} does not answer. Start it, or correct the address.",
         lasts=False,
     ),
     _kind(
         r"SlowDown|SLOW_DOWN|ServiceUnavailable|Service Unavailable|InternalError|INTERNAL_FAILURE|AWSStatus50\d"
         r"|AWSServiceThrottled|status code: 50\d|HTTP status 50\d",
-        "target.base.path: {server} refuses requests for now",
+        "target.base.path: {server} refuses requests at the moment. The sink tries again.",
         lasts=False,
     ),
 )
 _KINDS_OF_HDFS = (
     _kind(
         r"(?P<detail>Permission denied: user=[^,]+, access=\w+, inode=\"[^\"]*\":[\w:.-]+)",
-        "target.base.path: {detail}; have the directory made for that user, or set HADOOP_USER_NAME",
+        "target.base.path: {detail}. Create the directory for that user, or set HADOOP_USER_NAME.",
     ),
     _kind(
         r"neither a host nor a name service|UnknownHostException",
-        "target.base.path: {server} is neither a host nor a name service that is known here; describe it in the files"
-        " of HADOOP_CONF_DIR, or by spark.hadoop.dfs.ha.namenodes.{server}",
+        "target.base.path: {server} is neither a known host nor a known name service. Describe it in the files of"
+        " HADOOP_CONF_DIR, or by spark.hadoop.dfs.ha.namenodes.{server}.",
         lasts=False,
     ),
     _kind(
         r"of a datanode: .*(?:refused|reset|disconnected|timed? ?out|closed)|could only be written to \d+ of"
         r"|All datanodes .* are bad|firstBadLink",
-        "target.base.path: a datanode of {server} does not answer; start it, or wait until the namenode leaves it out",
+        "target.base.path: a datanode of {server} does not answer. Start it, or wait until the namenode drops it.",
         lasts=False,
     ),
     _kind(
         r"StandbyException|SafeModeException|RetriableException|Connection ?refused|ConnectException|No route to host"
         r"|Connection reset|listener disconnected|timed? ?out",
-        "target.base.path: no namenode of {server} answers as the active one; start it, or correct its address",
+        "target.base.path: no namenode of {server} answers as the active one. Start it, or correct its address.",
         lasts=False,
     ),
 )
@@ -145,12 +145,12 @@ _MARKS: Mapping[str, re.Pattern[str]] = {
         HDFS_SCHEMES, re.compile(r"hdfs://|[Nn]ame[Nn]ode|[Dd]ata[Nn]ode|apache\.hadoop|Hoodie\w*Exception")
     ),
 }
-"""Words that only the store's libraries, or Hudi, have in their texts."""
+"""Words that only occur in error texts of the store's libraries or of Hudi."""
 _REGION = re.compile(r"(?:expecting|expected) '?\"?(?P<name>[a-z]{2}(?:-[a-z]+)+-\d)", re.IGNORECASE)
 
 
 def fault_in(error_text: str, base_path: str, access: Access) -> Fault | None:
-    """None where the text tells none that is known."""
+    """Returns the fault in the text; None if it has no known one."""
     if scheme_of(base_path) in ("", "file"):
         return None
     region = _REGION.search(error_text)
@@ -159,7 +159,7 @@ def fault_in(error_text: str, base_path: str, access: Access) -> Fault | None:
         "bucket": bucket_of(base_path),
         "region": f", {region['name']}" if region else "",
         "scheme": scheme_of(base_path),
-        "place": base_path,
+        "base_path": base_path,
     }
     for kind in _KINDS.get(scheme_of(base_path), (_NO_FILE_SYSTEM,)):
         if match := kind.pattern.search(error_text):
@@ -168,7 +168,7 @@ def fault_in(error_text: str, base_path: str, access: Access) -> Fault | None:
 
 
 def fault_of_store(error_text: str, base_path: str, access: Access) -> Fault | None:
-    """Like `fault_in`, for a text that may come from another server, such as Kafka or ZooKeeper."""
+    """Returns the fault in a text that may also come from another server, such as Kafka or ZooKeeper."""
     mark = _MARKS.get(scheme_of(base_path))
     if mark is None or not (mark.search(error_text) or f"{bucket_of(base_path)}: " in error_text):
         return None
@@ -176,6 +176,6 @@ def fault_of_store(error_text: str, base_path: str, access: Access) -> Fault | N
 
 
 def server_of(base_path: str, access: Access) -> str:
-    """The server that is asked for the table: its address, or a name service."""
+    """Returns the server of the table: its address, or a name service."""
     bucket = bucket_of(base_path)
     return (access.option(bucket, "endpoint") or "Amazon") if scheme_of(base_path) in S3_SCHEMES else bucket

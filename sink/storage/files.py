@@ -1,8 +1,8 @@
-"""The table's files as Python sees them: pyarrow's file systems under Hudi's names for places.
+"""The table's files in Python: pyarrow's file systems, for Hudi's base paths.
 
-Guarantee: a path given to Hudi and the same path given here mean the same file, blanks and odd characters included; a
-bucket is reached as `sink.storage.access` has it. No secret is in a `repr` or an error. Raises ConfigError for a file
-system that pyarrow does not reach. Imports nothing that an executor need not have.
+Guarantee: a path means the same file here and in Hudi, also with blanks and special characters. A bucket is reached
+with the options of `sink.storage.access`. No secret is in a `repr` or an error. Raises ConfigError for a file system
+that pyarrow does not support. Imports only what every executor has.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ _SCHEMES |= {"abfs": "abfs", "abfss": "abfss"}
 _FOREIGN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOTALL)
 _CONNECT_SECONDS = 5.0
 _REQUEST_SECONDS = 15.0
-"""Without a byte. What hangs when the store goes is sent again so long after its return, at the latest."""
+"""Seconds without a byte until a request fails and is sent again."""
 _OPTIONAL_CHECKSUMS = {
     "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
     "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
 }
-"""Else Amazon's library ends each upload with a checksum, which other servers may refuse, or keep as data."""
+"""Without these, Amazon's library adds a checksum to each upload, which other servers may refuse or store as data."""
 
 
 @dataclass(frozen=True)
 class Storage:
-    """A file system and the table's directory in it. Paths are relative to the table."""
+    """A file system and the table's directory in it. Paths are relative to that directory."""
 
     files: fs.FileSystem
     root: str
 
     @property
     def has_directories(self) -> bool:
-        """Object stores have none; making one leaves an empty object behind."""
+        """Object stores have no directories; creating one would leave an empty object."""
         return isinstance(self.files, fs.LocalFileSystem)
 
     @property
     def is_object_store(self) -> bool:
-        """A request takes long there, and many at a time take no longer."""
+        """On an object store a request takes long, and many at a time take no longer than one."""
         return bool(self.files.type_name == "s3")
 
     @property
     def nearest(self) -> Storage:
-        """The directory, or the nearest above it that is there: where it would be made. An object store has none."""
+        """The directory, or the nearest one above it that exists. An object store has no directories."""
         root = self.root
         while isinstance(self.files, fs.PyFileSystem) and root and not self._is_there(root):
             root = root.rpartition("/")[0]
@@ -74,7 +74,7 @@ class Storage:
         return [info.base_name for info in self.files.get_file_info(selector)]
 
     def create(self, path: str) -> pa.NativeFile:
-        """An output stream; directories on the way are made."""
+        """Opens an output stream; missing directories are created."""
         target = self.locate(path)
         if self.has_directories:
             self.files.create_dir(target.rpartition("/")[0], recursive=True)
@@ -88,7 +88,7 @@ class Storage:
 
 
 def require_reachable(base_path: str) -> tuple[str, str]:
-    """The scheme as pyarrow calls it, `file` for a path, and what comes behind it; asks no server."""
+    """Returns pyarrow's scheme, `file` for a path, and the rest of the base path. Connects to no server."""
     local = re.sub(r"^file:(?://(?=/))?", "", base_path)
     if local.startswith("/"):
         return "file", local.rstrip("/") or "/"
@@ -97,8 +97,7 @@ def require_reachable(base_path: str) -> tuple[str, str]:
     if match is None or scheme is None:
         raise ConfigError(
             f"target.base.path: write.engine=arrow cannot reach {base_path!r}"
-            " (absolute paths, file, s3a, abfs, gs, hdfs can be reached);"
-            " use write.engine=hudi"
+            " (only absolute paths, file, s3a, abfs, gs, hdfs). Use write.engine=hudi."
         )
     return scheme, match["rest"]
 
@@ -107,9 +106,7 @@ _cached: dict[str, tuple[Access, Storage]] = {}
 
 
 def cached_storage(base_path: str, access: Access = NO_ACCESS) -> Storage:
-    """Like `open_storage`, once in a process and again with other keys: a client of an object store keeps its
-    connections.
-    """
+    """Returns this process's storage, which keeps its connections; new keys open it again."""
     cached = _cached.get(base_path)
     if cached is None or cached[0] != access:
         cached = _cached[base_path] = access, open_storage(base_path, access)
@@ -117,7 +114,7 @@ def cached_storage(base_path: str, access: Access = NO_ACCESS) -> Storage:
 
 
 def open_storage(base_path: str, access: Access = NO_ACCESS) -> Storage:
-    """`/path`, `file:/path`, `file:///path`, or a URI whose scheme pyarrow knows by this or another name."""
+    """Opens `/path`, `file:/path`, `file:///path`, or a URI with a scheme in `_SCHEMES`."""
     scheme, rest = require_reachable(base_path)
     if scheme == "file":
         return Storage(fs.LocalFileSystem(), rest)
@@ -130,29 +127,29 @@ def open_storage(base_path: str, access: Access = NO_ACCESS) -> Storage:
             return _open_s3(rest, access)
         files, root = fs.FileSystem.from_uri(f"{scheme}://{quote(rest, safe='/:@?&=')}")
     except (pa.ArrowException, OSError) as error:
-        raise ConfigError(f"target.base.path: {base_path}: {error}; write.engine=hudi may reach it") from error
+        raise ConfigError(f"target.base.path: {base_path}: {error}. Try write.engine=hudi.") from error
     return Storage(files, root.rstrip("/"))
 
 
 def unwritable(directory: Path) -> Fault | None:
-    """Why this process cannot write there, or make the directory."""
+    """Returns why this process cannot write to the directory, or create it; None if it can."""
     existing = directory
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
     if not existing.is_dir():
-        return Fault(f"{existing} is not a directory; name another place", lasts=True)
+        return Fault(f"{existing} is not a directory. Name another one.", lasts=True)
     if not os.access(existing, os.W_OK | os.X_OK):
         if os.statvfs(existing).f_flag & os.ST_RDONLY:
-            return Fault(f"{existing} is on a read-only disk; mount it for writing, or name another place", lasts=False)
-        return Fault(f"{existing} cannot be written by this user; change its owner or name another place", lasts=True)
+            return Fault(f"{existing} is on a read-only disk. Mount it for writing, or name another one.", lasts=False)
+        return Fault(f"{existing} cannot be written by this user. Change its owner, or name another one.", lasts=True)
     return None
 
 
 def require_answer(base_path: str, access: Access = NO_ACCESS) -> None:
-    """Raises Unavailable with what the store of the table says, if it lets nobody list there. Of a disk ConfigError,
-    where the directory cannot be, and Unavailable where it is read-only for now.
+    """Raises Unavailable with the store's error if listing the table fails. On a local disk it raises ConfigError if
+    the directory cannot be created, and Unavailable if the disk is read-only.
 
-    The question is one whose answer has a text: what a store says to others is a number alone.
+    It lists, because a store answers that with an error text, and other requests with a number only.
     """
     if scheme_of(base_path) in ("", "file"):
         if fault := unwritable(Path(open_storage(base_path).root)):
@@ -168,13 +165,13 @@ def require_answer(base_path: str, access: Access = NO_ACCESS) -> None:
     if scheme_of(base_path) in HDFS_SCHEMES:
         return
     with suppress(pa.ArrowException, OSError):
-        # Who may list below the table need not be allowed to ask for the bucket.
+        # The key may have the right to list below the table, but not to look up the bucket.
         if storage.files.get_file_info(storage.root.partition("/")[0]).type is fs.FileType.NotFound:
             raise Unavailable(f"{base_path}: NoSuchBucket")
 
 
 def ask_store(base_path: str, access: Access = NO_ACCESS) -> None:
-    """One small question, over a connection that is kept. Raises Unavailable, or what opening the store raises."""
+    """Sends one small request, over a kept connection. Raises Unavailable, or what opening the store raises."""
     try:
         cached_storage(base_path, access).names(".hoodie/.sink-asks")
     except (pa.ArrowException, OSError) as error:
@@ -185,14 +182,14 @@ def _open_s3(bucket_path: str, access: Access) -> Storage:
     bucket = bucket_path.partition("/")[0]
     arguments = arrow_arguments(bucket, access)
     if not {"region", "endpoint_override"} & set(arguments):
-        # As from_uri does it: a request that goes to another region is turned away.
+        # As `from_uri` does: S3 refuses a request to another region.
         arguments["region"] = fs.resolve_s3_region(bucket)
     if is_own_server(bucket, access):
         for name, value in _OPTIONAL_CHECKSUMS.items():
             os.environ.setdefault(name, value)
     files = fs.S3FileSystem(
         **arguments,
-        # Opening a file for writing asks nothing and begins no upload in parts before there is a part.
+        # Opening a file for writing sends no request before there is data.
         allow_delayed_open=True,
         connect_timeout=_CONNECT_SECONDS,
         request_timeout=_REQUEST_SECONDS,

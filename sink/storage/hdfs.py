@@ -1,9 +1,9 @@
-"""How an HDFS cluster is reached: Hadoop's own client settings, for Python as for the JVM.
+"""Hadoop's client settings for HDFS, the same for Python and for the JVM.
 
-Guarantee: Python's client gets the name services, namenodes and user that Spark's JVM gets: `spark.hadoop.*`, else the
-files in `HADOOP_CONF_DIR`. They travel to executors, which need no files of their own. Voided by `${...}` and includes
-in those files, which only Hadoop resolves. Raises ConfigError for a file that is not XML, and for a base path that is
-not of one meaning. Imports nothing that an executor need not have.
+Guarantee: Python's client gets the name services, namenodes and user of Spark's JVM: from `spark.hadoop.*`, else from
+the files in `HADOOP_CONF_DIR`. Spark ships them to executors, which need no files. Voided by `${...}` and includes in
+those files, which only Hadoop resolves. Raises ConfigError for a file that is not XML, and for an ambiguous base path.
+Imports only what every executor has.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _BOTH_IN_TURN = "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverPro
 _PORT = 8020
 _FAILOVER = "dfs.client.failover."
 _SHORT_WAITS = {f"{_FAILOVER}sleep.max.millis": "3000"}
-"""Some 40 s with two namenodes: a session of ZooKeeper's, and the fencing that comes before the other is active."""
+"""With two namenodes the client retries for some 40 s: a ZooKeeper session time-out, and fencing before a failover."""
 
 
 @dataclass(frozen=True, slots=True)
 class HdfsAccess:
-    """Hadoop's client settings, and who is to be let in: travels to executors."""
+    """Hadoop's client settings and the user. Spark ships them to executors."""
 
     settings: Mapping[str, str] = field(default_factory=dict)
     user: str = ""
-    """Without Kerberos: HDFS takes the client's word for it."""
+    """The user name without Kerberos: HDFS trusts the client."""
     principal: str = ""
     keytab: str = ""
 
@@ -51,7 +51,7 @@ NO_HDFS = HdfsAccess()
 
 
 def hdfs_access(spark: Mapping[str, str], environment: Mapping[str, str]) -> HdfsAccess:
-    """`spark`: the settings of the session."""
+    """Returns the settings for HDFS. `spark` are the settings of the Spark session."""
     directory = environment.get("HADOOP_CONF_DIR", "")
     settings = dict(_from_files(Path(directory))) if directory else {}
     settings |= {name.removeprefix(_SPARK): value for name, value in spark.items() if name.startswith(_SPARK)}
@@ -64,9 +64,8 @@ def hdfs_access(spark: Mapping[str, str], environment: Mapping[str, str]) -> Hdf
 
 
 def failover_options(access: HdfsAccess) -> dict[str, str]:
-    """Settings that the JVM lacks to know a name service, where the settings name its namenodes and no more; and pauses
-    that let it find an active namenode within seconds.
-    """
+    """Returns settings that the JVM needs for a name service beside its namenodes: the failover provider, and short
+    pauses, so that it finds the active namenode within seconds."""
     services = [name.removeprefix(_NAMENODES) for name in access.settings if name.startswith(_NAMENODES)]
     wanted = {f"{_PROVIDER}{service}": _BOTH_IN_TURN for service in services}
     wanted |= _SHORT_WAITS if services else {}
@@ -74,7 +73,7 @@ def failover_options(access: HdfsAccess) -> dict[str, str]:
 
 
 def locate(base_path: str, access: HdfsAccess) -> tuple[str, str]:
-    """The cluster's address as Python's client takes it, and the path in it."""
+    """Returns the cluster's address for Python's client, and the path in it."""
     scheme, _, rest = base_path.partition("://")
     authority, _, path = rest.partition("/")
     if not authority:
@@ -82,8 +81,8 @@ def locate(base_path: str, access: HdfsAccess) -> tuple[str, str]:
         scheme, _, authority = default.rstrip("/").partition("://")
         if scheme not in HDFS_SCHEMES or not authority:
             raise ConfigError(
-                f"target.base.path: {base_path} names no name service, and {_DEFAULT} is {default or 'not set'}; write"
-                " it like hdfs://nameservice/tables/orders"
+                f"target.base.path: {base_path} has no name service, and {_DEFAULT} is {default or 'not set'}. Write it"
+                " like hdfs://nameservice/tables/orders."
             )
     if scheme.lower() == "hdfs" and not _is_service(authority, access) and ":" not in authority:
         authority = f"{authority}:{_PORT}"
@@ -91,17 +90,17 @@ def locate(base_path: str, access: HdfsAccess) -> tuple[str, str]:
 
 
 def require_unambiguous(base_path: str, access: HdfsAccess) -> None:
-    """Raises ConfigError for a path that means a cluster to Hadoop and the local disk to Python."""
+    """Raises ConfigError for a path that Hadoop resolves to a cluster and Python to the local disk."""
     default = access.settings.get(_DEFAULT, "").rstrip("/")
     if base_path.startswith("/") and default and not default.startswith("file:"):
         raise ConfigError(
-            f"target.base.path: {base_path} is on {default} for Hadoop ({_DEFAULT}), and on the local disk for the"
-            f" rest; write {default}{base_path}, or file://{base_path}"
+            f"target.base.path: {base_path} is on {default} for Hadoop ({_DEFAULT}), and on the local disk for Python."
+            f" Write {default}{base_path} or file://{base_path}."
         )
 
 
 def client_settings(address: str, access: HdfsAccess) -> dict[str, str]:
-    """Settings of Python's client; `address` as `locate` gives it. Hadoop's own would ask for minutes in silence."""
+    """Returns the settings of Python's client. With Hadoop's defaults it would retry for minutes without a message."""
     scheme, _, authority = address.partition("://")
     several = scheme != "hdfs" or "," in access.settings.get(f"{_NAMENODES}{authority}", "")
     return {f"{_FAILOVER}max.attempts": "30" if several else "5", **_SHORT_WAITS, **access.settings}
@@ -120,7 +119,7 @@ def _from_files(directory: Path) -> Iterator[tuple[str, str]]:
         except FileNotFoundError:
             continue
         except (OSError, ElementTree.ParseError) as error:
-            raise ConfigError(f"HADOOP_CONF_DIR: {file} cannot be read ({error}); correct it") from error
+            raise ConfigError(f"HADOOP_CONF_DIR: {file} cannot be read ({error}). Correct it.") from error
         for element in properties:
             name, value = element.findtext("name", "").strip(), element.findtext("value", "").strip()
             if name:

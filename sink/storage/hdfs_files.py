@@ -1,9 +1,8 @@
-"""HDFS as a file system of pyarrow's, through `hdfs-native`: the protocol of Hadoop's own client, without a JVM.
+"""HDFS as a pyarrow file system, through `hdfs-native`: the protocol of Hadoop's client, without a JVM.
 
-Guarantee: asked by a name service, the namenode that is active answers; while one takes over from another, the client
-asks again for as long as `client_settings` have it. A file is there under its name from its first byte on, as with
-Hadoop's own client. Raises OSError, with FileNotFoundError and PermissionError among it, for all that the cluster
-refuses; ConfigError where `hdfs-native` is not installed.
+Guarantee: with a name service the active namenode answers; during a failover the client retries as long as
+`client_settings` say. A file has its final name from the first byte on, as with Hadoop's client. Raises OSError, also
+FileNotFoundError and PermissionError, for errors of the cluster; ConfigError if `hdfs-native` is not installed.
 """
 
 from __future__ import annotations
@@ -32,17 +31,17 @@ Answer = TypeVar("Answer")
 
 
 def open_hdfs(base_path: str, access: HdfsAccess) -> tuple[fs.FileSystem, str]:
-    """The file system, and the path in it. Asks no server."""
+    """Returns the file system and the path in it. Connects to no server."""
     address, root = locate(base_path, access)
     if not access.secured and access.user and access.user != getpass.getuser():
-        # An executor runs as whoever started it: the files are to be the worker's.
+        # An executor may run as another user, but the files must belong to the worker's user.
         os.environ.setdefault("HADOOP_USER_NAME", access.user)
     try:
         client = _client(address, tuple(sorted(client_settings(address, access).items())), *_login(access), os.getpid())
     except ImportError as error:
         raise ConfigError(
-            f"target.base.path: {base_path} needs hdfs-native in this Python (`pip install hdfs-native`), on executors,"
-            " too; or write.engine=hudi, which writes through Spark's own client"
+            f"target.base.path: {base_path} needs hdfs-native. Run `pip install hdfs-native` here and on executors, or"
+            " set write.engine=hudi, which writes through Spark's client."
         ) from error
     except (RuntimeError, ValueError, OSError) as error:
         raise ConfigError(f"target.base.path: {base_path}: {_as_os_error(error, address)}") from error
@@ -50,21 +49,21 @@ def open_hdfs(base_path: str, access: HdfsAccess) -> tuple[fs.FileSystem, str]:
 
 
 def _login(access: HdfsAccess) -> tuple[str, str]:
-    """Principal and keytab for Kerberos, where there are both; else it is a ticket or a token that lets in."""
+    """Returns principal and keytab for Kerberos, if there are both; else the client uses a ticket or a token."""
     has_keytab = access.secured and access.principal and os.path.isfile(access.keytab)
     return (access.principal, access.keytab) if has_keytab else ("", "")
 
 
 @functools.lru_cache(maxsize=16)
 def _client(address: str, settings: tuple[tuple[str, str], ...], principal: str, keytab: str, _process: int) -> Client:
-    """One for each cluster and process: it has threads and connections of its own, which no fork takes along."""
+    """Makes one client for each cluster and process: a fork cannot use its threads and connections."""
     from hdfs_native import Client
 
     return Client(address, dict(settings), kerberos_principal=principal or None, kerberos_keytab=keytab or None)
 
 
 class HdfsHandler(fs.FileSystemHandler):  # type: ignore[misc]
-    """The methods that pyarrow calls of a file system written in Python."""
+    """The methods of a file system in Python that pyarrow calls."""
 
     def __init__(self, client: Client, address: str) -> None:
         self._client = client
@@ -112,7 +111,7 @@ class HdfsHandler(fs.FileSystemHandler):  # type: ignore[misc]
             self._delete(info.path, recursive=True)
 
     def delete_root_dir_contents(self) -> None:
-        raise NotImplementedError("nobody empties a cluster")
+        raise NotImplementedError("the sink never deletes the root directory")
 
     def delete_file(self, path: str) -> None:
         if self._info(path).type is fs.FileType.Directory:
@@ -123,7 +122,7 @@ class HdfsHandler(fs.FileSystemHandler):  # type: ignore[misc]
         self._ask(lambda: self._client.rename(src, dest, overwrite=False))
 
     def copy_file(self, src: str, dest: str) -> None:
-        raise NotImplementedError("HDFS copies nothing by itself")
+        raise NotImplementedError("HDFS cannot copy files")
 
     def open_input_stream(self, path: str) -> pa.NativeFile:
         return self.open_input_file(path)
@@ -160,7 +159,7 @@ class _Translated:
     """Turns what the client raises into OSError."""
 
     def __init__(self, address: str, server: str = "") -> None:
-        """`who` is asked, where it is not the namenode."""
+        """`server` names the server in errors, if it is not the namenode."""
         self._address = f"{address}: {server}" if server else address
 
     def __enter__(self) -> None:
@@ -172,7 +171,7 @@ class _Translated:
 
 
 class _Reader(io.RawIOBase):
-    """A file that is read from datanodes; where its blocks are is known since it was opened."""
+    """A file to read from datanodes; the client knows the locations of its blocks since it opened the file."""
 
     def __init__(self, file: Any, address: str) -> None:
         self._file = file
@@ -198,7 +197,7 @@ class _Reader(io.RawIOBase):
 
 
 class _Writer(io.RawIOBase):
-    """A file that is being written. It is whole once `close` returns."""
+    """A file to write. It is complete once `close` returns."""
 
     def __init__(self, file: Any, address: str) -> None:
         self._file = file
@@ -231,7 +230,7 @@ def _file_info(path: str, status: FileStatus) -> fs.FileInfo:
 
 
 def _as_os_error(error: Exception, address: str) -> OSError:
-    """One sentence; Hadoop's answer without its stack."""
+    """Converts an error to an OSError with one sentence: Hadoop's answer without its stack trace."""
     summary = str(error)
     if isinstance(error, (FileNotFoundError, FileExistsError, IsADirectoryError)):
         return error

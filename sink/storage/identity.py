@@ -1,8 +1,8 @@
-"""Keys for S3 from where the AWS tools have them: a profile, a process, a role, a web identity, a container, the host.
+"""Keys for S3 from the sources of the AWS tools: a profile, a process, a role, a web identity, a container, the host.
 
-Guarantee: whoever asks gets keys that are good for minutes: those that expire are renewed before. Python's libraries
-get them from here; Java's have a chain of their own with the same sources. Voided by `aws sso login`, which Java's does
-not know. Raises Unavailable where a source is named and gives nothing.
+Guarantee: the keys are valid for some minutes, because expiring ones are renewed before. Python's libraries get their
+keys here; Java's library has a chain with the same sources. Voided by `aws sso login`, which Java's library does not
+know. Raises Unavailable if a configured source gives no keys.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Keys:
 
 
 class Identity:
-    """This process's keys for S3. Asks their source when it is first asked."""
+    """This process's keys for S3. The first call looks for their source."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -31,7 +31,7 @@ class Identity:
         self._source: Any = None
 
     def keys(self) -> Keys | None:
-        """Returns the process's keys, or None: the store may need none, or a library finds its own."""
+        """Returns the keys, or None: the store may need none, or a library finds them itself."""
         from botocore.exceptions import BotoCoreError
 
         try:
@@ -51,7 +51,7 @@ def _source() -> Any:
 
 
 def for_java(environment: Mapping[str, str]) -> dict[str, str]:
-    """The file of profiles, by the variable that Amazon's library for Java knows."""
+    """Returns the environment variable by which Amazon's Java library finds the file of profiles."""
     file = environment.get("AWS_SHARED_CREDENTIALS_FILE", "")
     own = "AWS_CREDENTIAL_PROFILES_FILE"
     return {own: file} if file and own not in environment else {}

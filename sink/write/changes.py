@@ -16,6 +16,7 @@ from pyspark.sql import types as T
 
 from sink.decode.debezium import EventDecoder, spread
 from sink.decode.formats import RAW, ValueFormat
+from sink.decode.header_ids import wire_column
 from sink.decode.records import BadValue
 from sink.layout.bad_partition import BadPartition
 from sink.layout.record_key_bytes import KeyBytes
@@ -85,7 +86,8 @@ class Changes:
         columns = {**decoded.columns, **added_columns(self._schema, batch, topic)}
         columns[IS_DELETED] = pa.array(decoded.deleted)
         bad = {**decoded.bad}
-        for at, reason in self._keys.fill(columns, batch.column("key"), decoded.keyless).items():
+        keys = wire_column(batch, "key", self._spec.key_format)
+        for at, reason in self._keys.fill(columns, keys, decoded.keyless).items():
             bad.setdefault(at, reason)
         for at, reason in self._nulls(columns, decoded).items():
             bad.setdefault(at, reason)
@@ -99,7 +101,7 @@ class Changes:
 
     def _decoded(self, batch: pa.RecordBatch) -> _Decoded:
         """Decodes the values that are not null. A null value (a tombstone) deletes its row, or is left out."""
-        values = batch.column("value")
+        values = wire_column(batch, "value", self._spec.rows.format)
         nulls = values.is_null().to_numpy(zero_copy_only=False)
         live = np.flatnonzero(~nulls)
         decoded = self._values.decode(values.filter(pa.array(~nulls)) if nulls.any() else values)

@@ -18,7 +18,7 @@ from sink.write.batch_sizes import BATCH_BYTES, BatchSizes, SliceSizes
 from sink.write.kafka_consumer import ConsumerSettings, KeptConsumer
 from sink.write.kafka_reader import ReadLimits
 from sink.write.memory import MemoryBudget
-from sink.write.source import read_slices, read_tasks
+from sink.write.source import read_slices, read_tasks, reads_headers
 from sink.write.task_input import FrameSource, KafkaSource, TaskInput, records_of
 from sink.write.task_report import TaskReport
 
@@ -92,7 +92,7 @@ class LibrdkafkaInputs:
         most = self.memory.limits(attempt).tasks if is_bounded else len(tasks)
         side_by_side = max(1, min(most, len(tasks)))
         frame = self._spark.range(0, side_by_side, 1, side_by_side)
-        return TaskInput(frame, self._source(attempt, self._settings.headers), side_by_side)
+        return TaskInput(frame, self._source(attempt, reads_headers(self._settings)), side_by_side)
 
     def of_records(self, slices: Sequence[Slice]) -> DataFrame:
         return records_of(self._spark, self._source(1, headers=True), slices)

@@ -45,7 +45,7 @@ def message_columns(
         "digest": pa.array(record_digests(seeds, offsets, keys, values).view(np.int64)),
     }
     if headers:
-        columns["headers"] = pa.array([_headers(message) for message in messages], _HEADERS)
+        columns["headers"] = _headers(messages)
     return pa.RecordBatch.from_pydict(columns)
 
 
@@ -62,6 +62,8 @@ def _binary(values: list[bytes | None]) -> pa.BinaryArray:
     return pa.Array.from_buffers(pa.binary(), len(present), buffers)
 
 
-def _headers(message: Message) -> list[dict[str, object]] | None:
-    headers = cast("list[tuple[str, bytes | None]] | None", message.headers())
-    return [{"key": key, "value": value} for key, value in headers] if headers else None
+def _headers(messages: Sequence[Message]) -> pa.ListArray:
+    headers = cast("list[list[tuple[str, bytes | None]] | None]", list(map(Message.headers, messages)))
+    if not any(headers):
+        return pa.nulls(len(headers), _HEADERS)
+    return pa.array([[{"key": k, "value": v} for k, v in pairs] if pairs else None for pairs in headers], _HEADERS)

@@ -18,6 +18,7 @@ from pyspark.sql import types as T
 
 from sink.decode.cursors import Cursors
 from sink.decode.formats import ValueFormat
+from sink.decode.header_ids import wire_column
 from sink.layout.bad_partition import BadPartition
 from sink.layout.partition_paths import Groups, PartitionPaths
 from sink.layout.record_keys import RecordKeys
@@ -105,7 +106,7 @@ class RowDecoder:
 
     def decode(self, batch: pa.RecordBatch, topic: str) -> tuple[pa.RecordBatch, Groups]:
         """Decodes good records. Raises BadRows for the first stage that some records fail."""
-        decoded = self._decoder.decode(batch.column("value"))
+        decoded = self._decoder.decode(wire_column(batch, "value", self._spec.format))
         if decoded.bad:
             raise BadRows("value", {bad_value.index: bad_value.reason for bad_value in decoded.bad})
         added = added_columns(self._spec.schema, batch, topic)

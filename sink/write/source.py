@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from coordination.errors import DataLoss
 from coordination.state.model import Slice, TopicPartition, WriteTask
 from sink.config import Settings
+from sink.decode.formats import WIRE
 
 FETCH_DEFAULTS = {
     "max.poll.records": "10000",
@@ -43,9 +44,14 @@ def read_slices(
 
     Spark computes the digest of coordinates, key and value, so that no engine needs to.
     """
-    wanted = settings.headers if headers is None else headers
+    wanted = reads_headers(settings) if headers is None else headers
     frames = [_read(spark, settings, layer, wanted) for layer in _layers(slices)]
     return reduce(DataFrame.union, frames)
+
+
+def reads_headers(settings: Settings) -> bool:
+    """Whether a write needs the headers of records: for the table's column, or for schema ids."""
+    return settings.headers or settings.value_format.endswith(WIRE) or settings.delete_key_format.endswith(WIRE)
 
 
 def read_tasks(spark: SparkSession, settings: Settings, tasks: Sequence[WriteTask]) -> DataFrame:

@@ -100,7 +100,7 @@ def test_what_hudi_did_to_the_table_does_not_confuse_it(sound: Path) -> None:
     assert report.held, report.failures
     assert (report.commits, report.others) == (COMMITS, 2)
     assert report.rows == 2 * (COMMITS * ROWS - 10)
-    assert "20 rows are gone, deleted by commits of others" in sentences(report, FindingKind.OTHERS)
+    assert "20 rows are gone; commits of other writers deleted them" in sentences(report, FindingKind.OTHERS)
 
 
 @pytest.mark.parametrize("place", ["with blank", "per%20cent", "hash#mark", "what?", "a[b]*"])

@@ -339,7 +339,7 @@ def test_certificates_that_cannot_be_used_are_one_sentence(make_config, sink, tm
     files = {f"zookeeper__ssl__{name}__location": "ca.pem" for name in ("ca", "certificate", "key")}
     code, out = sink("status", "--config", make_config(**files))
     assert code == 2
-    assert "are no certificate with its key in PEM" in out
+    assert "are not a certificate and its key in PEM" in out
     assert len(out.splitlines()) == 1
 
 

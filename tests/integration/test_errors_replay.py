@@ -156,7 +156,7 @@ def test_repaired_records_are_rows_more_where_records_are_inserted_in_each_life_
 
 def test_without_an_ordering_a_replay_into_changed_rows_is_refused(sink: MakeSink) -> None:
     it = sink([row(1, 1)], **UPSERT)
-    with pytest.raises(ConfigError, match=r"without ordering\.field\.name .* produce the repaired records"):
+    with pytest.raises(ConfigError, match=r"without ordering\.field\.name .* Produce the repaired records"):
         Replay(it.spark, it.settings, it.client, it.settings.root_znode)
 
 

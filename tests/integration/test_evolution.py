@@ -215,14 +215,14 @@ def test_a_table_follows_a_json_schema_and_what_its_columns_do_not_say_is_told(
         subject.produce_json(second, {"id": 2, "tags": ["x"], "any": 1}, {"id": 3, "any": "b"})
         kinds = {"id": "bigint", "kind": "string", "tags": "array<string>", "any": "string"}
         assert parse_columns(it.columns().columns) == kinds
-        told = "any is STRING, the JSON of its values: it is of several types: integer, string"
+        told = "any is STRING, the JSON of its values: it has several types: integer, string"
         assert f"schema.subject {subject.name}: {told}" in caplog.text
         assert any(told in finding.sentence for finding in described(it.settings)[1])
         it.land(2, name, 2, 4)
         rows = [tuple(row) for row in it.read().orderBy("_kafka_offset").select(*kinds).collect()]
         assert rows == [(0, "a", None, None), (1, None, None, None), (2, None, ["x"], "1"), (3, None, None, "b")]
         subject.register_json({"$schema": "http://json-schema.org/draft-07/schema#", "type": "string"})
-        assert "it says string, and only the properties of an object can be columns" in it.columns().schema_conflict
+        assert "its type is string; only the properties of an object can be columns" in it.columns().schema_conflict
 
 
 def parse_columns(text: str) -> dict[str, str]:

@@ -105,7 +105,7 @@ def test_json_columns_are_printed_and_written_so_that_the_same_configuration_can
     assert (code, out) == (0, expected)
     assert (tmp_path / "orders.ddl").read_text() == expected
     assert f"4 records read: {name}-0 0 to 0, {name}-1 0 to 2." in err
-    assert "- left out, for Hudi can hold no column of such a name: 'a-b'" in err
+    assert "- left out, because Hudi cannot have columns of such names: 'a-b'" in err
     assert "- null throughout, and STRING for want of better: gone" in err
     assert "- not in every record, and null there: gone" in err
     assert "2 values do not fit the columns" in err

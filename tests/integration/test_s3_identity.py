@@ -120,4 +120,4 @@ def test_the_token_of_a_role_lets_all_three_in_and_another_one_is_told(
         return next(each.sentence for each in found if each.part == "storage")
 
     assert said(keys["SessionToken"]) == f"s3a://{bucket}/t can be reached by pyarrow, hudi-rs, Java"
-    assert said("another").startswith("storage.s3.session.token: it has expired, or is none; give a new one")
+    assert said("another").startswith("storage.s3.session.token: it has expired or is not valid. Set a new one.")

@@ -92,19 +92,19 @@ class Case:
 
 CASES: Mapping[str, Case] = {
     "wrong key": Case(
-        "storage.s3.access.key: the store at {url} does not know the key; correct it",
+        "storage.s3.access.key: the store at {url} does not know the key. Correct it.",
         {"storage.s3.access.key": "AKIANOBODY"},
     ),
     "wrong secret": Case(
-        "storage.s3.secret.key: it does not belong to the access key, says the store at {url}; correct it",
+        "storage.s3.secret.key: the store at {url} says that it does not match the access key. Correct it.",
         {"storage.s3.secret.key": "another"},
     ),
     "no bucket": Case(
-        "target.base.path: there is no bucket no-such-bucket at {url}; make it, or correct the name",
+        "target.base.path: there is no bucket no-such-bucket at {url}. Create it, or correct the name.",
         {"target.base.path": "s3a://no-such-bucket/t"},
     ),
     "no server": Case(
-        "storage.s3.endpoint: http://127.0.0.1:9 does not answer; start it, or correct the address",
+        "storage.s3.endpoint: http://127.0.0.1:9 does not answer. Start it, or correct the address.",
         {"storage.s3.endpoint": "http://127.0.0.1:9"},
         lasts=False,
     ),
@@ -149,8 +149,8 @@ def test_a_key_that_may_only_read_is_told(
 
 
 UNTRUSTED = Case(
-    "storage.s3.endpoint: the certificate of {url} is not trusted here; add who signed it to the host's (and Java's)"
-    " certificates"
+    "storage.s3.endpoint: the certificate of {url} is not trusted here. Add its issuer to the host's (and Java's)"
+    " certificates."
 )
 
 
@@ -178,8 +178,7 @@ def test_a_region_that_is_not_the_buckets_is_told(fleet: MakeFleet, zookeeper, t
 
 
 NO_TRAILERS = Case(
-    "target.base.path: {url} takes no checksums behind an object's data; unset AWS_REQUEST_CHECKSUM_CALCULATION, so"
-    " that none are sent"
+    "target.base.path: {url} does not support checksums after an object's data. Unset AWS_REQUEST_CHECKSUM_CALCULATION."
 )
 
 

@@ -34,7 +34,7 @@ from tests.integration.table_kit import settings
 place = Path({str(tmp_path)!r})
 start_session(settings(place / "table", "127.0.0.1:9", spark__plugins="no.such.Plugin"), "none", place / "spark.log")
 """
-    why = r"Spark did not start on .*: [\w.]*ClassNotFoundException: .*no\.such\.Plugin.*; see .*spark\.log"
+    why = r"Spark did not start on .*: [\w.]*ClassNotFoundException: .*no\.such\.Plugin.*\. See .*spark\.log"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert re.fullmatch(rf"coordination\.errors\.Unavailable: {why}", ended.stderr.splitlines()[-1])
 
@@ -86,7 +86,7 @@ def test_a_session_that_was_started_for_nothing_is_stopped(tmp_path: Path) -> No
     program = f"""
 from pathlib import Path
 from pyspark import SparkContext
-from sink.clients.spark import StartingSession
+from sink.clients.starting_session import StartingSession
 from tests.integration.table_kit import settings
 place = Path({str(tmp_path)!r})
 try:
@@ -120,5 +120,5 @@ def test_jars_of_a_user_are_loaded_together_with_hudis(tmp_path: Path) -> None:
 
 def test_a_log_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"log\.dir: .* cannot be written \(.*\); choose another place"):
+    with pytest.raises(ConfigError, match=r"log\.dir: .* cannot be written \(.*\). Set another one"):
         start_session(settings(tmp_path / "table", "127.0.0.1:9"), "none", tmp_path / "file" / "spark.log")

@@ -210,7 +210,9 @@ def test_rows_deleted_by_others_are_named_and_not_held_against_us(table: Handmad
     report = table.audit()
     assert report.held, report.failures
     assert report.missing == 0
-    assert f"2 rows are gone, deleted by commits of others: {instant} (DELETE)" in sentences(report, FindingKind.OTHERS)
+    assert f"2 rows are gone; commits of other writers deleted them: {instant} (DELETE)" in sentences(
+        report, FindingKind.OTHERS
+    )
 
 
 def test_more_rows_gone_than_others_deleted_is_missing(table: HandmadeTable) -> None:
@@ -338,7 +340,7 @@ def test_a_table_path_may_have_odd_characters(tmp_path: Path, place: str, scheme
 @pytest.mark.parametrize("content", [None, "folder", "version 6"])
 def test_what_is_no_table_is_one_clear_sentence(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "place"
-    expected = "there is nothing"
+    expected = "it does not exist"
     if content == "folder":
         path.mkdir()
         expected = "not a Hudi table"

@@ -74,7 +74,7 @@ def test_no_credentials_is_a_choice_too():
 
 @pytest.mark.parametrize("half", ["access_key", "secret_key"])
 def test_half_of_the_credentials_is_refused(half: str):
-    with pytest.raises(ConfigError, match=r"is missing, which its other half needs; set both or neither") as refusal:
+    with pytest.raises(ConfigError, match=r"is missing. Set access.key and secret.key, or neither.") as refusal:
         arrow_arguments("lake", access(**{half: ""}))
     assert SECRET not in str(refusal.value)
 

@@ -41,8 +41,8 @@ def test_what_a_terminal_would_act_upon_and_times_beyond_the_calendar_are_shown(
     ("arguments", "said"),
     [
         (["errors"], "--config is missing"),
-        (["errors", "--offset", "x", "--config", "CONFIG"], "--offset 'x' is neither an offset nor a range of them"),
-        (["errors", "--since", "x", "--config", "CONFIG"], "--since 'x' is no time"),
+        (["errors", "--offset", "x", "--config", "CONFIG"], "--offset 'x' is neither an offset nor a range."),
+        (["errors", "--since", "x", "--config", "CONFIG"], "--since 'x' is not a time"),
         (["errors", "--config", "CONFIG"], "orders_errors: there is no errors table; no bad record has been found yet"),
     ],
 )

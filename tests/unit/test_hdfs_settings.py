@@ -65,7 +65,7 @@ def test_a_base_path_is_a_cluster_and_a_path(base_path: str, expected: tuple[str
 
 
 def test_a_path_without_a_cluster_needs_a_default(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"names no name service, and fs\.defaultFS is not set"):
+    with pytest.raises(ConfigError, match=r"has no name service, and fs\.defaultFS is not set"):
         locate("hdfs:///a", HdfsAccess(LAKE))
 
 
@@ -85,7 +85,7 @@ def test_a_local_path_that_hadoop_takes_for_the_clusters_is_refused(
 ) -> None:
     files = conf_dir(tmp_path, core_site={"fs.defaultFS": "hdfs://lake"})
     monkeypatch.setenv("HADOOP_CONF_DIR", files)
-    with pytest.raises(ConfigError, match=r"write hdfs://lake/data/orders, or file:///data/orders"):
+    with pytest.raises(ConfigError, match=r"Write hdfs://lake/data/orders or file:///data/orders"):
         session_options(settings(tmp_path, **{"target.base.path": "/data/orders"}))
     session_options(settings(tmp_path, **{"target.base.path": "file:///data/orders"}))
 
@@ -137,14 +137,14 @@ JAVAS_DENIAL = (
             'user=me, access=WRITE, inode="/":hdfs:supergroup',
             True,
         ),
-        (JAVAS_DENIAL, 'access=WRITE, inode="/":hdfs:supergroup:drwxr-xr-x; have the directory made', True),
+        (JAVAS_DENIAL, 'access=WRITE, inode="/":hdfs:supergroup:drwxr-xr-x. Create the directory', True),
         (
             str(_as_os_error(RuntimeError(STANDBY), "hdfs://lake")),
             "no namenode of lake answers as the active one",
             False,
         ),
         ("java.net.ConnectException: Connection refused", "no namenode of lake answers as the active one", False),
-        ("java.net.UnknownHostException: lake", "lake is neither a host nor a name service", False),
+        ("java.net.UnknownHostException: lake", "lake is neither a known host nor a known name service", False),
     ],
 )
 def test_a_fault_gives_the_same_sentence_whichever_client_met_it(said: str, sentence: str, lasts: bool) -> None:

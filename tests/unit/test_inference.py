@@ -231,16 +231,16 @@ def test_names_that_no_column_can_have_are_told_and_left_out():
     found = inferred({"a b": 1, "_kafka_offset": 2, "_Hoodie_x": 3, "ok": {"_kafka_offset": 4, "é": 5}})
     assert to_ddl(found.columns) == "ok STRUCT<_kafka_offset: BIGINT>"
     said = "\n".join(found.warnings)
-    assert "Hudi can hold no column of such a name: 'a b'" in said
+    assert "Hudi cannot have columns of such names: 'a b'" in said
     assert "add columns of such names: '_kafka_offset', '_Hoodie_x'" in said
-    assert "Hudi can hold no column of such a name: in ok: 'é'" in said
+    assert "Hudi cannot have columns of such names: in ok: 'é'" in said
 
 
 def test_of_names_that_differ_in_case_only_the_one_that_is_there_most_often_is_a_column():
     found = inferred({"ID": 1, "x": {"a": 1, "A": 2}}, {"id": "a"}, {"id": "b"})
     assert to_ddl(found.columns) == "id STRING,\nx STRUCT<a: BIGINT>"
-    assert "left out, for it differs in case only from id: 'ID'" in found.warnings
-    assert "left out, for it differs in case only from x.a: in x: 'A'" in found.warnings
+    assert "left out, because only its case differs from id: 'ID'" in found.warnings
+    assert "left out, because only its case differs from x.a: in x: 'A'" in found.warnings
 
 
 def test_columns_are_nullable_and_those_that_were_null_or_missing_are_told():

@@ -86,17 +86,17 @@ def test_a_property_is_a_column_of_the_type_that_takes_all_its_values(schema: An
 @pytest.mark.parametrize(
     ("schema", "warning"),
     [
-        ({"type": ["string", "integer"]}, "it is of several types: string, integer"),
+        ({"type": ["string", "integer"]}, "it has several types: string, integer"),
         ({"oneOf": [TEXT, WHOLE]}, "it is one of several schemas"),
-        ({"enum": ["one", 1]}, "it is of several types: string, integer"),
-        ({}, "no type is said of it"),
-        (True, "no type is said of it"),
-        ({"type": "null"}, "no type is said of it"),
+        ({"enum": ["one", 1]}, "it has several types: string, integer"),
+        ({}, "it has no type"),
+        (True, "it has no type"),
+        ({"type": "null"}, "it has no type"),
         ({"type": "object"}, "an object without properties"),
-        ({"$ref": "elsewhere.json"}, "it refers to elsewhere.json, which is not there"),
-        ({"$ref": "#/definitions/nothing"}, "it refers to #/definitions/nothing, which is not there"),
-        ({"$ref": "#/properties/b/type/x"}, "it refers to #/properties/b/type/x, which is not there"),
-        ({"$ref": "#/required/x"}, "it refers to #/required/x, which is not there"),
+        ({"$ref": "elsewhere.json"}, "it refers to elsewhere.json, which does not exist"),
+        ({"$ref": "#/definitions/nothing"}, "it refers to #/definitions/nothing, which does not exist"),
+        ({"$ref": "#/properties/b/type/x"}, "it refers to #/properties/b/type/x, which does not exist"),
+        ({"$ref": "#/required/x"}, "it refers to #/required/x, which does not exist"),
         ({"allOf": [TEXT, WHOLE]}, "it is one of several schemas"),
         ({"$ref": "#"}, "it contains itself"),
         (
@@ -152,7 +152,7 @@ def test_the_row_in_an_event_of_debezium_is_found() -> None:
 
 def test_what_only_some_values_have_is_left_out_and_said() -> None:
     some = {"properties": {"x": WHOLE}, "anyOf": [{"properties": {"y": TEXT}}, {"required": ["x"]}]}
-    assert of(some) == ("a STRUCT<x: BIGINT>", ["left out: a: what is in some of its values only (oneOf, anyOf)"])
+    assert of(some) == ("a STRUCT<x: BIGINT>", ["left out: a: properties of some values only (oneOf, anyOf)"])
 
 
 def test_an_object_none_of_whose_names_a_table_can_have_is_left_out() -> None:
@@ -161,8 +161,8 @@ def test_an_object_none_of_whose_names_a_table_can_have_is_left_out() -> None:
     found = nameable(columns_of_json_schema(registered({"properties": {"id": WHOLE, "texts": texts}}), []), warnings)
     assert to_ddl(found) == "id BIGINT"
     assert warnings == [
-        "left out, for Hudi can hold no column of such a name: in texts[]: 'de-DE', 'en-US'",
-        "left out, for nothing is left in it: texts",
+        "left out, because Hudi cannot have columns of such names: in texts[]: 'de-DE', 'en-US'",
+        "left out, because none of its fields can be a column: texts",
     ]
 
 
@@ -182,11 +182,11 @@ def test_what_a_schema_within_it_refers_to_is_looked_up_from_there() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{", "it is no JSON Schema: Expecting"),
-        ('{"type": "wide"}', "it is no JSON Schema: 'wide' is not valid"),
-        ('{"properties": []}', "it is no JSON Schema: \\[\\] is not of type 'object'"),
-        ('{"type": "string"}', "it says string, and only the properties of an object"),
-        ("true", "no type is said of it"),
+        ("{", "it is not a JSON Schema: Expecting"),
+        ('{"type": "wide"}', "it is not a JSON Schema: 'wide' is not valid"),
+        ('{"properties": []}', "it is not a JSON Schema: \\[\\] is not of type 'object'"),
+        ('{"type": "string"}', "its type is string; only the properties of an object"),
+        ("true", "it has no type"),
         ('{"type": "object"}', "an object without properties"),
     ],
 )

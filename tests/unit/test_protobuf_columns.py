@@ -23,6 +23,7 @@ from pyspark.sql import types as T
 from coordination.errors import ConfigError
 from sink.decode.cursors import Cursors
 from sink.decode.protobuf_columns import ProtobufReader
+from sink.decode.protobuf_types import Lot, as_decimal, decimal_of_bytes
 from sink.decode.records import SchemaMismatch
 from sink.schema import parse_ddl, stored_type
 
@@ -415,6 +416,18 @@ def test_messages_are_found_by_name_or_by_the_indexes_of_the_wire_format() -> No
 def test_a_message_that_there_is_not_is_an_error_of_the_settings(message: Any) -> None:
     with pytest.raises(ConfigError, match="Correct them"):
         ProtobufReader(Proto().message("M").bytes(), message, parse_ddl("a int").value_struct)
+
+
+@pytest.mark.parametrize("wrong", [(), (10**20,), (1 << 200,)])
+def test_decimals_of_the_columns_scale_are_those_of_any_other(wrong: tuple[int, ...]) -> None:
+    chance, most = random.Random(3), 10**20 - 1
+    numbers = [0, -1, most, -most, *(chance.randint(-most, most) for _ in range(500))]
+    values = [number.to_bytes((number.bit_length() + 8) // 8, "big", signed=True) for number in (*numbers, *wrong)]
+    lot = Lot(Cursors(pa.array(values, pa.binary())), np.arange(len(values)), len(values))
+    columns = [pa.array(values, pa.binary()), pa.array([4] * len(values), pa.int32())]
+    found = as_decimal(T.DecimalType(20, 4), decimal_of_bytes, lot, columns).to_pylist()
+    assert found[: len(numbers)] == [Decimal(number).scaleb(-4) for number in numbers]
+    assert list(lot.cursors.reasons) == list(range(len(numbers), len(values)))
 
 
 def test_descriptors_that_are_none_are_an_error_of_the_settings() -> None:

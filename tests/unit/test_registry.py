@@ -120,6 +120,16 @@ def test_an_overloaded_server_is_asked_again(status: int) -> None:
 
 
 @pytest.mark.timeout(25)
+def test_a_schema_is_found_by_its_guid_once() -> None:
+    guid = "6f0e6a3c-6f0d-4d0b-9c55-0a3a1e0b7c11"
+    with Front(lambda asked: LONG if guid in asked.path else Said(404, {"error_code": 40403})) as front:
+        it = Registry(access(front.url, patience=PATIENT))
+        assert [it.schema(guid) for _ in range(2)] == [RegisteredSchema(guid, "AVRO", TEXT)] * 2
+        assert front.count(f"/schemas/guids/{guid}") == 1
+        with pytest.raises(UnknownSchema, match="has no schema GUID 00000000"):
+            it.schema("00000000-0000-0000-0000-000000000000")
+
+
 def test_a_server_that_hangs_is_given_up_and_named() -> None:
     released = threading.Event()
 

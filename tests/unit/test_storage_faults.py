@@ -16,81 +16,81 @@ ACCESS = access_of({}, {"endpoint": "http://minio:9000"})
         (
             "When listing objects under key 't' in bucket 'lake': AWS Error INVALID_ACCESS_KEY_ID during ListObjectsV2"
             " operation: The Access Key Id you provided does not exist in our records.",
-            "storage.s3.access.key: the store at http://minio:9000 does not know the key; correct it",
+            "storage.s3.access.key: the store at http://minio:9000 does not know the key. Correct it.",
             True,
         ),
         (
             "com.amazonaws.services.s3.model.AmazonS3Exception: The request signature we calculated does not match the"
             " signature you provided. (Service: Amazon S3; Status Code: 403; Error Code: SignatureDoesNotMatch)",
-            "storage.s3.secret.key: it does not belong to the access key, says the store at http://minio:9000; correct"
-            " it",
+            "storage.s3.secret.key: the store at http://minio:9000 says that it does not match the access key. Correct"
+            " it.",
             True,
         ),
         (
             "org.apache.hadoop.fs.s3a.UnknownStoreException: `s3a://lake/t': getFileStatus: The specified bucket does"
             " not exist (Service: Amazon S3; Status Code: 404; Error Code: NoSuchBucket)",
-            "target.base.path: there is no bucket lake at http://minio:9000; make it, or correct the name",
+            "target.base.path: there is no bucket lake at http://minio:9000. Create it, or correct the name.",
             True,
         ),
         (
             "The authorization header is malformed; the region 'eu-central-1' is wrong; expecting 'us-west-2' (Service:"
             " Amazon S3; Status Code: 400; Error Code: AuthorizationHeaderMalformed)",
-            "storage.s3.region: the bucket lake is in another region, us-west-2; correct it",
+            "storage.s3.region: the bucket lake is in another region, us-west-2. Correct it.",
             True,
         ),
         (
             "AWS Error NETWORK_CONNECTION during ListObjectsV2 operation: curlCode: 60, SSL peer certificate or SSH"
             " remote key was not OK",
-            "storage.s3.endpoint: the certificate of http://minio:9000 is not trusted here; add who signed it to the"
-            " host's (and Java's) certificates",
+            "storage.s3.endpoint: the certificate of http://minio:9000 is not trusted here. Add its issuer to the"
+            " host's (and Java's) certificates.",
             True,
         ),
         (
             "java.lang.RuntimeException: java.lang.ClassNotFoundException: Class"
             " org.apache.hadoop.fs.s3a.S3AFileSystem not found",
-            "target.base.path: Java has no file system for s3a://; leave spark.jars to Hudi's and your own jars, or"
-            " name in it all that the file system needs",
+            "target.base.path: Java has no file system for s3a://. Remove the file system's jars from spark.jars, or"
+            " name all that it needs there.",
             True,
         ),
         (
             "getFileStatus on s3a://lake/t: com.amazonaws.services.s3.model.AmazonS3Exception: Forbidden (Service:"
             " Amazon S3; Status Code: 403; Error Code: 403 Forbidden)",
-            "target.base.path: the key may not do this below s3a://lake/t; grant it to list the bucket, and to get,"
-            " put and delete objects there",
+            "target.base.path: the key has no right to do this below s3a://lake/t. Grant it to list the bucket, and"
+            " to get, put and delete objects there.",
             True,
         ),
         (
             "curlCode: 7, Could not connect to server; Details: Failed to connect to minio port 9000",
-            "storage.s3.endpoint: http://minio:9000 does not answer; start it, or correct the address",
+            "storage.s3.endpoint: http://minio:9000 does not answer. Start it, or correct the address.",
             False,
         ),
         (
             "curlCode: 6, Could not resolve hostname; Details: Could not resolve host: minio",
-            "storage.s3.endpoint: the host of http://minio:9000 is not known; correct it, or the name service",
+            "storage.s3.endpoint: the host of http://minio:9000 is not known. Correct it, or the name service.",
             False,
         ),
         (
             "AWS Error UNKNOWN (HTTP status 501) during PutObject operation: A header you provided implies"
             " functionality that is not implemented",
-            "target.base.path: http://minio:9000 takes no checksums behind an object's data; unset"
-            " AWS_REQUEST_CHECKSUM_CALCULATION, so that none are sent",
+            "target.base.path: http://minio:9000 does not support checksums after an object's data. Unset"
+            " AWS_REQUEST_CHECKSUM_CALCULATION.",
             True,
         ),
         (
             "com.amazonaws.SdkClientException: Unable to execute HTTP request: The target server failed to respond",
-            "storage.s3.endpoint: http://minio:9000 does not answer; start it, or correct the address",
+            "storage.s3.endpoint: http://minio:9000 does not answer. Start it, or correct the address.",
             False,
         ),
         (
             "Server returned non-2xx status code: 403 Forbidden: <?xml version='1.0'?><Error><Code>RequestTimeTooSkewed"
             "</Code></Error>",
-            "target.base.path: the clocks of this host and of http://minio:9000 differ by more than a quarter of an"
-            " hour; set this one right",
+            "target.base.path: the clocks of this host and of http://minio:9000 differ by more than 15 minutes. Correct"
+            " this host's clock.",
             False,
         ),
         (
             "Please reduce your request rate (Service: Amazon S3; Status Code: 503; Error Code: SlowDown)",
-            "target.base.path: http://minio:9000 refuses requests for now",
+            "target.base.path: http://minio:9000 refuses requests at the moment. The sink tries again.",
             False,
         ),
     ],
@@ -118,11 +118,11 @@ def test_a_store_that_is_none_of_amazons_is_not_told_of_amazons_settings() -> No
     [
         (
             "PythonException: ConnectionError: hdfs://lake: of a datanode: Connection refused (os error 111)",
-            "target.base.path: a datanode of lake does not answer; start it, or wait until the namenode leaves it out",
+            "target.base.path: a datanode of lake does not answer. Start it, or wait until the namenode drops it.",
         ),
         (
             "OSError: hdfs://lake: RPC listener disconnected",
-            "target.base.path: no namenode of lake answers as the active one; start it, or correct its address",
+            "target.base.path: no namenode of lake answers as the active one. Start it, or correct its address.",
         ),
     ],
 )

@@ -123,7 +123,7 @@ def test_a_table_on_a_disk_asks_for_no_jars_and_no_options(tmp_path: Path) -> No
 
 def test_the_connector_of_google_is_asked_for_where_nobody_has_brought_it(tmp_path: Path) -> None:
     given = {"target.base.path": "gs://lake/orders"}
-    with pytest.raises(ConfigError, match=r"gcs-connector, .* name its file in spark\.jars"):
+    with pytest.raises(ConfigError, match=r"gcs-connector .* Name its file in spark\.jars"):
         class_path(settings(tmp_path, **given))
     brought = class_path(settings(tmp_path, **given, **{"spark.jars": "/opt/gcs-connector-hadoop3.jar"}))
     assert not [jar for jar in brought if "gcs" in jar.name]

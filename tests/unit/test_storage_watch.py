@@ -18,7 +18,7 @@ from tests.unit.settings_kit import minimal_settings
 from tests.waiting import eventually
 
 REFUSED = "s3a://lake/t: com.amazonaws.SdkClientException: Connect to minio:9000 failed: Connection refused"
-SENTENCE = "storage.s3.endpoint: http://minio:9000 does not answer; start it, or correct the address"
+SENTENCE = "storage.s3.endpoint: http://minio:9000 does not answer. Start it, or correct the address."
 
 
 class Store:

@@ -1,1 +1,1 @@
-"""A fleet to look at: `play` is the demo itself, `orders` produces its events, for whoever wants some."""
+"""The demo: `play` runs it, `orders` produces its events and can be used alone."""

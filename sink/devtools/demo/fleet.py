@@ -1,7 +1,7 @@
-"""The demo's stage: ZooKeeper, Kafka, a topic of order events and workers, all in one directory; the table, too, or on
-an S3 server.
+"""The demo's cluster: ZooKeeper, Kafka, a topic of order events, workers and the table, in one directory; the table may
+be on an S3 server.
 
-Everything is a child of this process and ends with it, unless `keep` lets it live on. Raises `Unavailable`.
+All processes are children of this one and end with it, unless `keep` is called. Raises `Unavailable`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ READ_SECONDS = 20.0
 
 
 class DemoCluster:
-    """Servers and fleet in `directory`. `start` before anything else; `end` is safe at any moment.
+    """Servers and workers in `directory`. Call `start` first; `end` may be called at any time.
 
-    A transaction takes at most `transaction_records`.
+    A transaction has at most `transaction_records` records.
     """
 
     def __init__(self, directory: Path, transaction_records: int, table: DemoTable | None = None) -> None:
@@ -52,7 +52,7 @@ class DemoCluster:
         self._keeper: Keeper | None = None
 
     def start(self) -> None:
-        """Servers and topic; returns when they answer."""
+        """Starts the servers and creates the topic. Returns when they answer."""
         self.zookeeper.launch()
         for server in self.table.servers:
             server.launch()
@@ -70,7 +70,7 @@ class DemoCluster:
         return worker
 
     def view(self) -> KeeperView:
-        """The sink's tree now; before the first worker has made it, an empty one."""
+        """Reads the sink's znodes; before the first worker creates them the view is empty."""
         assert self._keeper is not None
         assert self._client is not None
         limit = time.monotonic() + READ_SECONDS
@@ -83,24 +83,24 @@ class DemoCluster:
                 time.sleep(0.1)
 
     def stop_workers(self) -> None:
-        """SIGTERM to all at once, as a service manager would, and what is left after a while is killed."""
+        """Sends SIGTERM to all workers at once, like a service manager, and kills those that still run later."""
         with ThreadPoolExecutor(len(self.workers) or 1) as pool:
             list(pool.map(lambda worker: worker.stop(STOP_SECONDS), self.workers.values()))
 
     def keep(self) -> str:
-        """Lets everything live on; returns the command that ends it."""
+        """Lets servers and workers live on. Returns the command that ends them."""
         tag = CHILDREN.keep()
         return f"{sys.executable} -m sink.clients.process_watchdog {tag} < /dev/null"
 
     def end(self) -> None:
-        """Ends every process, at once."""
+        """Kills every process."""
         if self._client is not None:
             self._client.stop()
             self._client.close()
         CHILDREN.end()
 
     def tidy(self) -> None:
-        """Leaves the logs and a table that is not on a server, removes the servers' data."""
+        """Removes the servers' data. The logs stay, and so does a table in the directory."""
         for server in (self.zookeeper, self.kafka, *self.table.servers):
             shutil.rmtree(server.directory, ignore_errors=True)
 

@@ -1,8 +1,8 @@
-"""Order events for the demo and the benchmarks: the same number always gives the same event.
+"""Order events for the demo and the benchmarks: a number always gives the same event.
 
-`Feed` produces them to a topic from a thread of its own, spread evenly over the partitions, at a given rate.
-An event counts as produced when the broker has acknowledged it. Raises `Unavailable` when the broker refuses,
-or none answers. `python -m sink.devtools.demo.orders` is a producer for the command line.
+`Feed` produces them to a topic from its own thread, evenly over the partitions, at a given rate. An event counts as
+produced when the broker has acknowledged it. Raises `Unavailable` if the broker refuses, or none answers.
+`python -m sink.devtools.demo.orders` is a producer for the command line.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NOWHERE.propagate = False
 
 
 def events(first: int, count: int) -> Iterator[bytes]:
-    """Events `first` to `first + count - 1` as JSON, about 150 bytes each."""
+    """Yields events `first` to `first + count - 1` as JSON, about 150 bytes each."""
     for number in range(first, first + count):
         mixed = (number * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
         second, milli = divmod(number * 7, 1000)
@@ -84,7 +84,7 @@ class Feed:
 
     @property
     def produced(self) -> int:
-        """Events that the broker has. Raises `Unavailable` when it refused one."""
+        """The number of acknowledged events. Raises `Unavailable` if the broker refused one."""
         if self._refused:
             raise Unavailable(f"topic {self._topic}: Kafka does not take the events: {self._refused}")
         return self._acknowledged
@@ -94,7 +94,7 @@ class Feed:
         return self.produced == self._count
 
     def stop(self) -> None:
-        """Ends early; what is still in the producer's queue is lost."""
+        """Stops early, and drops the events in the producer's queue."""
         self._stop.set()
         if self.started:
             self._producer.purge()
@@ -134,7 +134,7 @@ def make_topic(bootstrap: str, topic: str, partitions: int) -> None:
     """Makes the topic unless it is there. Raises `Unavailable`."""
     if not kafka_answers(bootstrap, ANSWER_SECONDS):
         raise Unavailable(
-            f"no Kafka broker answers at {bootstrap} within {ANSWER_SECONDS:.0f} s; start one or correct --bootstrap"
+            f"no Kafka broker answers at {bootstrap} within {ANSWER_SECONDS:.0f} s. Start one or correct --bootstrap."
         )
     admin = AdminClient({"bootstrap.servers": bootstrap}, logger=_NOWHERE)
     new = NewTopic(topic, num_partitions=partitions, replication_factor=1)

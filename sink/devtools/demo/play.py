@@ -1,9 +1,9 @@
-"""`sink demo`: a fleet lands order events exactly once on this machine, though its coordinator is killed.
+"""`sink demo`: a fleet lands order events exactly once on this machine, although its coordinator is killed.
 
-Real ZooKeeper, Kafka, workers and SIGKILL; the audit at the end shares no code with the writer. Every process
-ends with the demo, however that ends, unless `keep` lets them live on after the audit. Raises `Unavailable`
-when something does not start or nothing moves any more, and leaves the logs that it names; `ConfigError` when
-the directory holds an earlier demo.
+ZooKeeper, Kafka, workers and SIGKILL are real; the audit at the end shares no code with the writer. All processes end
+with the demo, however it ends, unless `keep` lets them live on after the audit. Raises `Unavailable` if a process does
+not start or no record lands for a while, and keeps the logs that it names; `ConfigError` if the directory has an
+earlier demo.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ FEED_SECONDS = 45.0
 FIRST_WORKERS = ("worker-1", "worker-2", "worker-3")
 LATE_WORKER = "worker-4"
 TRANSACTIONS = 6
-"""At least so many, so that there is one to be killed in."""
+"""The least number of transactions, so that there is one in which to kill the coordinator."""
 STILL_SECONDS = 300.0
 LOOK_SECONDS = 0.05
 KILL_AFTER = 0.2
-"""The share of the records that has landed before the coordinator is killed."""
+"""The share of the records that land before the coordinator is killed."""
 
 
 @dataclass
@@ -62,7 +62,7 @@ def run(
     feed_seconds: float = FEED_SECONDS,
     storage: str = "local",
 ) -> int:
-    """The demo; exit status 0 if the audit held, 1 if not. `directory` is where logs stay, and a table on a disk.
+    """Runs the demo. Returns exit status 0 if the audit held, else 1. `directory` gets logs, and a table on disk.
 
     `storage` is one of `sink.devtools.demo.tables.TABLES`.
     """
@@ -105,12 +105,12 @@ def run(
 
 
 def _home(directory: Path | None) -> Path:
-    """Where the demo plays. Absolute: workers take no other base path."""
+    """Returns the directory of the demo. It is absolute, because a worker takes no relative base path."""
     if directory is None:
         return Path(tempfile.mkdtemp(prefix="sink-demo-"))
     home = directory.absolute()
     if any((home / part).exists() for part in ("table", "kafka", "zookeeper", "s3")):
-        raise ConfigError(f"{home} holds an earlier demo: remove it, or name another directory")
+        raise ConfigError(f"{home} has an earlier demo. Remove it, or name another directory.")
     return home
 
 
@@ -134,7 +134,7 @@ def _play(cluster: DemoCluster, screen: Screen, records: int, feed_seconds: floa
 
 
 def _step(cluster: DemoCluster, screen: Screen, feed: Feed, progress: DemoProgress, records: int) -> bool:
-    """One look, and what follows from it; True when everything has landed."""
+    """Looks once and acts on it. Returns True when everything has landed."""
     view = cluster.view()
     _require_life(cluster, view, progress)
     if len(view.members) >= len(FIRST_WORKERS) and not feed.started:
@@ -155,7 +155,7 @@ def _step(cluster: DemoCluster, screen: Screen, feed: Feed, progress: DemoProgre
 
 
 def _in_the_middle(view: KeeperView) -> bool:
-    """A transaction has been STARTED and some participant is still writing."""
+    """Returns whether a transaction is STARTED and some participant is still writing."""
     return any(t.header.phase is Phase.STARTED and len(t.statuses) < len(t.plan.slices) for t in view.transactions)
 
 
@@ -189,7 +189,7 @@ def _watch_takeover(screen: Screen, progress: DemoProgress, view: KeeperView, la
 
 
 def _require_life(cluster: DemoCluster, view: KeeperView, progress: DemoProgress) -> None:
-    """Raises `Unavailable` when the sink halted, or a worker ended that nobody killed."""
+    """Raises `Unavailable` if the sink halted, or a worker ended that the demo did not kill."""
     if view.halt is not None:
         raise Unavailable(f"the sink halted: {view.halt.reason}; see the logs in {cluster.logs}")
     for name, worker in cluster.workers.items():
@@ -219,7 +219,7 @@ def _tell(screen: Screen, progress: DemoProgress, report: Report, records: int) 
 
 
 def _tell_table(screen: Screen, cluster: DemoCluster, keep: bool) -> None:
-    """A table that ends with its server is shown now."""
+    """Tells how to query the table. One that ends with its server is queried now."""
     table, ends = cluster.table, bool(cluster.table.servers) and not keep
     where = f"\nThe table {'was' if ends else 'is'} in {table.base_path}, logs are in {cluster.logs}. "
     how = "It is read with hudi-rs and DuckDB:" if ends else f"To query it, in {sys.executable}:"
@@ -233,7 +233,7 @@ def _tell_table(screen: Screen, cluster: DemoCluster, keep: bool) -> None:
 
 def _tell_kept(screen: Screen, cluster: DemoCluster) -> None:
     config = next(reversed(cluster.workers.values())).config  # anyone's: there is no late worker if nobody was killed
-    # With its path: whoever came by `make demo` has it in no PATH. Variables for a real sink would lead there.
+    # With its path, because `make demo` leaves it out of PATH. Unset variables that would lead to a real sink.
     unset = "".join(f"-u {name} " for name in sorted(os.environ) if overrides_a_setting(name))
     sink = ("env " + unset if unset else "") + str(Path(sys.executable).with_name("sink"))
     for line in (

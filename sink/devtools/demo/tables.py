@@ -1,4 +1,4 @@
-"""Where the demo's table is: in its directory, or on an S3 server of the demo's own."""
+"""The demo's table: in the demo's directory, or on its S3 server."""
 
 from __future__ import annotations
 
@@ -22,45 +22,45 @@ _BUCKET = "lake"
 
 
 class DemoTable(ABC):
-    """The table's base path, and how it is reached."""
+    """The table's base path, and the options to reach it."""
 
     base_path: str
     servers: tuple[Server, ...] = ()
-    """To be started before the table is."""
+    """Servers to start before `start`."""
     access: Access = NO_ACCESS
 
     @abstractmethod
     def prepare(self) -> None:
-        """Downloads what it takes. Raises ConfigError where something has to be installed."""
+        """Downloads what the table needs. Raises ConfigError if a package is not installed."""
 
     @abstractmethod
     def start(self) -> None:
-        """Makes what the table needs, on servers that answer."""
+        """Creates what the table needs on its servers."""
 
     @property
     @abstractmethod
     def settings(self) -> Mapping[str, str]:
-        """Settings of a worker."""
+        """The settings of a worker for this table."""
 
     @property
     def query(self) -> str:
-        """A program that counts the rows, for people without Spark."""
+        """A Python program that counts the rows without Spark."""
         options = json.dumps(rust_options(self.base_path, self.access), indent=4)
         reached = "" if options == "{}" else f".with_storage_options({options})"
         return QUERY.format(table=self.base_path, options=reached)
 
 
 class DirectoryTable(DemoTable):
-    """On a local disk."""
+    """A table on the local disk."""
 
     def __init__(self, directory: Path) -> None:
         self.base_path = str(directory / "table")
 
     def prepare(self) -> None:
-        """There is nothing to prepare."""
+        """Does nothing."""
 
     def start(self) -> None:
-        """Workers make the directory."""
+        """Does nothing: the workers create the directory."""
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -68,7 +68,7 @@ class DirectoryTable(DemoTable):
 
 
 class S3Table(DemoTable):
-    """In a bucket of an S3 server that is started for it. The table is gone with the server."""
+    """A table on an S3 server of the demo. It ends with the server."""
 
     def __init__(self, directory: Path) -> None:
         self.base_path = f"s3a://{_BUCKET}/orders"

@@ -1,6 +1,6 @@
-"""How the demo shows itself: a live picture on a terminal, plain lines elsewhere.
+"""The demo's display: a live picture on a terminal, plain lines elsewhere.
 
-What is shown is read off one `KeeperView` and two counters by `picture`, and by nothing else.
+`picture` derives everything from one `KeeperView` and two counters.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sink.telemetry.terminal import console
 
 PLAIN_SECONDS = 2.0
 UNCHANGED_SECONDS = 10.0
-"""Seconds between two lines that say the same."""
+"""Seconds between two equal lines."""
 SHOWN_EVENTS = 8
 
 
@@ -74,12 +74,12 @@ def picture(view: KeeperView, workers: Mapping[str, WorkerProcess], produced: in
 
 
 def in_doubt(view: KeeperView) -> int:
-    """Partitions whose range is BEFORE."""
+    """Returns the number of partitions whose range is BEFORE."""
     return sum(state.status is RangeStatus.BEFORE for state in view.states.values())
 
 
 class Screen:
-    """`say` tells an event, `show` the picture; use as a context."""
+    """The display, a context manager: `say` prints an event, `show` the picture."""
 
     def __init__(self) -> None:
         self.console = console()

@@ -1,4 +1,4 @@
-"""A real Kafka broker, as `sink.devtools.local.servers` has servers."""
+"""A real Kafka broker as a child process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LARGEST_MESSAGE = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Another address of a broker: clients that come to `port` are sent on to `advertised`."""
+    """A listener of a broker: it tells clients on `port` to use the address `advertised`."""
 
     name: str
     port: int
@@ -105,7 +105,7 @@ class KafkaServer(Server):
 
 
 def kafka_answers(address: str, seconds: float) -> bool:
-    """Whether a broker tells its cluster's metadata within `seconds`."""
+    """Returns whether a broker returns its cluster's metadata within `seconds`."""
     admin = AdminClient({"bootstrap.servers": address}, logger=SILENT)
     try:
         return bool(admin.list_topics(timeout=seconds).brokers)
@@ -114,7 +114,7 @@ def kafka_answers(address: str, seconds: float) -> bool:
 
 
 def _kafka_uuid() -> str:
-    """As Kafka writes ids; not one that looks like an option of a command line."""
+    """Returns a random id in Kafka's format that does not begin with `-`, like an option."""
     while (identifier := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         continue
     return identifier

@@ -1,7 +1,7 @@
-"""An S3 server as a child process on a loopback port: moto's, for the demo and for tests.
+"""An S3 server (moto) as a child process on a loopback port, for the demo and for tests.
 
-Its data is in its memory and gone when it stops. It takes any keys and any signature. Not for production. It is an
-extra of this package, `s3-server`. Raises ConfigError where that is not installed, and Unavailable.
+It keeps its data in memory and accepts any key and signature. Not for production. It is the extra `s3-server` of this
+package. Raises ConfigError if that is not installed, and Unavailable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ANSWER_SECONDS = 10.0
 
 
 class S3Server(Server):
-    """Stopping it loses everything."""
+    """moto's S3 server. Stopping it loses its data."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, 0, "S3 (moto)")
@@ -50,4 +50,4 @@ class S3Server(Server):
 def require_installed() -> None:
     """Raises ConfigError with what to install."""
     if not all(importlib.util.find_spec(part) for part in _PARTS):
-        raise ConfigError("--storage s3 starts an S3 server that is not installed: pip install '.[s3-server]'")
+        raise ConfigError("--storage s3 needs an S3 server. Run pip install '.[s3-server]'.")

@@ -1,8 +1,8 @@
-"""Real servers as child processes on free loopback ports: for demo, tests, benchmarks.
+"""Real servers as child processes on free loopback ports, for demo, tests and benchmarks.
 
-A server that `start` returned has answered a client. Restarting keeps port and data. Nothing listens outside
-loopback, and no admin, JMX or metrics port is opened. Not for production: no security, no copies, and data
-that is only as durable as the directory. Raises `Unavailable`, with the end of the server's log.
+When `start` returns, the server has answered a client. A restart keeps port and data. No server listens outside
+loopback, or opens an admin, JMX or metrics port. Not for production: no security, no replication. Raises `Unavailable`,
+with the end of the server's log.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ else:
 
 LOOPBACK = "127.0.0.1"
 PORTS = range(20000, 32000)
-"""Below the range that the kernel gives to outgoing connections: a client that keeps trying a stopped
-server's port could otherwise be connected to itself, and hold the port when the server returns."""
+"""Below the range of outgoing ports: otherwise a client that retries the port of a stopped server could connect to
+itself, and occupy the port when the server returns."""
 READY_SECONDS = 90.0
 LOG4J = """\
 rootLogger.level = info
@@ -40,13 +40,13 @@ appender.out.layout.type = PatternLayout
 appender.out.layout.pattern = %d{ISO8601} %p %c{1} %m%n
 """
 SILENT = logging.getLogger(f"{__name__}.probe")
-"""For clients that only ask whether a server is there."""
+"""A logger for clients that only check whether a server answers."""
 SILENT.addHandler(logging.NullHandler())
 SILENT.propagate = False
 
 
 def free_ports(count: int) -> list[int]:
-    """Distinct loopback ports that nobody listens on now."""
+    """Returns distinct loopback ports that no process listens on now."""
     ports: list[int] = []
     for port in random.SystemRandom().sample(PORTS, len(PORTS)):
         with socket.socket() as probe:
@@ -61,20 +61,20 @@ def free_ports(count: int) -> list[int]:
 
 
 class Lifecycle(ABC):
-    """Start and stop by `with`, for one server and for an ensemble."""
+    """A server or an ensemble as a context manager."""
 
     @property
     @abstractmethod
     def address(self) -> str:
-        """`host:port`, or several of them separated by commas: what a client is given."""
+        """The address for clients: `host:port`, or several separated by commas."""
 
     @abstractmethod
     def start(self) -> Self:
-        """Starts, and returns when a client was answered."""
+        """Starts, and returns when a client got an answer."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Ends in an orderly way."""
+        """Stops in an orderly way."""
 
     def restart(self) -> Self:
         self.stop()
@@ -90,7 +90,7 @@ class Lifecycle(ABC):
 
 
 class Server(Lifecycle):
-    """A JVM that listens on one port and keeps its data in `directory`."""
+    """A server process that listens on one port and keeps its data in `directory`."""
 
     def __init__(self, directory: Path, port: int, name: str) -> None:
         self.directory = directory
@@ -165,8 +165,8 @@ class Server(Lifecycle):
 
     @abstractmethod
     def _command(self) -> list[str]:
-        """Prepares the directory and gives the command line."""
+        """Prepares the directory. Returns the command line."""
 
     @abstractmethod
     def _answers(self) -> bool:
-        """Whether a real client was answered; waits a moment for it."""
+        """Returns whether a real client gets an answer; it waits a moment."""

@@ -1,4 +1,4 @@
-"""Real workers as child processes. Raises `Unavailable` for a process that is not there."""
+"""Real workers as child processes. Raises `Unavailable` for a process that does not exist."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sink.clients.child_process import Child
 
 
 class Part(Enum):
-    """Which processes of a worker a signal is for."""
+    """The processes of a worker that get a signal."""
 
     PYTHON = "PYTHON"
     JVM = "JVM"
@@ -23,7 +23,7 @@ class Part(Enum):
 
 
 class WorkerProcess(Child):
-    """`python -m sink.worker --config FILE` as a process of its own; output goes to `log`."""
+    """A process `python -m sink.worker --config FILE`, whose output goes to `log`."""
 
     def __init__(self, config: Path, log: Path, environment: Mapping[str, str] | None = None, name: str = "") -> None:
         command = (sys.executable, "-m", "sink.worker", "--config", str(config))
@@ -32,7 +32,7 @@ class WorkerProcess(Child):
 
     @property
     def jvm_pid(self) -> int | None:
-        """The process id of its Spark driver's JVM; None when it has none (yet, or any more)."""
+        """The process id of its Spark driver's JVM; None if it has none now."""
         for pid in self._members():
             try:
                 if "org.apache.spark.deploy.SparkSubmit" in psutil.Process(pid).cmdline():
@@ -42,7 +42,7 @@ class WorkerProcess(Child):
         return None
 
     def signal(self, number: signal.Signals, part: Part = Part.GROUP) -> None:
-        """Sends a signal to the part. Raises `Unavailable` when there is no such process."""
+        """Sends a signal to the part. Raises `Unavailable` if there is no such process."""
         if part is Part.GROUP:
             self._send(number, self._members())
             return

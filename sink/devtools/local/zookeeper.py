@@ -1,4 +1,4 @@
-"""Real ZooKeeper, one or an ensemble of them, as `sink.devtools.local.servers` has servers."""
+"""Real ZooKeeper servers as child processes, one or an ensemble."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _JARS = (
 
 
 class ZooKeeperServer(Server):
-    """One ZooKeeper from PySpark's jars. `ensemble` names all servers' `host:quorum port:election port`; `settings` go
-    on top of its own."""
+    """A ZooKeeper server from PySpark's jars. `ensemble` has `host:quorum port:election port` of all servers;
+    `settings` override its own."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class ZooKeeperServer(Server):
         self._settings = dict(settings or {})
 
     def empty(self) -> Self:
-        """Loses everything it ever held, and starts again on the same port."""
+        """Deletes its data, and starts again on the same port."""
         self.stop()
         shutil.rmtree(self.directory / "data", ignore_errors=True)
         return self.start()
@@ -93,7 +93,7 @@ class ZooKeeperServer(Server):
 
 
 class ZooKeeperEnsemble(Lifecycle):
-    """Three ZooKeepers that keep working when one is gone; `servers` are the single ones."""
+    """An ensemble of ZooKeeper servers, three by default; `servers` are its members."""
 
     def __init__(self, directory: Path, size: int = 3) -> None:
         ports = free_ports(3 * size)
@@ -122,7 +122,7 @@ class ZooKeeperEnsemble(Lifecycle):
 
 
 def zookeeper_answers(address: str, seconds: float) -> bool:
-    """Whether a session can be opened within `seconds`."""
+    """Returns whether a session can be opened within `seconds`."""
     client = KazooClient(hosts=address, timeout=5.0, logger=SILENT)
     try:
         client.start(timeout=seconds)

@@ -1,0 +1,60 @@
+"""Starts the Spark session of a worker while the worker does something else."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+from concurrent import futures
+from concurrent.futures import Future
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from sink.clients.spark import start_session
+from sink.config import Settings
+
+if sys.version_info >= (3, 11):
+    from typing import Self
+else:
+    from typing_extensions import Self
+
+
+class StartingSession:
+    """Starts a session in a thread when `with` is entered, and stops it when `with` is left."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        app: str,
+        spark_log: Path | None = None,
+        others: Sequence[Settings] = (),
+        many: bool = False,
+    ) -> None:
+        self._started: Future[SparkSession] = Future()
+        arguments = settings, app, spark_log, others, many
+        self._thread = threading.Thread(target=self._start, args=arguments, name="spark", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._started.exception() is None and self._started.result().sparkContext._jsc is not None:
+            self._started.result().stop()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether the session is up, or failed to start, at the latest after so long."""
+        return bool(futures.wait([self._started], timeout=seconds).done)
+
+    def session(self) -> SparkSession:
+        """Waits for the session and returns it. Raises what `start_session` raises."""
+        return self._started.result()
+
+    def _start(
+        self, settings: Settings, app: str, spark_log: Path | None, others: Sequence[Settings], many: bool
+    ) -> None:
+        try:
+            self._started.set_result(start_session(settings, app, spark_log, others, many))
+        except BaseException as error:  # noqa: BLE001 (it is raised again where the session is asked for)
+            self._started.set_exception(error)
