@@ -76,7 +76,8 @@ def _show(out: Console, checks: FleetChecks) -> None:
     everything = list(checks.everything)
     wrong = sum(finding.wrong for finding in everything)
     sinks = f" of {len(checks.sinks)} sinks" if len(checks.sinks) > 1 else ""
-    count = f"{wrong} of {len(everything)} checks{sinks} failed" if wrong else f"all {len(everything)} checks{sinks} passed"
+    checked = f"{len(everything)} checks{sinks}"
+    count = f"{wrong} of {checked} failed" if wrong else f"all {checked} passed"
     out.print(Text(count, style="bold red" if wrong else "bold green"))
 
 

@@ -123,15 +123,18 @@ def test_infer_takes_a_sink_that_a_topic_has_brought_about(make, sink, topic, ka
     assert "name STRING" in out
 
 
-def test_status_and_audit_tell_of_all_sinks(make, sink, topic, prefix: str) -> None:
+def test_status_and_audit_tell_of_all_sinks_and_what_cannot_be_audited_has_its_exit_status(
+    make, sink, topic, prefix: str
+) -> None:
     topic(name=prefix), topic(name=f"{prefix}-a")
     config = make()
     code, out, _ = sink("status", "--config", config, "--json")
     assert code == 0
     assert [each["sink"] for each in json.loads(out)["sinks"]] == ["one", "two", f"{prefix}-a"]
     code, out, err = sink("audit", "--config", config)
-    assert (code, err) == (0, ""), out
-    assert "3 of 3 sinks hold every record exactly once" in out
+    assert code == 2
+    assert f"3 of 3 sinks could not be audited: one, two, {prefix}-a" in err
+    assert out.count("there is nothing; check target.base.path") == 3
 
 
 def test_a_sink_whose_topic_is_gone_can_still_be_looked_at(make, sink, topic, zookeeper, prefix: str) -> None:
