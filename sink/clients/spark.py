@@ -264,8 +264,9 @@ def _add_options(conf: SparkConf, options: Mapping[str, str]) -> None:
         before = conf.get(name, "")
         conf.set(name, f"{before},{value}" if before else value)
 
-        # The JVM reads the file when it starts; it may be deleted then.
-        context = _context(conf, sinks, spark_log, many)
+
+def _context(conf: SparkConf, sinks: Sequence[Settings], spark_log: Path | None, many: bool) -> SparkContext:
+    # The context looks only in the environment for the Python of its tasks, not at spark.pyspark.python.
     os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python") or sys.executable
     # The launcher's settings are on the JVM's command line, where every user sees them: secrets go to the context only.
     shown = SparkConf(False).setAll([(name, value) for name, value in conf.getAll() if not _is_secret(sinks[0], name)])

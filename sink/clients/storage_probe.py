@@ -8,9 +8,10 @@ not start: then pyarrow's empty directory objects stay. Raises nothing of its ow
 from __future__ import annotations
 
 import re
+import threading
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -24,6 +25,7 @@ from coordination.errors import SinkError, Unavailable
 from sink.clients.hdfs_probe import address_of, nearest, probe_by_python
 from sink.clients.java_errors import JAVA_ERRORS, message
 from sink.clients.spark import bare_jvm
+from sink.clients.spark_storage import schemes
 from sink.config import Settings
 from sink.storage.access import S3_SCHEMES, bucket_of, hadoop_options, rust_options, scheme_of
 from sink.storage.faults import fault_in
@@ -49,28 +51,55 @@ class Answer:
     wrong: str = ""
 
 
-def probed(settings: Settings) -> Iterator[Answer]:
+class SharedJvms:
+    """A JVM for each kind of store, started when it is first asked, for any number of threads and tables."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running = ExitStack()
+        self._gateways: dict[frozenset[str], JavaGateway] = {}
+
+    def __enter__(self) -> SharedJvms:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running.close()
+
+    @contextmanager
+    def of(self, settings: Settings) -> Iterator[JavaGateway]:
+        """As `bare_jvm`, but it goes on."""
+        with self._lock:
+            kind = schemes(settings)
+            if kind not in self._gateways:
+                self._gateways[kind] = self._running.enter_context(bare_jvm(settings))
+        yield self._gateways[kind]
+
+
+Jvm = Callable[[Settings], AbstractContextManager[JavaGateway]]
+
+
+def probed(settings: Settings, jvm: Jvm = bare_jvm) -> Iterator[Answer]:
     """Yields the answers of Python, the auditor and Java. If Python's fails, there are no others."""
     probe_dir = f".sink-validate-{uuid.uuid4().hex}"
     missing: list[str] = []
     if scheme_of(settings.base_path) in HDFS_SCHEMES:
-        yield from _probe_hdfs(settings, probe_dir)
+        yield from _probe_hdfs(settings, probe_dir, jvm)
         return
     python = _answer(settings, "pyarrow", lambda: _by_pyarrow(settings, probe_dir, missing))
     yield python
     if python.wrong:
         return
     yield _answer(settings, "hudi-rs", lambda: _by_rust(settings, probe_dir))
-    yield _answer(settings, "Java", lambda: _by_java(settings, f"{settings.base_path}/{probe_dir}-java", missing))
+    yield _answer(settings, "Java", lambda: _by_java(settings, f"{settings.base_path}/{probe_dir}-java", missing, jvm))
 
 
-def _probe_hdfs(settings: Settings, probe_dir: str) -> Iterator[Answer]:
+def _probe_hdfs(settings: Settings, probe_dir: str, jvm: Jvm) -> Iterator[Answer]:
     """Yields the answers of Python and Java; the auditor uses Python's client."""
     python = _answer(settings, "hdfs-native", lambda: probe_by_python(settings, probe_dir, _CONTENT))
     yield python
     if not python.wrong:
         directory = address_of(settings, nearest(settings))
-        yield _answer(settings, "Java", lambda: _by_java(settings, f"{directory}/{probe_dir}-java", ()))
+        yield _answer(settings, "Java", lambda: _by_java(settings, f"{directory}/{probe_dir}-java", (), jvm))
 
 
 def _answer(settings: Settings, library: str, probe: Any) -> Answer:
@@ -128,8 +157,8 @@ def _deleted(storage: Storage, path: str) -> None:
         storage.delete(path)
 
 
-def _by_java(settings: Settings, probe_dir: str, missing: Sequence[str]) -> None:
-    with bare_jvm(settings) as gateway:
+def _by_java(settings: Settings, probe_dir: str, missing: Sequence[str], jvm: Jvm) -> None:
+    with jvm(settings) as gateway:
         try:
             _written_by(gateway, settings, probe_dir, missing)
         except JAVA_ERRORS as error:

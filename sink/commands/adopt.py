@@ -20,16 +20,17 @@ from coordination.state.tree import KeeperView
 from coordination.zookeeper.keeper import Keeper
 from sink.clients.kafka import Log, topics_of
 from sink.clients.zookeeper import connected
-from sink.commands.common import ConfigOption
+from sink.commands.common import ConfigOption, SinkOption, one_sink
 from sink.commands.reset import UNCHANGED
-from sink.config import Settings, load
+from sink.config import Settings
 from sink.operations.reset import Reset, TimelineSnapshot, require_no_live_workers, write_plans
 from sink.operations.reset_writer import workers, write
-from sink.telemetry.terminal import console, quiet
+from sink.telemetry.terminal import console
 
 
 def adopt(
     config: ConfigOption,
+    sink: SinkOption = None,
     topic: Annotated[
         str | None,
         typer.Option(help="Whose offsets they are, where the commit does not say it.", show_default=False),
@@ -39,8 +40,7 @@ def adopt(
     """Begin at the offsets that Hudi Streamer or hudi-kafka-connect left in the table. Shows them first, unless told
     --yes.
     """
-    settings = load(config)
-    quiet(settings.secrets)
+    settings = one_sink(config, sink)
     with connected(settings) as client:
         _adopt(settings, client, topic, yes)
 

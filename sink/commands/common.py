@@ -1,13 +1,46 @@
-"""Options that the commands of `sink` share."""
+"""Options that the commands of `sink` share, and the sinks that they choose."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-ConfigOption = Annotated[
-    Path, typer.Option("--config", "-c", help="Settings: a YAML or .properties file.", show_default=False)
+from sink.config import Settings, load_fleet
+from sink.telemetry.terminal import quiet
+
+if TYPE_CHECKING:
+    from sink.operations.chosen import KnownSinks
+
+CONFIG_HELP = "Settings: a YAML or .properties file, or a directory of them."
+ConfigOption = Annotated[Path, typer.Option("--config", "-c", help=CONFIG_HELP, show_default=False)]
+SinkOption = Annotated[
+    list[str] | None,
+    typer.Option("--sink", "-s", help="The sink, where there are several. A name, or one with * and ?."),
+]
+SinksOption = Annotated[
+    list[str] | None,
+    typer.Option("--sink", "-s", help="Only this sink. A name, or one with * and ?; may be repeated."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, with a stable schema.")]
+
+
+def one_sink(config: Path, names: Sequence[str] | None, columns: bool = True) -> Settings:
+    """The one that a command is for. Hides its secrets from now on. Raises ConfigError where there are several."""
+    # Imported here, like all that commands are made of: it pulls in clients, which `sink --help` can do without.
+    from sink.operations.chosen import choose_one
+
+    fleet = load_fleet(config, columns=columns)
+    quiet(fleet.secrets)
+    return choose_one(fleet, names or ())
+
+
+def several_sinks(config: Path, names: Sequence[str] | None) -> KnownSinks:
+    """All that a command is for. Hides their secrets from now on."""
+    from sink.operations.chosen import choose
+
+    fleet = load_fleet(config)
+    quiet(fleet.secrets)
+    return choose(fleet, names or ())

@@ -24,11 +24,10 @@ from rich.text import Text
 
 from coordination.errors import ConfigError, TableError
 from sink.clients.zookeeper import connected
-from sink.commands.common import ConfigOption, JsonOption
+from sink.commands.common import CONFIG_HELP, ConfigOption, JsonOption, SinkOption, one_sink
 from sink.commands.examples import epilog
 from sink.commands.reset import UNCHANGED
-from sink.config import load
-from sink.telemetry.terminal import console, quiet
+from sink.telemetry.terminal import console
 
 if TYPE_CHECKING:
     from sink.bad_records.replay import ReplayPreview
@@ -91,8 +90,10 @@ def errors(
     *,
     context: typer.Context,
     config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="Settings: a YAML or .properties file.", show_default=False)
+        Path | None,
+        typer.Option("--config", "-c", help=CONFIG_HELP, show_default=False),
     ] = None,
+    sink: SinkOption = None,
     chosen: Chosen,
     replayed: Annotated[bool, typer.Option("--replayed", help="Those that were replayed, too.")] = False,
     group_by: Annotated[Group | None, typer.Option(help="Count them instead.", show_default=False)] = None,
@@ -108,8 +109,7 @@ def errors(
     from sink.bad_records.listing import group_errors, list_errors
     from sink.hudi.files import Content, inspect_base_path
 
-    settings = load(config)
-    quiet(settings.secrets)
+    settings = one_sink(config, sink)
     selection = chosen.selection(replayed)
     if inspect_base_path(settings.errors_base_path, settings.storage).content is Content.NOTHING:
         raise TableError(f"{settings.errors_base_path}: there is no errors table; no bad record has been found yet")
@@ -129,6 +129,7 @@ def errors(
 def replay(
     *,
     config: ConfigOption,
+    sink: SinkOption = None,
     sql: Annotated[
         str | None,
         typer.Option(help="Spark SQL that makes the value to be decoded, as text, from `value`.", show_default=False),
@@ -144,8 +145,7 @@ def replay(
     from sink.operations.reset import require_no_live_workers
     from sink.operations.reset_writer import workers
 
-    settings = load(config)
-    quiet(settings.secrets)
+    settings = one_sink(config, sink)
     selection = chosen.selection()
     out = console()
     with connected(settings) as client:

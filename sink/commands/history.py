@@ -14,22 +14,21 @@ import typer
 from coordination.state.tree import HISTORY
 from coordination.zookeeper.keeper import Keeper
 from sink.clients.zookeeper import connected
-from sink.commands.common import ConfigOption, JsonOption
+from sink.commands.common import ConfigOption, JsonOption, SinkOption, one_sink
 from sink.commands.status import history_table
-from sink.config import load
 from sink.operations.status import ended_transactions
-from sink.telemetry.terminal import console, quiet
+from sink.telemetry.terminal import console
 
 
 def history(
     config: ConfigOption,
+    sink: SinkOption = None,
     limit: Annotated[int, typer.Option(help="How many, newest first.", min=1, max=HISTORY)] = HISTORY,
     aborted: Annotated[bool, typer.Option("--aborted", help="Only those that were aborted.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show the last transactions: how they ended, how long each phase took, why they were aborted."""
-    settings = load(config)
-    quiet(settings.secrets)
+    settings = one_sink(config, sink)
     with connected(settings) as client:
         ended = ended_transactions(Keeper(client, settings.root_znode, lambda: None))
     shown = [one for one in ended if not aborted or one.outcome == "ABORTED"][:limit]

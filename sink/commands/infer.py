@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coordination.errors import ConfigError
-from sink.commands.common import ConfigOption
-from sink.config import load
-from sink.telemetry.terminal import quiet
+from sink.commands.common import ConfigOption, SinkOption, one_sink
 
 if TYPE_CHECKING:
     from sink.operations.inference import Inference
@@ -27,6 +25,7 @@ SHOWN = 20
 
 def infer(
     config: ConfigOption,
+    sink: SinkOption = None,
     topic: Annotated[
         list[str] | None, typer.Option(help="Only this one of the topics; may be repeated.", show_default=False)
     ] = None,
@@ -42,8 +41,7 @@ def infer(
     from sink.operations.inference import SampleRequest
     from sink.operations.inference import infer as inferred
 
-    settings = load(config, columns=False)
-    quiet(settings.secrets)
+    settings = one_sink(config, sink, columns=False)
     if output is not None:
         _check(output, force)
     found = inferred(settings, SampleRequest(tuple(topic or ()), records, from_beginning))

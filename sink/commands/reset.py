@@ -23,8 +23,8 @@ from coordination.state.tree import KeeperView, Op
 from coordination.zookeeper.keeper import Keeper
 from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
-from sink.commands.common import ConfigOption
-from sink.config import Settings, load
+from sink.commands.common import ConfigOption, SinkOption, one_sink
+from sink.config import Settings
 from sink.operations.catching_up import parse_time, positions_at
 from sink.operations.reset import (
     Position,
@@ -37,7 +37,7 @@ from sink.operations.reset import (
     write_plans,
 )
 from sink.operations.reset_writer import forget, recorded, workers, write
-from sink.telemetry.terminal import console, quiet
+from sink.telemetry.terminal import console
 
 _OFFSET = re.compile(r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>\d{1,9})=(?P<offset>\d{1,18})\Z", re.ASCII)
 UNCHANGED = "Nothing was changed; run it again with --yes to do it."
@@ -59,6 +59,7 @@ def reset(
     topic: Annotated[list[str] | None, typer.Option(help="Only this topic, with --to; may be repeated.")] = None,
     forgets: Annotated[bool, typer.Option("--forget", help="Drop all that ZooKeeper records of the sink.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
+    sink: SinkOption = None,
 ) -> None:
     """Clear a halt; move partitions; forget ZooKeeper's records. Shows what it would do, unless told
     --yes.
@@ -69,8 +70,7 @@ def reset(
     if topic and to is None:
         raise ConfigError("--topic goes with --to; give --to as well, or name partitions with --offset")
     position, at = _position(to)
-    settings = load(config)
-    quiet(settings.secrets)
+    settings = one_sink(config, sink)
     with connected(settings) as client:
         if forgets:
             _forget(settings, client, yes)

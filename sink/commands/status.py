@@ -9,7 +9,6 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
-from typing import Annotated
 
 import typer
 from kazoo.client import KazooClient
@@ -23,14 +22,14 @@ from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.table_service_lock import TableServiceRun
 from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
-from sink.commands.common import ConfigOption, JsonOption
+from sink.commands.common import ConfigOption, JsonOption, SinksOption, several_sinks
 from sink.commands.needs import Look, look_at, needs, new_trend, overview, unread
-from sink.config import Fleet, Settings, expand, load_fleet
+from sink.config import Settings
 from sink.http.fleet import paused
 from sink.http.health import last_commit
 from sink.operations.control import described
 from sink.operations.status import FORMAT, CatalogStatus, EndedStatus, PartitionStatus, Status, collect
-from sink.telemetry.terminal import console, quiet
+from sink.telemetry.terminal import console
 
 WATCH_SECONDS = 1.0
 SHOWN_PARTITIONS = 40
@@ -39,17 +38,20 @@ PHASES = ("begin", "write", "commit", "settle", "roll back")
 
 def status(
     config: ConfigOption,
-    sink: Annotated[str, typer.Option(help="Only this one of several sinks, in full.", show_default=False)] = "",
+    sink: SinksOption = None,
     watch: bool = typer.Option(False, "--watch", "-w", help="Keep looking, once a second."),
     as_json: JsonOption = False,
     lag: bool = typer.Option(True, "--lag/--no-lag", help="Ask Kafka for the ends of the logs."),
 ) -> None:
     """Show what needs doing first; then members, coordinator, partitions with their lag, open and last transactions.
-    Of several sinks, a line each.
+    Of several sinks, a line each; with --sink NAME one in full.
     """
-    fleet = load_fleet(config)
-    quiet(fleet.secrets)
-    sinks = _chosen(fleet, sink)
+    known = several_sinks(config, sink)
+    sinks = known.sinks
+    for problem in known.problems:
+        typer.echo(f"no table: {problem}", err=True)
+    if not sinks:
+        raise ConfigError(f"{config}: no topic matches yet, so that there is no sink")
     with connected(sinks[0]) as client:
         looker = _Looker(client, sinks, lag)
         if watch:
@@ -62,20 +64,6 @@ def status(
         console().print(_shown(looks))
     if any(look.status is not None and look.status.halt is not None for look in looks):
         raise typer.Exit(1)
-
-
-def _chosen(fleet: Fleet, name: str) -> Sequence[Settings]:
-    """All sinks of the fleet, those included that its patterns make of the topics that there are now, or the one of
-    that name."""
-    topics = [(pattern, Log(pattern.probe.kafka_native).topics()) for pattern in fleet.patterns]
-    sinks = (*fleet.sinks, *expand(topics, fleet.sinks)[0])
-    if not sinks:
-        raise ConfigError(f"{fleet.path}: no topic matches its patterns. Nothing runs yet.")
-    chosen = tuple(settings for settings in sinks if name in ("", settings.name))
-    if not chosen:
-        names = ", ".join(settings.name for settings in sinks[:8])
-        raise ConfigError(f"--sink: {fleet.path} has no sink {name!r}; it has {names}")
-    return chosen
 
 
 class _Looker:

@@ -6,48 +6,87 @@ Exit status 0 if a worker could start with it, 1 if not.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import typer
+from rich.console import Console
 from rich.text import Text
 
 from coordination.errors import ConfigError
-from sink.commands.common import ConfigOption, JsonOption
-from sink.config import load
+from sink.commands.common import ConfigOption, JsonOption, SinksOption
+from sink.config import load_fleet
 from sink.telemetry.terminal import console, quiet
+
+if TYPE_CHECKING:
+    from sink.operations.fleet_validation import FleetChecks
+    from sink.operations.validation import CheckResult
 
 FORMAT = 1
 
 
-def validate(config: ConfigOption, as_json: JsonOption = False) -> None:
-    """Check settings, servers, permissions, storage and table."""
+def validate(config: ConfigOption, sink: SinksOption = None, as_json: JsonOption = False) -> None:
+    """Check settings, servers, permissions, storage and table. Several sinks are checked side by side."""
     # Imported here: table and storage pull in PySpark and Arrow, which `sink --help` can do without.
+    from sink.operations.fleet_validation import FleetChecks, validate_fleet
     from sink.operations.validation import CheckResult
-    from sink.operations.validation import validate as validated
 
     quiet()
     try:
-        settings = load(config)
+        fleet = load_fleet(config)
     except ConfigError as error:
         lines = str(error).splitlines()
-        findings = [CheckResult("settings", line.strip(), wrong=True) for line in (lines[1:] or lines)]
+        wrong = tuple(CheckResult("settings", line.strip(), wrong=True) for line in (lines[1:] or lines))
+        checks = FleetChecks(wrong, {})
     else:
-        quiet(settings.secrets)
-        findings = [CheckResult("settings", f"{config} is well formed"), *validated(settings)]
-    wrong = [finding for finding in findings if finding.wrong]
+        quiet(fleet.secrets)
+        checks = validate_fleet(fleet, sink or ())
+        well_formed = CheckResult("settings", f"{config} is well formed")
+        checks = FleetChecks((well_formed, *checks.shared), checks.sinks)
     if as_json:
-        document = {
-            "format": FORMAT,
-            "valid": not wrong,
-            "findings": [{"part": f.part, "sentence": f.sentence, "wrong": f.wrong, "note": f.note} for f in findings],
-        }
-        typer.echo(json.dumps(document, indent=2))
+        typer.echo(json.dumps(_document(checks), indent=2))
     else:
-        out = console()
-        for finding in findings:
-            mark = ("note   ", "yellow") if finding.note else ("ok     ", "green")
-            mark = ("wrong  ", "bold red") if finding.wrong else mark
-            out.print(Text.assemble(mark, (f"{finding.part:<10}", "bold"), finding.sentence), soft_wrap=True)
-        count = f"{len(wrong)} of {len(findings)} checks failed" if wrong else f"all {len(findings)} checks passed"
-        out.print(Text(count, style="bold red" if wrong else "bold green"))
-    if wrong:
+        _show(console(), checks)
+    if any(finding.wrong for finding in checks.everything):
         raise typer.Exit(1)
+
+
+def _document(checks: FleetChecks) -> dict[str, Any]:
+    """Findings of one sink stand beside those of the configuration; several have a list of their own."""
+    document = {"format": FORMAT, "valid": not any(finding.wrong for finding in checks.everything)}
+    if len(checks.sinks) <= 1:
+        return {**document, "findings": _plain(checks.everything)}
+    sinks = [{"sink": name, "findings": _plain(findings)} for name, findings in checks.sinks.items()]
+    return {**document, "findings": _plain(checks.shared), "sinks": sinks}
+
+
+def _plain(findings: Iterable[CheckResult]) -> list[dict[str, Any]]:
+    return [{"part": f.part, "sentence": f.sentence, "wrong": f.wrong, "note": f.note} for f in findings]
+
+
+def _show(out: Console, checks: FleetChecks) -> None:
+    if len(checks.sinks) <= 1:
+        _show_findings(out, list(checks.everything))
+    else:
+        _show_findings(out, checks.shared)
+        for name, findings in checks.sinks.items():
+            told = [finding for finding in findings if finding.wrong or finding.note]
+            out.print(_line(("ok     ", "green") if not told else ("       ", ""), "sink", name), soft_wrap=True)
+            _show_findings(out, told, indent="  ")
+    everything = list(checks.everything)
+    wrong = sum(finding.wrong for finding in everything)
+    sinks = f" of {len(checks.sinks)} sinks" if len(checks.sinks) > 1 else ""
+    checked = f"{len(everything)} checks{sinks}"
+    count = f"{wrong} of {checked} failed" if wrong else f"all {checked} passed"
+    out.print(Text(count, style="bold red" if wrong else "bold green"))
+
+
+def _show_findings(out: Console, findings: Sequence[CheckResult], indent: str = "") -> None:
+    for finding in findings:
+        mark = ("note   ", "yellow") if finding.note else ("ok     ", "green")
+        mark = ("wrong  ", "bold red") if finding.wrong else mark
+        out.print(_line(mark, f"{indent}{finding.part}", finding.sentence), soft_wrap=True)
+
+
+def _line(mark: tuple[str, str], part: str, sentence: str) -> Text:
+    return Text.assemble(mark, (f"{part:<10}", "bold"), sentence)

@@ -111,9 +111,8 @@ def _made(
             problems.append(Problem(entry.origin, f"{entry.key} belongs to the whole process; {_MOVE}"))
     regex = _regex(chosen)
     if regex is not None and any(placeholders(entry, names_of(regex)) for entry in chosen.values()):
-        return pattern_of(
-            source.name or Path(source.place).stem, chosen, source.place, sources.directory, environ, problems
-        )
+        name = source.name or Path(source.place).stem
+        return pattern_of(name, chosen, source.place, sources.directory, environ, problems, columns)
     if source.name is not None:
         chosen = _named(chosen, source)
     return settings_of(chosen, source.place, sources.directory, environ, problems, columns)

@@ -59,6 +59,7 @@ class TopicPattern:
     directory: Path
     environ: Mapping[str, str] = field(repr=False)
     probe: Settings
+    columns: bool = True
 
     def matches(self, topic: str) -> bool:
         return re.fullmatch(self.regex, topic) is not None and lands(topic, self.probe)
@@ -84,6 +85,7 @@ def pattern_of(
     directory: Path,
     environ: Mapping[str, str],
     problems: list[Problem],
+    columns: bool = True,
 ) -> TopicPattern | None:
     """The pattern that `entries` describe; what is wrong with it, whatever the topic, is added to `problems`."""
     regex = topic_regex(entries["kafka.topic.regex"].text)
@@ -96,12 +98,12 @@ def pattern_of(
             problems.append(Problem(entry.origin, sentence))
     made_up = {key: _made_up(entry, known) for key, entry in entries.items()}
     wrong: list[Problem] = []
-    probe = settings_of(_one_topic(made_up, TOPIC), place, directory, environ, wrong)
+    probe = settings_of(_one_topic(made_up, TOPIC), place, directory, environ, wrong, columns)
     stood_in = {entry.origin for key, entry in entries.items() if made_up[key].value == _ANY_FILE}
     problems += [problem for problem in wrong if problem.origin not in stood_in]
     if probe is None:
         return None
-    return TopicPattern(name, regex, entries, place, directory, environ, probe)
+    return TopicPattern(name, regex, entries, place, directory, environ, probe, columns)
 
 
 def names_of(regex: str) -> frozenset[str]:
@@ -156,7 +158,9 @@ def _sink_of(pattern: TopicPattern, topic: str) -> tuple[Settings | None, list[T
         return None, [TopicProblem(topic, pattern.name, pattern.place, sentence)]
     entries = {key: filled(entry, values) for key, entry in pattern.entries.items()}
     problems: list[Problem] = []
-    settings = settings_of(_one_topic(entries, topic), pattern.place, pattern.directory, pattern.environ, problems)
+    settings = settings_of(
+        _one_topic(entries, topic), pattern.place, pattern.directory, pattern.environ, problems, pattern.columns
+    )
     wrong = [TopicProblem(topic, pattern.name, problem.origin, problem.sentence) for problem in problems]
     return (None if wrong else settings), wrong
 

@@ -158,6 +158,8 @@ _STREAMER: Mapping[str, str] = {
     "schemaprovider.registry.url": "use schema.registry.url and schema.subject",
     "schemaprovider.source.schema.file": "use schema.file",
     "source.kafka.topic": "use kafka.topic.names",
+    "ingestion.tablesToBeIngested": "name the tables beneath sinks",
+    "ingestion.targetBasePath": "use target.base.path",
     "kafka.source.maxEvents": "use flush.size (of one partition) or flush.bytes",
     "source.kafka.minPartitions": "use slice.records: the more slices, the more tasks",
     "source.kafka.enable.failOnDataLoss": "use on.data.loss",
@@ -174,6 +176,11 @@ FOREIGN: Mapping[str, str] = {
     "value.converter": "belongs to Kafka Connect; use value.format, like avro-confluent",
     "value.converter.schema.registry.url": "belongs to Kafka Connect; use schema.registry.url",
     "value.converter.schemas.enable": "belongs to Kafka Connect; a JSON value is the record itself; remove it",
+    "iceberg.tables": "belongs to the Iceberg sink; name the tables beneath sinks",
+    "iceberg.tables.dynamic-enabled": "belongs to the Iceberg sink; use kafka.topic.regex, and {topic} in"
+    " target.base.path",
+    "iceberg.tables.route-field": "belongs to the Iceberg sink; records find their table by topic: use"
+    " kafka.topic.regex, and {topic} in target.base.path",
     "topics.dir": "belongs to the Confluent HDFS sink; use target.base.path",
     "hdfs.url": "belongs to the Confluent HDFS sink; use target.base.path, like hdfs://namenode:8020/tables/orders",
     "store.url": "belongs to the Confluent storage sinks; use target.base.path",

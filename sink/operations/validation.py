@@ -26,7 +26,8 @@ from coordination.errors import ConfigError, SinkError, Unavailable
 from coordination.zookeeper.keeper import Keeper
 from sink.clients.java import find_java
 from sink.clients.kafka import Log, UnknownTopic, topics_of
-from sink.clients.storage_probe import probed
+from sink.clients.spark import bare_jvm
+from sink.clients.storage_probe import Jvm, probed
 from sink.clients.zookeeper import connected, require_chroot
 from sink.config import Settings
 from sink.decode.column_records import FIRST_MESSAGE, UnusableSchema
@@ -59,8 +60,8 @@ class CheckResult:
     note: bool = False
 
 
-def validate(settings: Settings) -> list[CheckResult]:
-    """All findings, in the order of the parts."""
+def validate(settings: Settings, jvm: Jvm = bare_jvm) -> list[CheckResult]:
+    """All findings, in the order of the parts. `jvm` gives the one that tries the table's store."""
     schema, findings = _schema(settings)
     checks: list[tuple[str, Callable[[], Iterator[CheckResult]]]] = [
         ("Java", _java),
@@ -69,7 +70,7 @@ def validate(settings: Settings) -> list[CheckResult]:
         ("Kafka", lambda: _kafka(settings)),
         ("Kafka", lambda: _reader(settings)),
         ("schema registry", lambda: _registry(settings, schema)),
-        ("table", lambda: _table(settings, schema)),
+        ("table", lambda: _table(settings, schema, jvm)),
         ("errors table", lambda: _errors(settings)),
         ("offsets", lambda: _offsets(settings)),
         ("catalogue", lambda: _catalog(settings)),
@@ -234,12 +235,12 @@ class _Silent:
 _SILENT: Any = _Silent()
 
 
-def _table(settings: Settings, schema: TableSchema | None) -> Iterator[CheckResult]:
+def _table(settings: Settings, schema: TableSchema | None, jvm: Jvm) -> Iterator[CheckResult]:
     if settings.engine == "hudi" and not _reached(settings):
         sentence = f"{settings.base_path} is reached by Spark alone: a worker looks at it when it starts"
         yield CheckResult("table", sentence)
         return
-    yield from (writable := list(_writable(settings)))
+    yield from (writable := list(_writable(settings, jvm)))
     if any(finding.wrong for finding in writable):
         return
     base = inspect_base_path(settings.base_path, settings.storage)
@@ -339,14 +340,14 @@ def _reached(settings: Settings) -> bool:
     return True
 
 
-def _writable(settings: Settings) -> Iterator[CheckResult]:
+def _writable(settings: Settings, jvm: Jvm) -> Iterator[CheckResult]:
     storage = open_storage(settings.base_path, settings.storage)
     if storage.has_directories and storage.root.startswith("/"):
         if fault := unwritable(Path(storage.root)):
             yield CheckResult("table", f"target.base.path: {fault.sentence}", wrong=True)
         return
     libraries = []
-    for answer in probed(settings):
+    for answer in probed(settings, jvm):
         if answer.wrong:
             # What a library says may have several lines.
             words = " ".join(answer.wrong.split())

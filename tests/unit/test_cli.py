@@ -11,7 +11,7 @@ import pytest
 
 from coordination.errors import Unavailable
 from sink import cli
-from tests.handmade import HandmadeTable, span
+from tests.handmade import SINK, HandmadeTable, span
 
 COMMANDS = ("demo", "status", "audit", "reset", "adopt", "validate", "infer", "version")
 
@@ -103,3 +103,22 @@ def test_audit_says_by_its_exit_status_whether_the_table_held(capsys, tmp_path: 
     assert (code, said in capsys.readouterr().out) == (status, True)
     assert cli.main(["audit", "--config", str(config), "--no-log", "--json"]) == status
     assert json.loads(capsys.readouterr().out)["held"] is not broken
+
+
+@pytest.mark.parametrize(("broken", "status", "held"), [(False, 0, 2), (True, 1, 1)])
+def test_an_audit_of_several_sinks_holds_when_each_of_them_does(capsys, tmp_path: Path, broken, status, held):
+    sinks = ""
+    for name in (SINK, "empty"):
+        table = HandmadeTable(tmp_path / name)
+        if name == SINK:
+            table.commit(span(0, 0, 10))
+        table.commit(span(0, 9 if broken and name == SINK else 10, 20))
+        sinks += f"  {name}: {{topics: orders, target.base.path: {table.path}}}\n"
+    config = tmp_path / "fleet.yaml"
+    config.write_text(f"zookeeper.connect: zk\nkafka.bootstrap.servers: b:1\nschema.ddl: id BIGINT\nsinks:\n{sinks}")
+    code = cli.main(["audit", "--config", str(config), "--no-log"])
+    assert (code, f"{held} of 2 sinks hold" in capsys.readouterr().out) == (status, True)
+    assert cli.main(["audit", "--config", str(config), "--no-log", "--json"]) == status
+    document = json.loads(capsys.readouterr().out)
+    assert document["held"] is not broken
+    assert [each["sink"] for each in document["sinks"]] == [SINK, "empty"]

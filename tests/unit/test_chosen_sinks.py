@@ -1,0 +1,80 @@
+"""A command chooses sinks of a configuration by name, and says which there are where it cannot."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from coordination.errors import ConfigError, TableError
+from sink.config import Fleet, Settings, load_fleet
+from sink.operations.chosen import choose, choose_one, side_by_side
+from sink.operations.fleet_validation import _locks
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    path = tmp_path / "fleet.yaml"
+    path.write_text("""
+zookeeper.connect: zk:2181
+kafka.bootstrap.servers: broker:9092
+schema.ddl: id BIGINT
+target.base.path: /lake/{topic}
+sinks:
+  eu-orders: {topics: eu-orders}
+  eu-people: {topics: eu-people, target.table.name: people}
+  us-people: {topics: us-people, target.table.name: people}
+""")
+    return load_fleet(path, {})
+
+
+def names(fleet: Fleet, *given: str) -> list[str]:
+    return [settings.name for settings in choose(fleet, given).sinks]
+
+
+def test_without_a_name_all_are_chosen(fleet: Fleet) -> None:
+    assert names(fleet) == ["eu-orders", "eu-people", "us-people"]
+
+
+def test_names_and_patterns_choose(fleet: Fleet) -> None:
+    assert names(fleet, "us-people") == ["us-people"]
+    assert names(fleet, "eu-*", "us-people") == ["eu-orders", "eu-people", "us-people"]
+    assert names(fleet, "*-people") == ["eu-people", "us-people"]
+
+
+def test_a_name_that_no_sink_has_is_refused_with_those_there_are(fleet: Fleet) -> None:
+    with pytest.raises(
+        ConfigError, match=r"--sink orders: no sink of .*fleet\.yaml is called so; there are eu-orders,"
+    ):
+        choose(fleet, ["us-people", "orders"])
+
+
+def test_a_command_for_one_sink_says_that_there_are_several(fleet: Fleet) -> None:
+    assert choose_one(fleet, ["us-*"]).name == "us-people"
+    with pytest.raises(
+        ConfigError, match=r"has 3 sinks \(eu-orders, eu-people, us-people\), and this command takes one"
+    ):
+        choose_one(fleet, ())
+    with pytest.raises(ConfigError, match=r"--sink names 2 sinks \(eu-orders, eu-people\)"):
+        choose_one(fleet, ["eu-*"])
+
+
+def test_sinks_are_looked_after_side_by_side_and_one_that_fails_fails_alone(fleet: Fleet) -> None:
+    together = threading.Barrier(3)
+
+    def act(settings: Settings) -> str:
+        together.wait(20)
+        if settings.name == "eu-people":
+            raise TableError("gone")
+        return settings.name
+
+    answers = side_by_side(fleet.sinks, act, at_once=3)
+    assert [answer.result for answer in answers] == ["eu-orders", None, "us-people"]
+    assert [str(answer.error) for answer in answers if answer.error] == ["gone"]
+
+
+def test_tables_that_share_a_lock_are_named(fleet: Fleet) -> None:
+    (note,) = _locks(fleet.sinks)
+    assert note.note
+    assert note.sentence.startswith("eu-people, us-people share the table lock /hudi/people")
