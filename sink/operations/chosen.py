@@ -126,7 +126,7 @@ def shown(sinks: Sequence[Settings]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[_Result]):
-    """What was done for one sink; `error` where it could not be done."""
+    """The outcome for one sink; `error` where it could not be done."""
 
     settings: Settings
     result: _Result | None = None

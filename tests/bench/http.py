@@ -1,4 +1,4 @@
-"""What a worker's addresses and page cost: `python -m tests.bench.http --sinks 100 --partitions 50`.
+"""Measures a worker's addresses and page: `python -m tests.bench.http --sinks 100 --partitions 50`.
 
 A real ZooKeeper has the znodes of all sinks, a real Kafka all their topics; the server runs in a process of its own,
 as a worker runs it but without Spark, and reads both as a worker does. Sinks commit all the time, so that its readings
@@ -149,7 +149,7 @@ ROLES = {"serve": _serve, "trees": _trees}
 
 
 def _timed(port: int, path: str, requests: int) -> str:
-    """Of requests one after the other, on one connection, with pauses: some meet a reading, some do not."""
+    """Requests one after the other, on one connection, with pauses: some meet a reading, some do not."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     times, size = [], 0
     for _ in range(requests):
