@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from sink.http.fleet import Fleet, SinkNow
 from sink.http.health import last_commit
 from sink.http.remedies import finding
 from sink.http.trend import PartitionTrend
-from sink.operations.status import FORMAT, PartitionStatus, Status
+from sink.operations.status import FORMAT, NEWEST, EndedStatus, PartitionStatus, Status, ended_status
 from sink.telemetry.version import sink_version
 
 STALE_SECONDS = 15.0
@@ -60,7 +60,7 @@ def status(fleet: Fleet, names: Iterable[str]) -> bytes:
 
 def history(fleet: Fleet, names: Iterable[str]) -> bytes:
     """The last transactions of each sink, newest first."""
-    sinks = {name: [asdict(ended) for ended in _statuses(fleet, name)] for name in names}
+    sinks = {name: [asdict(ended) for ended in _ended(fleet.sinks[name])] for name in names}
     return to_bytes({"format": 1, "at": fleet.at, "sinks": sinks})
 
 
@@ -72,9 +72,9 @@ def overview(fleet: Fleet) -> bytes:
     return to_bytes({**document, "age": age, "sinks": sinks})
 
 
-def _statuses(fleet: Fleet, name: str) -> Iterable[Any]:
-    found = fleet.sinks[name].evidence.status
-    return () if found is None else found.history
+def _ended(sink: SinkNow) -> Iterator[EndedStatus]:
+    view = sink.evidence.view
+    return (ended_status(summary) for summary in reversed(() if view is None else view.ledger.history))
 
 
 def _status(sink: SinkNow) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def _status(sink: SinkNow) -> dict[str, Any]:
     document["last_commit"] = last_commit(evidence.view)
     for shown, transaction in zip(document["transactions"], evidence.view.transactions, strict=True):
         shown["entered"] = dict(transaction.header.times)
-    for shown, summary in zip(document["history"], reversed(evidence.view.ledger.history), strict=True):
+    for shown, summary in zip(document["history"], reversed(evidence.view.ledger.history[-NEWEST:]), strict=True):
         shown["entered"] = dict(summary.times)
     trends = {(source.topic, source.partition): trend for source, trend in sink.trend.partitions.items()}
     document["partitions"] = [_partition(p, trends.get((p.topic, p.partition))) for p in evidence.status.partitions]

@@ -27,7 +27,7 @@ from sink.http.health import INTERVALS, Evidence, Judgement, judge, last_commit
 from sink.http.logs import LogLooks
 from sink.http.remedies import Finding, finding
 from sink.http.trend import Trend
-from sink.operations.status import build, catalog_status
+from sink.operations.status import NEWEST, build, catalog_status
 from sink.telemetry.logs import ContextThread
 
 LOG = structlog.get_logger("sink.worker")
@@ -203,7 +203,7 @@ class FleetWatch:
         if view is not None:
             log, error = self._logs.of(name)
             watched.trend.look(view.states, log, last_commit(view), wall)
-            status = build(settings, view, log, error, wall)
+            status = build(settings, _newest(view), log, error, wall)
             catalog = catalog_status(settings, watched.catalog, status.committed)
             evidence = replace(
                 evidence,
@@ -226,6 +226,11 @@ def _follow_members(watched: _Watched, view: KeeperView, wall: float) -> None:
         watched.left.pop(worker, None)
     watched.left = {worker: at for worker, at in watched.left.items() if wall - at < GONE_SECONDS}
     watched.members = members
+
+
+def _newest(view: KeeperView) -> KeeperView:
+    """The view with the last few ended transactions: it is made into a status every few seconds, for all sinks."""
+    return replace(view, ledger=replace(view.ledger, history=view.ledger.history[-NEWEST:]))
 
 
 def paused(view: KeeperView) -> str:

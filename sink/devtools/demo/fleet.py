@@ -23,6 +23,7 @@ from sink.clients.child_process import CHILDREN
 from sink.devtools.demo import orders
 from sink.devtools.demo.tables import DemoTable, DirectoryTable
 from sink.devtools.local.kafka import KafkaServer
+from sink.devtools.local.servers import LOOPBACK, free_ports
 from sink.devtools.local.workers import WorkerProcess
 from sink.devtools.local.zookeeper import ZooKeeperServer
 
@@ -47,6 +48,8 @@ class DemoCluster:
         self.zookeeper = ZooKeeperServer(directory / "zookeeper")
         self.kafka = KafkaServer(directory / "kafka", heap="384m")
         self.workers: dict[str, WorkerProcess] = {}
+        self.pages: dict[str, str] = {}
+        """The address of each worker's page."""
         self._flush_size = max(1, transaction_records // PARTITIONS)
         self._client: KazooClient | None = None
         self._keeper: Keeper | None = None
@@ -68,6 +71,10 @@ class DemoCluster:
         worker = WorkerProcess(self._write_config(name), self.logs / f"{name}.log", name=name)
         self.workers[name] = worker.start()
         return worker
+
+    def living_pages(self) -> list[str]:
+        """The addresses of the pages of workers that run."""
+        return [f"http://{self.pages[name]}/" for name, worker in self.workers.items() if worker.running]
 
     def view(self) -> KeeperView:
         """Reads the sink's znodes; before the first worker creates them the view is empty."""
@@ -105,6 +112,7 @@ class DemoCluster:
             shutil.rmtree(server.directory, ignore_errors=True)
 
     def _write_config(self, name: str) -> Path:
+        self.pages.setdefault(name, f"{LOOPBACK}:{free_ports(1)[0]}")
         settings = {
             "worker.id": name,
             "sink.name": NAME,
@@ -120,6 +128,7 @@ class DemoCluster:
             "spark.master": "local[1]",
             "spark.driver.memory": "768m",
             "log.dir": str(self.logs),
+            "http.listen": self.pages[name],
         }
         path = self.directory / f"{name}.yaml"
         path.write_text(yaml.safe_dump(settings, sort_keys=False))

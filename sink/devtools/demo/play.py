@@ -123,6 +123,7 @@ def _play(cluster: DemoCluster, screen: Screen, records: int, feed_seconds: floa
     for name in FIRST_WORKERS:
         cluster.start_worker(name)
     screen.say(f"starting {len(FIRST_WORKERS)} workers, each with a PySpark session of its own")
+    screen.say(f"each has a page of the fleet; that of {FIRST_WORKERS[0]}: http://{cluster.pages[FIRST_WORKERS[0]]}/")
     feed = Feed(cluster.kafka.address, TOPIC, PARTITIONS, records, records / feed_seconds)
     progress = DemoProgress()
     try:
@@ -240,6 +241,7 @@ def _tell_kept(screen: Screen, cluster: DemoCluster) -> None:
         "\nServers and fleet are still running:",
         f"  {', '.join(f'{name} {address}' for name, address in _addresses(cluster))}, topic {TOPIC}",
         f"  look:  {sink} status --config {config} --watch",
+        f"  page:  {' or '.join(cluster.living_pages())}",
         f"  check: {sink} audit --config {config}",
         f"  stop:  {cluster.keep()}",
     ):
