@@ -170,8 +170,15 @@ CASES: dict[str, Case] = {
     "a clock behind": fires(
         "SinkClockOff", after=45, series={of(B, "sink_worker_time_seconds"): turning(0, STEP, STEP, -60)}
     ),
-    "no commit for longer than one may take": fires("SinkNotCommitting", after=315, series=STANDSTILL),
+    "no commit for longer than one may take": fires("SinkNotCommitting", after=375, series=STANDSTILL),
     "no commit, but not for long": fires(after=270, series=STANDSTILL),
+    "a takeover on a topic that was quiet for hours": fires(
+        after=60,
+        series={
+            FRESHNESS: f"0x{FAULT - 1} 9000x2 5x{SAMPLES - FAULT}",
+            LAST_COMMIT: f"-9000x{FAULT + 1} 3650x{SAMPLES}",
+        },
+    ),
     "no commit, for the sink is paused": fires(
         after=900, series={**STANDSTILL, of(A, "sink_paused"): then(0, 1), of(B, "sink_paused"): then(0, 1)}
     ),
