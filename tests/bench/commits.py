@@ -1,0 +1,132 @@
+"""Times begin and commit alone, by how many commits came since Hudi compacted the metadata table.
+
+`python -m tests.bench.commits --table-partitions 8 --files 2 --set hoodie.metadata.compact.max.delta.commits=20` makes
+small commits in one JVM, with nothing beside it: no fleet, no Kafka. Prints seconds of begin and commit. A commit reads
+none of its data files, whose statistics it carries, so all but the first one's do not exist.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import yaml
+
+from coordination.state.model import Checkpoint, PartitionCheckpoint, Slice, TableView, TopicPartition, WriteTask
+from sink.clients.spark import start_session
+from sink.config import Settings, load
+from sink.hudi import Table
+from sink.schema import META_COLUMNS, TableSchema, parse_ddl
+from sink.storage.files import open_storage
+from sink.write.base_file import Attempt, BaseFile, InstantGuard
+from sink.write.parquet_layout import choose_layout
+
+DDL = "order_id bigint, customer string, region string, amount double, note string"
+SINK = "commits"
+TASK = WriteTask((Slice("orders", 0, 0, 9, "topic-id", 0),))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--commits", type=int, default=20)
+    parser.add_argument("--table-partitions", type=int, default=1)
+    parser.add_argument("--files", type=int, default=1, help="of a commit, in each of them")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the sink")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="sink-commits-") as directory:
+        times = list(_commits(Path(directory), options))
+    for number, (begin, commit) in enumerate(times, 1):
+        print(f"{number:4}: begin {begin:.3f} s, commit {commit:.3f} s")
+    later = times[len(times) // 2 :]
+    print(f"median of the second half: commit {statistics.median(commit for _, commit in later):.3f} s")
+    return 0
+
+
+def _commits(place: Path, options: argparse.Namespace) -> Iterator[tuple[float, float]]:
+    settings = _settings(place, options)
+    schema = parse_ddl(DDL, settings.provenance)
+    spark = start_session(settings, SINK, place / "spark.log")
+    table = Table(spark, settings, schema, nullcontext)
+    table.ensure()
+    template: dict[str, Any] = {}
+    for number in range(1, options.commits + 1):
+        began = time.monotonic()
+        instant = table.begin(number, 1)
+        begun = time.monotonic()
+        template = template or _one_file(settings, schema, instant)
+        stats = [json.dumps(stat) for stat in _stats(template, instant, options)]
+        ready = time.monotonic()
+        table.complete(instant, stats, _checkpoint(number), _allow)
+        yield begun - began, time.monotonic() - ready
+    table.stop_heartbeats()
+    spark.stop()
+
+
+def _settings(place: Path, options: argparse.Namespace) -> Settings:
+    given: dict[str, object] = {
+        "sink.name": SINK,
+        "zookeeper.connect": "127.0.0.1:9",
+        "kafka.bootstrap.servers": "127.0.0.1:9",
+        "kafka.topic.names": "orders",
+        "target.base.path": str(place / "table"),
+        "target.table.name": "orders",
+        "schema.ddl": DDL,
+        "record.key.fields": "order_id",
+        "spark.master": "local[2]",
+        **dict(each.split("=", 1) for each in options.set),
+    }
+    if options.table_partitions > 1:
+        given["partition.field.name"] = "region"
+    config = place / "sink.yaml"
+    config.write_text(yaml.safe_dump(given))
+    return load(config)
+
+
+def _one_file(settings: Settings, schema: TableSchema, instant: str) -> dict[str, Any]:
+    """The write stat of a file of a hundred rows, with its column statistics."""
+    texts = pa.array([f"text {number}" for number in range(100)])
+    numbers = pa.array(range(100))
+    columns = [numbers.cast(field.type) if _is_number(field.type) else texts for field in schema.arrow]
+    rows = pa.table([texts] * len(META_COLUMNS) + columns, names=[*META_COLUMNS, *schema.arrow.names])
+    storage = open_storage(settings.base_path)
+    file = BaseFile(storage, InstantGuard(storage, instant), Attempt(SINK, SINK, instant, "0-0-0", TASK), "", 0)
+    file.open(choose_layout(rows, (), ()), "zstd")
+    file.write(rows)
+    stat: dict[str, Any] = json.loads(file.close())
+    return stat
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_timestamp(kind))
+
+
+def _stats(template: dict[str, Any], instant: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    for number in range(options.table_partitions):
+        path = f"region{number}" if options.table_partitions > 1 else ""
+        for _ in range(options.files):
+            file_id = f"{uuid.uuid4()}-0"
+            name = f"{file_id}_{number}-0-0_{instant}.parquet"
+            yield {**template, "fileId": file_id, "partitionPath": path, "path": f"{path}/{name}".lstrip("/")}
+
+
+def _allow(_: TableView) -> None:
+    """Nobody else writes to the table."""
+
+
+def _checkpoint(number: int) -> Checkpoint:
+    ends = {TopicPartition("orders", 0): PartitionCheckpoint(number * 10, 0)}
+    return Checkpoint(SINK, "keeper", "cluster", 1, number, number - 1, "config", {"orders": "topic-id"}, ends)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
