@@ -17,11 +17,13 @@ from sink.cli import main
 from sink.devtools.local.workers import WorkerProcess
 from tests.conftest import a_chroot, topics
 from tests.fleet import Fleet, produce
+from tests.http_kit import Client, a_client
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 PARTITIONS = 3
 NEVER = 86_400_000
+TOKEN = "a token of sixteen letters"
 
 
 @dataclass
@@ -29,6 +31,7 @@ class Operated:
     """A fleet, how many records its topic has, and the commands of `sink` on it."""
 
     fleet: Fleet
+    http: Client
     records: int = 0
 
     def produce(self, records: int) -> None:
@@ -61,11 +64,11 @@ def operated(tmp_path_factory: pytest.TempPathFactory, zookeeper, kafka) -> Iter
     settings = {"hoodie.metadata.enable": False, "transaction.interval.ms": NEVER, "flush.size": 1_000_000}
     with a_chroot(zookeeper.address) as chroot, topics(kafka.address) as make_topic:
         topic = make_topic(PARTITIONS)
-        it = Operated(Fleet(tmp_path_factory.mktemp("verbs"), chroot, kafka.address, topic, settings))
+        it = Operated(Fleet(tmp_path_factory.mktemp("verbs"), chroot, kafka.address, topic, settings), a_client())
         try:
             it.produce(30)
-            for name in ("w1", "w2"):
-                it.fleet.start(name)
+            it.fleet.start("w1", **{"http.listen": f"{it.http.host}:{it.http.port}", "http.token": TOKEN})
+            it.fleet.start("w2")
             it.fleet.wait("two members and the first commit", lambda v: len(v.members) == 2 and v.ledger.committed > 0)
             yield it
         finally:
@@ -92,6 +95,22 @@ def test_a_paused_sink_commits_nothing_says_so_and_goes_on_where_it_was(operated
     assert (status["paused"]["reason"], status["lag"]) == ("maintenance", 30)
     operated.command("resume")
     operated.command("flush")
+    assert operated.landed() == operated.records
+
+
+def test_a_worker_performs_verbs_by_http_for_who_has_the_token(operated: Operated, capsys) -> None:
+    def perform(verb: str) -> object:
+        answer = operated.http.ask(verb, "POST", {"Authorization": f"Bearer {TOKEN}"})
+        assert answer.status == 200, answer.body
+        return answer.json["done"][operated.fleet.name]
+
+    assert perform("/pause") == f"sink {operated.fleet.name} is paused"
+    operated.command("flush", status=2)
+    assert "is paused, by HTTP at " in capsys.readouterr().err
+    assert "goes on; it was paused by HTTP" in str(perform("/resume"))
+    operated.produce(3)
+    assert perform("/flush") == "asked for"
+    operated.command("wait", "--caught-up")
     assert operated.landed() == operated.records
 
 
