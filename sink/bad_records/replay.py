@@ -145,7 +145,7 @@ class Replay:
         files = open_table(self._settings.base_path, self._settings.storage)
         timeline = read_timeline(files, active_names(files))
         if timeline.problems:
-            raise TableError(f"{self._settings.base_path}: {timeline.problems[0].sentence}; see `sink audit`")
+            raise TableError(f"{self._settings.base_path}: {timeline.problems[0].sentence}. See `sink audit`.")
         return [
             Replayed(
                 commit.instant,

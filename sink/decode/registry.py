@@ -86,7 +86,7 @@ class Registry:
     def _schema(self, schema_id: SchemaId, referring: tuple[SchemaId, ...]) -> RegisteredSchema:
         """Returns the schema. `referring` are the ids that led here, each of which refers to the next."""
         if schema_id in referring:
-            raise ConfigError(f"schema id {schema_id} refers to itself by way of {referring}; register it anew")
+            raise ConfigError(f"schema id {schema_id} refers to itself by way of {referring}. Register it again.")
         if isinstance(schema_id, int) and not 0 <= schema_id <= LARGEST_ID:
             raise UnknownSchema(f"schema id {schema_id} is not an id of a registry: they end at {LARGEST_ID}")
         own: Future[RegisteredSchema] = Future()

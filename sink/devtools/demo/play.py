@@ -146,7 +146,7 @@ def _step(cluster: DemoCluster, screen: Screen, feed: Feed, progress: DemoProgre
     if now.landed != progress.landed or not feed.started:
         progress.landed, progress.moved_at = now.landed, time.monotonic()
     if time.monotonic() - progress.moved_at > STILL_SECONDS:
-        raise Unavailable(f"nothing has landed for {STILL_SECONDS:.0f} s; see the logs in {cluster.logs}")
+        raise Unavailable(f"no record landed for {STILL_SECONDS:.0f} s. See the logs in {cluster.logs}.")
     if not progress.victim and now.landed >= KILL_AFTER * records and _in_the_middle(view):
         _kill_coordinator(cluster, screen, progress, view, now.landed)
     elif progress.victim and not progress.takeover:
@@ -192,7 +192,7 @@ def _watch_takeover(screen: Screen, progress: DemoProgress, view: KeeperView, la
 def _require_life(cluster: DemoCluster, view: KeeperView, progress: DemoProgress) -> None:
     """Raises `Unavailable` if the sink halted, or a worker ended that the demo did not kill."""
     if view.halt is not None:
-        raise Unavailable(f"the sink halted: {view.halt.reason}; see the logs in {cluster.logs}")
+        raise Unavailable(f"the sink halted: {view.halt.reason}. See the logs in {cluster.logs}.")
     for name, worker in cluster.workers.items():
         if name != progress.victim and not worker.running:
             raise Unavailable(f"{name} ended with status {worker.exit_status}: {worker.tail()} (log: {worker.log})")
