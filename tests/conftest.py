@@ -26,6 +26,7 @@ from sink.devtools.local.kafka import KafkaServer
 from sink.devtools.local.zookeeper import ZooKeeperServer
 from tests.storage.hdfs_cluster import HdfsCluster, a_cluster
 from tests.storage.s3_server import Store, a_store
+from tests.thorough import is_thorough
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,6 +57,8 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """For `--dist loadgroup`: a file stays on one process, to share its Spark, but a fleet may run anywhere."""
     for item in items:
+        if is_thorough(item.nodeid):
+            item.add_marker(pytest.mark.thorough)
         if not OWN_PROCESSES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.xdist_group(str(item.path)))
 
