@@ -12,6 +12,7 @@ from kazoo.client import KazooClient
 from coordination.errors import Unavailable
 from coordination.state.tree import KeeperView
 from coordination.zookeeper.keeper import Keeper
+from coordination.zookeeper.worker_records import HostedRecord
 from sink.audit import TopicAccess, audit
 from sink.devtools.local.workers import WorkerProcess
 from tests.fleet import PATIENCE, SCHEMA
@@ -58,8 +59,14 @@ class ManySinks:
         return process
 
     def view(self, sink: str) -> KeeperView:
-        keeper = self._keepers.setdefault(sink, Keeper(self.client, f"/sink/{sink}", lambda: None))
-        return keeper.read()
+        return self._keeper(sink).read()
+
+    def hosts(self, sink: str) -> dict[str, HostedRecord]:
+        """The sink in the processes that host it, by worker."""
+        return self._keeper(sink).hosts()
+
+    def _keeper(self, sink: str) -> Keeper:
+        return self._keepers.setdefault(sink, Keeper(self.client, f"/sink/{sink}", lambda: None))
 
     def leader(self, sink: str) -> str:
         """The worker that leads the sink; empty without one."""
