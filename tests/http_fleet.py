@@ -159,6 +159,12 @@ class SinkTree:
         )  # fmt: skip
         self.keeper.write((*tree.plan_ops(number, plan), tree.header_op(header)))
 
+    def settle(self) -> None:
+        """Takes the open transaction away."""
+        for transaction in self.keeper.read().transactions:
+            path = f"{self.settings.root_znode}/{tree.transaction_path(transaction.header.number)}"
+            self.client.delete(path, recursive=True)
+
     def halt(self, reason: str, partition: int | None = None, offset: int | None = None) -> None:
         topic = None if partition is None else self.topic
         halt = tree.Halt(reason, topic, partition, offset, time.time())
@@ -223,7 +229,7 @@ class SyntheticFleet:
         self.client.close()
 
     def add(self, name: str, partitions: int, workers: Sequence[str] = ("worker-1", "worker-2")) -> SinkTree:
-        changed = {"name": name, "topics": (name,), "base_path": f"{self.settings.base_path}/{name}"}
+        changed = {"name": name, "topics": (name,), "base_path": f"/lake/{name}"}
         settings = self.settings.model_copy(update=changed)
         made = self.trees[name] = SinkTree(self.client, settings, self.log, partitions)
         for index, worker in enumerate(workers):
@@ -265,12 +271,19 @@ def show(fleet: SyntheticFleet) -> None:
 def move(fleet: SyntheticFleet, ended: threading.Event) -> None:
     """Records come and land, for as long as somebody looks."""
     chance = random.Random(1)
+    turn_of_orders = 0
     while not ended.wait(2.0):
         for name, made in fleet.trees.items():
-            if name in ("payments", "stock"):
+            if name == "payments":
                 continue
             made.produce(chance.randrange(100))
-            if name != "orders" and chance.random() < 0.3:
+            if name == "orders":
+                turn_of_orders += 1
+                if turn_of_orders % 4 == 0:
+                    made.settle()
+                    made.commit()
+                    made.open(["worker-1:00000000000a", "worker-2:00000000000b"])
+            elif chance.random() < 0.3:
                 made.commit(share=chance.choice((1.0, 1.0, 0.5)))
 
 

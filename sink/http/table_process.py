@@ -97,8 +97,8 @@ def replay_command(group: Mapping[str, Any]) -> str:
     command = f"sink errors replay --config FILE --topic {shlex.quote(group['first']['topic'])}"
     reason = group["reason"]
     if reason.isascii() and reason.isprintable():
-        return f"{command} --reason {shlex.quote(reason)}"
-    return f"{command} --offset {int(group['first']['offset'])}"
+        return f"{command} --reason={shlex.quote(reason)}"
+    return f"{command} --offset={int(group['first']['offset'])}"
 
 
 def _table(question: TableQuestion) -> Mapping[str, Any]:

@@ -106,3 +106,23 @@ def test_a_zookeeper_that_is_away_is_ill_health_and_nothing_else(fleet: MakeFlee
         assert at.ask("/status").json["sinks"][0]["committed"] > 0
         server.start()
         at.wait("/health", 200)
+
+
+def test_files_and_bad_records_are_told_with_the_command_that_replays_them(fleet: MakeFleet) -> None:
+    it, at = fleet(**{"errors.tolerance": "all"}), a_client()
+    producer = Producer({"bootstrap.servers": it.kafka})
+    for _ in range(2):
+        producer.produce(it.topic, b"no json", partition=1)
+    assert producer.flush(30) == 0
+    it.start("w1", **listen(at))
+    it.wait_landed({**LANDED, 1: LANDED[1] + 2})
+    report = at.wait(f"/table?sink={it.name}", 200).json
+    assert report["table"]["files"] >= PARTITIONS
+    assert report["table"]["bytes"] > 0
+    assert report["table"]["instants"] >= 1
+    [group] = report["bad_records"]["groups"]
+    assert (group["records"], group["first"]["offset"]) == (2, LANDED[1])
+    assert group["replay"].startswith(f"sink errors replay --config FILE --topic {it.topic} --reason=")
+    at.wait("/health", 200)
+    notes = at.ask("/health").json["sinks"][it.name]["notes"]
+    assert [note["text"] for note in notes if note["kind"] == "bad-records"] != []

@@ -101,11 +101,11 @@ function showOpen(status, now) {
 const COLUMNS = [
   ["Partition", (p) => `${p.topic}-${p.partition}`, false],
   ["Lag", (p) => number(p.lag), false],
-  ["Catches up in", catches, false],
+  ["Catches up", catches, false],
   ["Oldest waits", (p) => seconds(p.waiting_seconds), true],
-  ["Lands a second", (p) => number(p.landed_per_second), true],
-  ["Committed to", (p) => number(p.committed), true],
-  ["Log ends at", (p) => number(p.log_end), true],
+  ["Lands/s", (p) => number(p.landed_per_second), true],
+  ["Committed", (p) => number(p.committed), true],
+  ["Log end", (p) => number(p.log_end), true],
 ];
 let partitions = [];
 
