@@ -18,7 +18,7 @@ MOVED: Mapping[str, str] = {
     "tests/integration/test_s3_identity.py*": "test_storage_settings holds what each client is given",
     "tests/integration/test_s3_product.py*merge_on_read*": "test_s3_upserts writes it; test_upserts compacts",
     "tests/integration/test_s3_upserts.py*copy on write*": "its cell of merge on read; copy on write in test_upserts",
-    "tests/integration/test_s3_validate.py*one_sentence_without_a_secret[no server*": "test_storage_faults has the sentence",
+    "tests/integration/test_s3_validate.py*one_sentence_without_a_secret[no server*": "test_storage_faults has it",
     "tests/integration/test_s3_validate.py*one_sentence_without_a_secret[no jar*": "test_storage_settings has it",
     "tests/integration/test_upsert_evolution.py*[merge on read, buckets]": "its other cells",
     "tests/integration/test_reader_matrix.py*changes_the_rows*[hudi-*": "its cell of the Arrow engine",
