@@ -125,9 +125,12 @@ class WorkerProcess:
                 discovery = self._discovery()
                 if self._fleet.patterns:
                     discovery.start()
-                self._supervise(session, watchdog, spark, CoalescedRun(pool, presence.look))
+                telling = CoalescedRun(pool, presence.look)
+                self._supervise(session, watchdog, spark, telling)
                 discovery.stop()
                 self._notifier.notify("STOPPING=1")
+                self._facts.draining = True
+                telling.trigger()
                 with self._alive():
                     self._drain()
                 presence.forget()
@@ -201,8 +204,7 @@ class WorkerProcess:
             for problem in all_of_them:
                 LOG.warning("discovery.no_sink", topic=problem.topic, reason=str(problem))
 
-        made = [sink.settings for sink in self._sinks.values()]
-        return TopicDiscovery(self._fleet, self._kafka.of, self._discovered.put, gone, problems, made)
+        return TopicDiscovery(self._fleet, self._kafka.of, self._discovered.put, gone, problems)
 
     def _take_up_discovered(self) -> None:
         while not self._discovered.empty():
@@ -235,12 +237,18 @@ class WorkerProcess:
         for name in changes.removed:
             if (sink := self._sinks.get(name)) is not None:
                 self._let_go(sink)
-        leaving = {sink.settings.name for sink in self._leaving}
-        waiting = [settings.name for settings in changes.added if settings.name in leaving]
-        added = [settings for settings in changes.added if settings.name not in leaving]
+        added: list[Settings] = []
+        refused = dict(changes.refused)
+        for settings in changes.added:
+            if any(sink.settings.name == settings.name for sink in self._leaving):
+                refused[settings.name] = "it still drains; reload again"
+            elif settings.name in self._sinks:
+                refused[settings.name] = "a pattern of topics has made a sink of that name; restart the worker"
+            else:
+                added.append(settings)
         for settings in added:
             self._begin(settings)
-        for name, reason in {**changes.refused, **dict.fromkeys(waiting, "it still drains; reload again")}.items():
+        for name, reason in refused.items():
             LOG.error("reload.sink_refused", sink=name, reason=reason)
         if changes.process:
             LOG.error("reload.process_refused", settings=list(changes.process), action="restart the worker for them")
@@ -250,7 +258,6 @@ class WorkerProcess:
     def _drain(self) -> None:
         """All sinks side by side."""
         LOG.info("worker.draining")
-        self._facts.draining = True
         deadline = time.monotonic() + DRAIN_SECONDS
         sinks = [*self._sinks.values(), *self._leaving]
         with ThreadPoolExecutor(max(1, len(sinks)), "draining") as draining:
