@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import replace
 from queue import SimpleQueue
 from threading import Event
 
@@ -253,7 +254,9 @@ class WorkerProcess:
         if changes.process:
             LOG.error("reload.process_refused", settings=list(changes.process), action="restart the worker for them")
         LOG.info("reload.done", added=[settings.name for settings in added], removed=list(changes.removed))
-        self._fleet = changes.fleet
+        # What was not taken up is new to the next reload.
+        known = tuple(sink for sink in changes.fleet.sinks if sink.name not in refused or sink.name in self._sinks)
+        self._fleet = replace(changes.fleet, sinks=known)
 
     def _drain(self) -> None:
         """All sinks side by side."""
