@@ -175,7 +175,7 @@ class HandmadeTable:
         fields = [{"name": name, "type": ["null", kind]} for name, kind in (("id", "long"), *self._provenance_types())]
         extra = {"schema": json.dumps({"type": "record", "name": "orders", "fields": fields})}
         if checkpoint is not None:
-            extra[f"sink.checkpoint.{SINK}"] = checkpoint
+            extra[f"sink.checkpoint.{self.checkpoint['sink']}"] = checkpoint
         document = {
             "partitionToWriteStats": {"": list(stats)},
             "extraMetadata": extra,
@@ -237,9 +237,9 @@ class HandmadeTable:
         """Edits the checkpoint inside a completed commit; `change` gets and alters the document."""
         [path] = self.timeline.glob(f"{instant}_*commit")
         [document] = list(fastavro.reader(io.BytesIO(path.read_bytes())))
-        checkpoint = json.loads(document["extraMetadata"][f"sink.checkpoint.{SINK}"])
+        checkpoint = json.loads(document["extraMetadata"][f"sink.checkpoint.{self.checkpoint['sink']}"])
         change(checkpoint)
-        document["extraMetadata"][f"sink.checkpoint.{SINK}"] = json.dumps(checkpoint)
+        document["extraMetadata"][f"sink.checkpoint.{self.checkpoint['sink']}"] = json.dumps(checkpoint)
         buffer = io.BytesIO()
         fastavro.writer(buffer, _METADATA, [document])
         path.write_bytes(buffer.getvalue())
@@ -248,7 +248,7 @@ class HandmadeTable:
         return sorted(self.path.glob(f"*_{instant}.parquet"))
 
     def audit(self) -> Report:
-        return audit(str(self.path), SINK)
+        return audit(str(self.path), self.checkpoint["sink"])
 
     def _provenance_types(self) -> tuple[tuple[str, str], ...]:
         if not self.provenance:

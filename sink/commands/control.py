@@ -1,4 +1,4 @@
-"""`sink pause`, `resume`, `flush`, `switchover`, `drain`: ask something of a running sink, and wait until it is done.
+"""`sink pause`, `resume`, `flush`, `switchover`, `drain`: ask something of running sinks, and wait until it is done.
 
 Exit status 0 when it is done, 1 when it was asked for and is not done within the time-out, 2 when it could not be asked
 for. Errors as `sink.operations.control`.
@@ -6,17 +6,18 @@ for. Errors as `sink.operations.control`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from coordination.errors import ConfigError
 from sink.clients.zookeeper import connected
-from sink.commands.common import ConfigOption
-from sink.config import load
+from sink.commands.common import ConfigOption, SinksOption, several_sinks
+from sink.operations.chosen import Answer, side_by_side
 from sink.operations.control import Overdue, SinkControl
-from sink.telemetry.terminal import quiet
 
 WAIT_SECONDS = 300.0
 
@@ -26,64 +27,93 @@ TimeoutOption = Annotated[float, typer.Option("--timeout", help="Seconds to wait
 
 def pause(
     config: ConfigOption,
+    sink: SinksOption = None,
     reason: Annotated[str, typer.Option(help="Why, for whoever looks at `sink status`.")] = "",
     wait: WaitOption = True,
     timeout: TimeoutOption = WAIT_SECONDS,
 ) -> None:
     """Plan nothing new until `sink resume`. What is open is finished; with --wait, first."""
 
-    def act(sink: SinkControl) -> str:
-        asked = sink.pause(reason)
-        return f"{asked}; {sink.wait_at_rest(timeout)}" if wait else asked
+    def act(control: SinkControl) -> str:
+        asked = control.pause(reason)
+        return f"{asked}; {control.wait_at_rest(timeout)}" if wait else asked
 
-    _act(config, act)
+    act_on(config, sink, act)
 
 
-def resume(config: ConfigOption) -> None:
+def resume(config: ConfigOption, sink: SinksOption = None) -> None:
     """Let a paused sink go on."""
-    _act(config, lambda sink: sink.resume())
+    act_on(config, sink, lambda control: control.resume())
 
 
-def flush(config: ConfigOption, wait: WaitOption = True, timeout: TimeoutOption = WAIT_SECONDS) -> None:
+def flush(
+    config: ConfigOption,
+    sink: SinksOption = None,
+    wait: WaitOption = True,
+    timeout: TimeoutOption = WAIT_SECONDS,
+) -> None:
     """Commit at once what is in Kafka, whatever the interval."""
 
-    def act(sink: SinkControl) -> str:
-        request = sink.flush()
-        return sink.wait_flushed(request, timeout) if wait else "asked for"
+    def act(control: SinkControl) -> str:
+        request = control.flush()
+        return control.wait_flushed(request, timeout) if wait else "asked for"
 
-    _act(config, act)
+    act_on(config, sink, act)
 
 
-def switchover(config: ConfigOption, wait: WaitOption = True, timeout: TimeoutOption = WAIT_SECONDS) -> None:
+def switchover(
+    config: ConfigOption,
+    sink: SinksOption = None,
+    wait: WaitOption = True,
+    timeout: TimeoutOption = WAIT_SECONDS,
+) -> None:
     """Have another worker coordinate. What is open is finished first."""
 
-    def act(sink: SinkControl) -> str:
-        incarnation = sink.switchover()
-        return sink.wait_switched(incarnation, timeout) if wait else "asked for"
+    def act(control: SinkControl) -> str:
+        incarnation = control.switchover()
+        return control.wait_switched(incarnation, timeout) if wait else "asked for"
 
-    _act(config, act)
+    act_on(config, sink, act)
 
 
 def drain(
     config: ConfigOption,
     worker: Annotated[str, typer.Argument(help="The worker's id, as `sink status` shows it.", show_default=False)],
+    sink: SinksOption = None,
     wait: WaitOption = True,
     timeout: TimeoutOption = WAIT_SECONDS,
 ) -> None:
     """Have a worker finish its part, leave the sink and end. It takes part again when it is started again."""
 
-    def act(sink: SinkControl) -> str:
-        incarnations = sink.drain(worker)
-        return sink.wait_left(incarnations, timeout) if wait else "asked for"
+    def act(control: SinkControl) -> str:
+        incarnations = control.drain(worker)
+        return control.wait_left(incarnations, timeout) if wait else "asked for"
 
-    _act(config, act)
+    act_on(config, sink, act)
 
 
-def _act(config: ConfigOption, act: Callable[[SinkControl], str]) -> None:
-    settings = load(config)
-    quiet(settings.secrets)
-    with connected(settings) as client, acting():
-        typer.echo(act(SinkControl(settings, client)))
+def act_on(config: Path, names: Sequence[str] | None, act: Callable[[SinkControl], str]) -> None:
+    """Acts for each of the sinks that are named, side by side, and tells what was done."""
+    sinks = several_sinks(config, names).sinks
+    if len(sinks) == 1:
+        with connected(sinks[0]) as client, acting():
+            typer.echo(act(SinkControl(sinks[0], client)))
+    elif not sinks:
+        raise ConfigError(f"{config}: no topic matches yet, so that there is no sink")
+    else:
+        with connected(sinks[0]) as client:
+            answers = side_by_side(sinks, lambda settings: act(SinkControl(settings, client)), len(sinks))
+        _tell(answers)
+
+
+def _tell(answers: Sequence[Answer[str]]) -> None:
+    """A line for each sink. What was not done in time has the exit status 1, what could not be asked for 2."""
+    for answer in answers:
+        text = answer.result if answer.error is None else f"sink: {answer.error}"
+        typer.echo(f"{answer.settings.name}: {text}", err=answer.error is not None)
+    errors = [answer.error for answer in answers if answer.error is not None]
+    if errors:
+        raise typer.Exit(1 if all(isinstance(error, Overdue) for error in errors) else 2)
 
 
 @contextmanager

@@ -12,17 +12,15 @@ import typer
 
 from coordination.errors import ConfigError
 from sink.clients.kafka import Log
-from sink.clients.zookeeper import connected
-from sink.commands.common import ConfigOption
-from sink.commands.control import WAIT_SECONDS, TimeoutOption, acting
-from sink.config import load
+from sink.commands.common import ConfigOption, SinksOption
+from sink.commands.control import WAIT_SECONDS, TimeoutOption, act_on
 from sink.operations.catching_up import target_of, wait_for
 from sink.operations.control import SinkControl
-from sink.telemetry.terminal import quiet
 
 
 def wait(
     config: ConfigOption,
+    sink: SinksOption = None,
     caught_up: Annotated[
         bool, typer.Option("--caught-up", help="Until all is committed that is in Kafka now.", show_default=False)
     ] = False,
@@ -31,9 +29,12 @@ def wait(
     """Wait for the sink. Nothing is asked of it: it commits at its own interval."""
     if not caught_up:
         raise ConfigError("sink wait: say what to wait for; --caught-up is until all is committed that is in Kafka now")
-    settings = load(config)
-    quiet(settings.secrets)
-    log = Log(settings.kafka_native)
-    with connected(settings) as client, acting():
-        control = SinkControl(settings, client)
-        typer.echo(wait_for(control, target_of(log, settings, control.read()), timeout))
+
+    def wait_caught_up(control: SinkControl) -> str:
+        log = Log(control.settings.kafka_native)
+        try:
+            return wait_for(control, target_of(log, control.settings, control.read()), timeout)
+        finally:
+            log.close()
+
+    act_on(config, sink, wait_caught_up)

@@ -47,6 +47,10 @@ class SinkControl:
         self._keeper = Keeper(client, settings.root_znode, self._changed.set)
         self._client = client
 
+    @property
+    def settings(self) -> Settings:
+        return self._settings
+
     def pause(self, reason: str = "") -> str:
         """Plan nothing more. Says who has paused it, if it was paused already."""
         known = self._ask(lambda view: view.control.pause(self._asked(reason))).control.paused
