@@ -153,3 +153,23 @@ def test_a_sink_whose_topic_is_gone_can_still_be_looked_at(make, sink, topic, zo
         return f"{prefix}-gone" in sink("status", "--config", config, "--no-lag")[1]
 
     eventually("the sink is known", known)
+
+
+def test_a_pause_takes_the_sinks_that_are_named_or_all(make, sink, topic, prefix: str) -> None:
+    topic(name=prefix)
+    config = make(pattern=False)
+
+    def paused() -> list[bool]:
+        code, out, _ = sink("status", "--config", config, "--no-lag", "--json")
+        assert code in (0, 1)
+        return [each["paused"] is not None for each in json.loads(out)["sinks"]]
+
+    code, _, err = sink("pause", "--config", config, "--sink", "two", "--no-wait")
+    assert code == 0, err
+    assert paused() == [False, True]
+    code, out, err = sink("pause", "--config", config, "--no-wait")
+    assert code == 0, err
+    assert [line.partition(":")[0] for line in out.splitlines()] == ["one", "two"]
+    assert paused() == [True, True]
+    assert sink("resume", "--config", config)[0] == 0
+    assert paused() == [False, False]
