@@ -23,7 +23,7 @@ from sink.config import Settings
 from sink.devtools.local.servers import free_ports
 from sink.http.facts import HostedSink
 from sink.http.limits import Limits
-from sink.http.server import MOST_CONNECTIONS, WorkerHttp
+from sink.http.server import CLIENT_SECONDS, MOST_CONNECTIONS, WorkerHttp
 from tests.http_fleet import GivenFacts, GivenLog, settings_in
 from tests.http_kit import Client
 
@@ -254,9 +254,10 @@ def send(at: Client, data: bytes) -> bytes:
 
 
 def assert_well(served: Served) -> None:
+    """Answers long before a client's time is over, on a machine that has other things to do."""
     began = time.monotonic()
     assert served.client.ask("/liveness").status == 200
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < CLIENT_SECONDS / 2
 
 
 METHODS = st.sampled_from([b"GET", b"POST", b"HEAD", b"PUT", b"OPTIONS", b"CONNECT", b"get", b""])
