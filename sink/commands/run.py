@@ -38,7 +38,7 @@ def run(
         raise ConfigError("sink run: give one of --until-end and --until TIME; a worker without end is sink.worker")
     at = None if until is None else parse_time(until, "--until")
     fleet = load_fleet(config)
-    if not fleet.sinks:
+    if not fleet.hosted:
         raise ConfigError(f"{config}: sink run takes configurations whose sinks are named; this one has patterns only")
     process = fleet.process
     configure(process.log_level, process.log_format, Redactor(fleet.secrets))

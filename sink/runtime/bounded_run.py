@@ -59,12 +59,12 @@ class BoundedRun:
                 raise error
         if self._failures:
             raise Unfinished("; ".join(map(str, self._failures.values())))
-        if missing := [sink.name for sink in self._fleet.sinks if sink.name not in self._reached]:
+        if missing := [sink.name for sink in self._fleet.hosted if sink.name not in self._reached]:
             raise Unfinished(f"the run was stopped before everything was committed: {', '.join(missing)}")
         return tuple(self._reached.values())
 
     def _end_when_reached(self) -> None:
-        sinks = self._fleet.sinks
+        sinks = self._fleet.hosted
         try:
             self._wait_for_the_time()
             with ExitStack() as stack:
