@@ -138,7 +138,7 @@ class SinkTree:
             view.ledger,
             last=self.number,
             committed=view.ledger.committed if reason else self.number,
-            history=(*view.ledger.history, summary)[-10:],
+            history=(*view.ledger.history, summary),
         )
         self.keeper.write((*tree.shard_ops(view, self.states), tree.ledger_op(view, ledger)))
 

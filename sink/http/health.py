@@ -45,6 +45,8 @@ class Evidence:
     left: tuple[str, ...] = ()
     """Workers that have left the fleet a while ago without having drained."""
     troubles: tuple[str, ...] = ()
+    silent: tuple[str, ...] = ()
+    """Why this worker is not alive."""
     paused: str = ""
     trend: Trend = field(default_factory=lambda: Trend(0.0))
 
@@ -134,6 +136,7 @@ def _notes(evidence: Evidence, view: KeeperView, status: Status) -> Iterator[Fin
 
 
 def _waits(evidence: Evidence) -> Iterator[Finding]:
+    yield from (finding("silent", reason) for reason in evidence.silent)
     yield from (finding("waits", trouble) for trouble in evidence.troubles)
     for outside in () if evidence.status is None else evidence.status.outside:
         yield finding("outside", f"{outside.worker} hosts it and takes no part ({outside.state}): {outside.reason}")
