@@ -200,6 +200,9 @@ class GivenFacts:
     def leads(self, sink: str) -> bool:
         return sink in self.led
 
+    def retention(self, _sink: str, /) -> Mapping[str, float]:
+        return {}
+
     def troubles(self, _sink: str, /) -> Sequence[str]:
         return self.trouble
 

@@ -221,6 +221,7 @@ class FleetWatch:
                 left=tuple(sorted(w for w, at in watched.left.items() if wall - at < GONE_SECONDS)),
                 paused=paused(view),
                 trend=watched.trend,
+                retention=self._facts.retention(name),
             )
         return SinkNow(evidence, judge(evidence), watched.trend)
 
