@@ -138,7 +138,7 @@ class SinkTree:
             view.ledger,
             last=self.number,
             committed=view.ledger.committed if reason else self.number,
-            history=(*view.ledger.history, summary)[-10:],
+            history=(*view.ledger.history, summary),
         )
         self.keeper.write((*tree.shard_ops(view, self.states), tree.ledger_op(view, ledger)))
 
@@ -199,6 +199,9 @@ class GivenFacts:
 
     def leads(self, sink: str) -> bool:
         return sink in self.led
+
+    def retention(self, _sink: str, /) -> Mapping[str, float]:
+        return {}
 
     def troubles(self, _sink: str, /) -> Sequence[str]:
         return self.trouble

@@ -59,5 +59,8 @@ class WorkerFacts(Protocol):
     def leads(self, sink: str) -> bool:
         """Whether this worker coordinates the sink."""
 
+    def retention(self, sink: str, /) -> Mapping[str, float]:
+        """How long Kafka keeps a record, in seconds, by topic, where this worker knows it."""
+
     def troubles(self, sink: str, /) -> Sequence[str]:
         """Servers that keep this worker from its work on the sink: a store or a registry that does not answer."""

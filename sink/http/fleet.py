@@ -15,16 +15,18 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 from kazoo.client import KazooClient
+from kazoo.protocol.states import EventType, WatchedEvent
 
 from coordination.errors import Corrupt, Unavailable
 from coordination.state.model import WorkerState
-from coordination.state.tree import KeeperView
+from coordination.state.tree import KeeperView, member_path
 from coordination.zookeeper.catalog_progress import CatalogState
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.table_service_lock import TableServiceRun
 from sink.http.facts import HostedSink, WorkerFacts
 from sink.http.health import INTERVALS, Evidence, Judgement, judge, last_commit
 from sink.http.logs import LogLooks
+from sink.http.outside import OutsideLooks
 from sink.http.remedies import Finding, finding
 from sink.http.trend import Trend
 from sink.operations.status import NEWEST, build, catalog_status
@@ -78,7 +80,10 @@ class _Watched:
     catalog: CatalogState | None = None
     records_at: float = -RECORDS_SECONDS
     unread: Finding | None = None
-    members: dict[str, WorkerState] = field(default_factory=dict)
+    members: dict[str, str] = field(default_factory=dict)
+    """Worker ids by incarnation, of those that have joined."""
+    draining: set[str] = field(default_factory=set)
+    """Incarnations that have said so: a drain may be over before the next look."""
     left: dict[str, float] = field(default_factory=dict)
 
 
@@ -87,6 +92,7 @@ class FleetWatch:
         self._facts = facts
         self._watched: dict[str, _Watched] = {}
         self._logs = LogLooks()
+        self._outside = OutsideLooks()
         self._asked_at = -IDLE_SECONDS
         self._waking = threading.Condition()
         self._ended = False
@@ -143,6 +149,7 @@ class FleetWatch:
     def _look(self) -> None:
         self._follow_sinks()
         is_first = not self._fleet.sinks
+        self._outside.look([watched.hosted for watched in self._watched.values()])
         for watched in self._watched.values():
             self._read(watched)
         if is_first and self._watched:
@@ -199,33 +206,51 @@ class FleetWatch:
 
     def _now(self, name: str, watched: _Watched, wall: float) -> SinkNow:
         settings, view = watched.hosted.settings, watched.view
-        evidence = Evidence(settings, wall, unread=watched.unread, troubles=tuple(self._facts.troubles(name)))
+        troubles, silent = tuple(self._facts.troubles(name)), tuple(self._facts.liveness())
+        evidence = Evidence(settings, wall, unread=watched.unread, troubles=troubles, silent=silent)
         if view is not None:
             log, error = self._logs.of(name)
             watched.trend.look(view.states, log, last_commit(view), wall)
             status = build(settings, _newest(view), log, error, wall)
             catalog = catalog_status(settings, watched.catalog, status.committed)
+            outside = self._outside.of(watched.hosted)
             evidence = replace(
                 evidence,
                 view=view,
-                status=replace(status, services=watched.services, catalog=catalog),
+                status=replace(status, services=watched.services, catalog=catalog, outside=outside),
                 left=tuple(sorted(w for w, at in watched.left.items() if wall - at < GONE_SECONDS)),
                 paused=paused(view),
                 trend=watched.trend,
+                retention=self._facts.retention(name),
             )
         return SinkNow(evidence, judge(evidence), watched.trend)
 
 
 def _follow_members(watched: _Watched, view: KeeperView, wall: float) -> None:
-    """Remembers who has left without having said that he drains."""
-    members = {member.worker: member.state for member in view.members}
-    for worker, state in watched.members.items():
-        if worker not in members and state is not WorkerState.DRAINING:
+    """Remembers who has left without having said that it drains. A member's znode changes for a drain only."""
+    members = {member.incarnation: member.worker for member in view.members}
+    for incarnation, worker in watched.members.items():
+        if incarnation not in members and incarnation not in watched.draining:
             watched.left[worker] = wall
-    for worker in members:
-        watched.left.pop(worker, None)
-    watched.left = {worker: at for worker, at in watched.left.items() if wall - at < GONE_SECONDS}
+    for incarnation in members.keys() - watched.members.keys():
+        _watch_member(watched, incarnation)
+    watched.draining &= members.keys()
+    watched.draining |= {member.incarnation for member in view.members if member.state is WorkerState.DRAINING}
+    alive = set(members.values())
+    watched.left = {w: at for w, at in watched.left.items() if wall - at < GONE_SECONDS and w not in alive}
     watched.members = members
+
+
+def _watch_member(watched: _Watched, incarnation: str) -> None:
+    def seen(event: WatchedEvent) -> None:
+        if event.type == EventType.CHANGED:
+            watched.draining.add(incarnation)
+        elif event.type == EventType.NONE:
+            # The connection ended, and the watch with it: what becomes of the worker meanwhile is not known.
+            watched.members.pop(incarnation, None)
+
+    path = f"{watched.hosted.settings.root_znode}/{member_path(incarnation)}"
+    watched.hosted.client.get_async(path, watch=seen)
 
 
 def _newest(view: KeeperView) -> KeeperView:

@@ -7,17 +7,19 @@ interval, too. A pause is told, and is no fault. Pure; raises nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from coordination.state.model import Phase
 from coordination.state.tree import KeeperView
 from sink.config import Settings
 from sink.http.remedies import Finding, Remedy, finding, halt_remedy
-from sink.http.trend import Trend
+from sink.http.trend import PartitionTrend, Trend
 from sink.operations.status import Status
 
 INTERVALS = 3
+EARLY, LATE = 0.5, 0.9
+"""Shares of a retention."""
 ABORTS = 2
 """One abort alone is no news."""
 
@@ -45,7 +47,11 @@ class Evidence:
     left: tuple[str, ...] = ()
     """Workers that have left the fleet a while ago without having drained."""
     troubles: tuple[str, ...] = ()
+    silent: tuple[str, ...] = ()
+    """Why this worker is not alive."""
     paused: str = ""
+    retention: Mapping[str, float] = field(default_factory=dict)
+    """How long Kafka keeps a record, in seconds, by topic."""
     trend: Trend = field(default_factory=lambda: Trend(0.0))
 
 
@@ -128,12 +134,35 @@ def _notes(evidence: Evidence, view: KeeperView, status: Status) -> Iterator[Fin
             yield finding("service-failed", f"{service.name}, on {status.services.worker}: {service.reason}")
     if status.catalog is not None and status.catalog.failures:
         yield finding("catalog", f"{status.catalog.failures} times in a row: {status.catalog.reason}")
+    yield from _retention(evidence)
     growing = sum(1 for trend in evidence.trend.partitions.values() if trend.grows)
     if growing and evidence.trend.waiting > deadline(evidence.settings):
         yield finding("falls-behind", f"{growing} partitions get records faster than they land")
 
 
+def _retention(evidence: Evidence) -> Iterator[Finding]:
+    """Half of a partition's retention is gone, and what waits does not land in what is left; or nine tenths are."""
+    for topic, seconds in evidence.retention.items():
+        oldest = max(
+            (
+                trend.waiting
+                for source, trend in evidence.trend.partitions.items()
+                if source.topic == topic and _is_at_risk(trend, seconds)
+            ),
+            default=0.0,
+        )
+        if oldest:
+            left = _seconds(seconds - oldest)
+            yield finding("retention", f"Kafka deletes records of {topic} that have not landed in {left}")
+
+
+def _is_at_risk(trend: PartitionTrend, seconds: float) -> bool:
+    late = trend.catch_up is None or trend.catch_up > seconds - trend.waiting
+    return trend.waiting > LATE * seconds or (trend.waiting > EARLY * seconds and late)
+
+
 def _waits(evidence: Evidence) -> Iterator[Finding]:
+    yield from (finding("silent", reason) for reason in evidence.silent)
     yield from (finding("waits", trouble) for trouble in evidence.troubles)
     for outside in () if evidence.status is None else evidence.status.outside:
         yield finding("outside", f"{outside.worker} hosts it and takes no part ({outside.state}): {outside.reason}")

@@ -191,6 +191,16 @@ DO = {
         "sink-refused",
     ),
     "waits": ("Bring back what it waits for. The worker goes on by itself.", "the-log"),
+    "retention": (
+        "Raise `retention.ms` of the topic first. Then see why the sink is behind: start more workers, or give them"
+        " more cores.",
+        "sizing",
+    ),
+    "silent": (
+        "It ends itself when that lasts for the session time-out, and its supervisor starts it again. Repeated: look at"
+        " the host's memory and at the JVM's log in log.dir.",
+        "draining",
+    ),
     "aborts": (
         "Alone it needs nobody: the same offsets are tried again. Repeated: mend what the reason says.",
         "the-log",

@@ -21,6 +21,7 @@ from coordination.state.tree import Halt, KeeperView, Summary, Transaction
 from coordination.zookeeper.catalog_progress import CatalogState
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.table_service_lock import TableServiceRun
+from coordination.zookeeper.worker_records import HostedRecord
 from sink.clients.kafka import Log
 from sink.config import Settings
 
@@ -179,15 +180,23 @@ def collect(settings: Settings, keeper: Keeper, log: Log | None) -> Reading:
     observed, error = _observe(log, settings, recorded)
     status = build(settings, view, observed, error, time.time())
     catalog = catalog_status(settings, keeper.catalog(), status.committed)
-    outside = tuple(
-        OutsideStatus(worker, hosted.state, hosted.reason)
-        for worker, hosted in keeper.hosts().items()
-        if hosted.reason and hosted.state != "joined"
-    )
     shown = replace(
-        status, history=status.history[:NEWEST], services=keeper.services(), catalog=catalog, outside=outside
+        status,
+        history=status.history[:NEWEST],
+        services=keeper.services(),
+        catalog=catalog,
+        outside=outside_workers(keeper.hosts()),
     )
     return Reading(view, observed, shown)
+
+
+def outside_workers(hosts: Mapping[str, HostedRecord]) -> tuple[OutsideStatus, ...]:
+    """Workers that host the sink and take no part in it."""
+    return tuple(
+        OutsideStatus(worker, hosted.state, hosted.reason)
+        for worker, hosted in hosts.items()
+        if hosted.reason and hosted.state != "joined"
+    )
 
 
 def ended_transactions(keeper: Keeper) -> tuple[EndedStatus, ...]:

@@ -81,6 +81,10 @@ class ProcessFacts:
         hosted = self._sinks.get(sink)
         return hosted is not None and hosted.leads
 
+    def retention(self, sink: str) -> Mapping[str, float]:
+        hosted = self._sinks.get(sink)
+        return {} if hosted is None else hosted.retention
+
     def troubles(self, sink: str) -> Sequence[str]:
         hosted = self._sinks.get(sink)
         return () if hosted is None else hosted.troubles

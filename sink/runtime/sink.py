@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Executor, Future
 from dataclasses import dataclass
 from enum import Enum
@@ -135,6 +135,11 @@ class Sink:
         observer = self._observer
         store = observer.storage.trouble if observer is not None else ""
         return tuple(filter(None, (self.reason, store)))
+
+    @property
+    def retention(self) -> Mapping[str, float]:
+        """How long Kafka keeps a record, in seconds, by topic; empty where this worker does not coordinate."""
+        return self._metrics.retention_by_topic
 
     @property
     def has_ended(self) -> bool:

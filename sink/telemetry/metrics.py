@@ -190,6 +190,11 @@ class SinkMetrics:
         self.offsets.read_log(view.partitions)
 
     @harmless
+    @property
+    def retention_by_topic(self) -> Mapping[str, float]:
+        """In seconds, as `retention` was told last; empty where this worker does not coordinate."""
+        return self._retention
+
     def retention(self, seconds: Mapping[str, float]) -> None:
         """How long Kafka keeps a record, by topic; without topics whose retention is unlimited or unknown."""
         self._retention = seconds

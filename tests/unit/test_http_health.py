@@ -170,6 +170,21 @@ def test_the_last_commit_is_older_than_all_aborts_that_have_taken_its_place(sett
     assert last_commit(replace(view, ledger=Ledger())) is None
 
 
+@pytest.mark.parametrize(
+    ("retention", "told"),
+    [
+        (3600, []),
+        (150, ["retention"]),  # more than half is gone, and nothing lands
+        (105, ["retention"]),  # more than nine tenths
+    ],
+)
+def test_a_retention_that_runs_out_before_the_records_land_is_told(
+    settings: Settings, retention: float, told: list[str]
+) -> None:
+    waiting = evidence_of(settings, a_view(settings, 50), 150, 100)
+    assert kinds(judge(replace(waiting, retention={"orders": retention, "clicks": 1})))[1] == [*told, "falls-behind"]
+
+
 # Halts and the runbook
 
 

@@ -13,7 +13,7 @@ const WORDS = {
   ok: "ok", paused: "paused", behind: "falls behind", halted: "halted", "no-coordinator": "no coordinator",
   "not-committing": "does not commit", zookeeper: "ZooKeeper away", znode: "damaged znode", kafka: "Kafka away",
   "no-tree": "not begun", "not-read": "not read yet", "bad-records": "bad records", "service-failed": "table service failed",
-  "falls-behind": "falls behind", "worker-gone": "worker gone", waits: "waits", aborts: "aborts", catalog: "catalogue",
+  "falls-behind": "falls behind", "worker-gone": "worker gone", waits: "waits", silent: "does not answer", retention: "retention at risk", aborts: "aborts", catalog: "catalogue",
   configuration: "other configuration",
 };
 const byId = (id) => document.getElementById(id);

@@ -1,0 +1,54 @@
+"""Looks at the records of the fleet's processes: which of them host a sink and take no part in it.
+
+One look is for all sinks below one root, and rare: nothing but a note rests on it. Raises nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+import structlog
+from kazoo.client import KazooClient
+
+from coordination.errors import SinkError
+from coordination.zookeeper.worker_records import WorkerRecord, WorkerRecords
+from sink.config import Settings
+from sink.http.facts import HostedSink
+from sink.operations.status import OutsideStatus, outside_workers
+
+LOG = structlog.get_logger("sink.worker")
+LOOK_SECONDS = 15.0
+
+
+class OutsideLooks:
+    """For one thread."""
+
+    def __init__(self) -> None:
+        self._looked_at = -LOOK_SECONDS
+        self._records: dict[tuple[int, str], tuple[WorkerRecord, ...]] = {}
+
+    def look(self, sinks: Iterable[HostedSink]) -> None:
+        now = time.monotonic()
+        if now - self._looked_at < LOOK_SECONDS:
+            return
+        self._looked_at = now
+        roots = {_place(sink.settings, sink.client): sink for sink in sinks if sink.client.connected}
+        self._records = {place: _records(sink.client, place[1]) for place, sink in roots.items()}
+
+    def of(self, sink: HostedSink) -> tuple[OutsideStatus, ...]:
+        records = self._records.get(_place(sink.settings, sink.client), ())
+        name = sink.settings.name
+        return outside_workers({record.worker: record.sinks[name] for record in records if name in record.sinks})
+
+
+def _place(settings: Settings, client: KazooClient) -> tuple[int, str]:
+    return id(client), settings.root_znode.rpartition("/")[0]
+
+
+def _records(client: KazooClient, root: str) -> tuple[WorkerRecord, ...]:
+    try:
+        return WorkerRecords(client, root, "").all()
+    except SinkError as error:
+        LOG.debug("http.workers_unread", reason=str(error))
+        return ()

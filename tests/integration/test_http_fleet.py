@@ -1,0 +1,118 @@
+"""What a worker tells of the fleet, as ZooKeeper has it: sinks, workers that come and go, and what nobody can read."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordination.errors import Unavailable
+from coordination.state import tree
+from coordination.state.model import Member, WorkerState
+from sink.devtools.local.servers import free_ports
+from tests.http_fleet import SinkTree, SyntheticFleet
+from tests.http_kit import Client
+from tests.waiting import eventually
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+_roots = itertools.count()
+
+
+@pytest.fixture
+def served(tmp_path: Path, zookeeper) -> Iterator[tuple[SyntheticFleet, Client]]:
+    root = f"/http-{os.getpid()}-{next(_roots)}"
+    [port] = free_ports(1)
+    with SyntheticFleet(tmp_path, zookeeper.address, port, zookeeper__root=root) as fleet:
+        yield fleet, Client("127.0.0.1", port)
+
+
+def notes(at: Client, sink: str) -> list[str]:
+    return [note["kind"] for note in at.ask("/health").json["sinks"][sink]["notes"]]
+
+
+def status(at: Client, sink: str) -> Any:
+    return at.ask(f"/status?sink={sink}").json["sinks"][0]
+
+
+def drain(orders: SinkTree, incarnation: str) -> None:
+    """As a worker does it, in one breath."""
+    digest = orders.settings.config_digest
+    orders.keeper.join(Member(incarnation, "host", 1, "0.1.0", WorkerState.DRAINING, config=digest))
+    orders.keeper.leave(incarnation)
+
+
+def test_a_worker_that_drains_is_no_news_however_fast_and_one_that_vanishes_is(served) -> None:
+    fleet, at = served
+    orders = fleet.add("orders", 1, ["w1", "w2", "w3"])
+    members = {member.worker: member.incarnation for member in orders.keeper.read().members}
+    at.wait("/health", 200)
+    drain(orders, members["w1"])
+    eventually("w1 is gone", lambda: [m["worker"] for m in status(at, "orders")["members"]] == ["w2", "w3"])
+    assert notes(at, "orders") == []
+    orders.keeper.leave(members["w3"])
+    eventually("it is told", lambda: notes(at, "orders") == ["worker-gone"])
+    orders.join("w3")
+    eventually("it is back", lambda: notes(at, "orders") == [])
+
+
+def test_one_sink_that_cannot_be_read_hides_no_other(served) -> None:
+    fleet, at = served
+    orders, clicks = fleet.add("orders", 1), fleet.add("clicks", 1)
+    clicks.produce(5)
+    at.wait("/health", 200)
+    fleet.client.set(f"{orders.settings.root_znode}/{tree.TRANSACTIONS}", b"not what anybody wrote")
+    sinks = at.wait("/health", 503).json["sinks"]
+    assert [reason["kind"] for reason in sinks["orders"]["reasons"]] == ["znode"]
+    assert "--forget" in sinks["orders"]["reasons"][0]["do"]
+    assert sinks["clicks"]["healthy"]
+    assert at.ask("/health?sink=clicks").status == 200
+
+
+def test_kafka_away_is_told_and_what_was_known_of_the_tree_stays(served) -> None:
+    fleet, at = served
+    orders = fleet.add("orders", 2)
+    orders.produce(10)
+    orders.commit()
+    at.wait("/health", 200)
+    fleet.log.error = Unavailable("Kafka at k:9092 gave no answer")
+    eventually("it is told", lambda: notes(at, "orders") == ["kafka"])
+    told = status(at, "orders")
+    assert (told["lag"], told["committed"], told["kafka_error"]) == (None, 1, "Kafka at k:9092 gave no answer")
+    fleet.log.error = None
+    eventually("it is over", lambda: notes(at, "orders") == [])
+
+
+def test_sinks_that_come_and_go_are_followed(served) -> None:
+    fleet, at = served
+    fleet.add("orders", 1)
+    at.wait("/health?sink=orders", 200)
+    fleet.add("clicks", 1)
+    at.wait("/health?sink=clicks", 200)
+    fleet.facts.sinks[:] = [hosted for hosted in fleet.facts.sinks if hosted.settings.name != "orders"]
+    at.wait("/health?sink=orders", 404)
+    assert [sink["sink"] for sink in at.ask("/overview").json["sinks"]] == ["clicks"]
+
+
+def test_a_stuck_jvm_is_told_beside_the_health_of_the_fleet(served) -> None:
+    fleet, at = served
+    fleet.add("orders", 1)
+    at.wait("/health", 200)
+    fleet.facts.not_alive = ("the JVM has not answered for 7 s",)
+    eventually("it is told", lambda: notes(at, "orders") == ["silent"])
+    assert at.ask("/health").status == 200
+
+
+def test_a_hundred_transactions_are_history_and_ten_are_status(served) -> None:
+    fleet, at = served
+    orders = fleet.add("orders", 1)
+    for _ in range(12):
+        orders.produce(1)
+        orders.commit()
+    at.wait("/health", 200)
+    eventually("all are read", lambda: status(at, "orders")["committed"] == 12)
+    assert [ended["number"] for ended in status(at, "orders")["history"]] == list(range(12, 2, -1))
+    assert [ended["number"] for ended in at.ask("/history").json["sinks"]["orders"]] == list(range(12, 0, -1))
