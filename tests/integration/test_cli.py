@@ -417,7 +417,7 @@ def test_reset_in_a_tree_from_a_backup_lets_what_is_not_moved_go_on_where_the_ta
         (("--to", "checkpoint"), "the table has no checkpoint of this sink"),
         (("--to", "latest", "--forget"), "exclude one another"),
         (("--to", "latest", "--topic", "other"), "nothing is known of other"),
-        (("--to", "yesterday"), "'yesterday' is not one of"),
+        (("--to", "yesterday"), "'yesterday' is no time"),
     ],
 )
 def test_a_reset_that_makes_no_sense_is_refused_in_one_sentence(fleet: Fleet, sink, arguments, said):
@@ -568,7 +568,7 @@ def test_validate_refuses_a_table_of_another_version_and_encoding_as_a_worker_do
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"partition__field__name": "tags"}, "partition.field.name: column 'tags' is array<string>"),
+        ({"partition__field__name": "tags"}, "partition.field.name: column 'tags' has type array<string>"),
         ({"record__key__fields": "a.b"}, "record.key.fields: no column 'a.b' in the schema"),
         (
             {"provenance__columns": "false", "hoodie__populate__meta__fields": "no"},
