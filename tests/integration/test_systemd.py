@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -157,10 +158,9 @@ def site(tmp_path_factory: pytest.TempPathFactory, zookeeper: Address, kafka: Ad
 
 def _install(host: BootedHost, archive: Path) -> str:
     """As docs/operations.md says, with nothing but a loopback."""
-    host.write("/root/archive.tar", "")
-    archive.rename(host.root / "root" / "archive.tar")
-    host.run("tar", "-xf", "/root/archive.tar", "-C", "/root", "--one-top-level=archive", "--strip-components=1")
-    cut = ("unshare", "--net", "sh", "-c", "ip link set lo up && ! ip route | grep -q . && /root/archive/install")
+    subprocess.run(["tar", "-xf", str(archive), "-C", str(host.root / "root")], check=True)
+    script = f"/root/{archive.stem}/install"
+    cut = ("unshare", "--net", "sh", "-c", f"ip link set lo up && ! ip route | grep -q . && {script}")
     printed = host.run(*cut, seconds=INSTALL_SECONDS)
     host.write("/etc/systemd/system/sink-worker@.service.d/tables.conf", f"[Service]\nReadWritePaths={TABLES}\n")
     host.run("install", "-d", "-o", "sink", "-g", "sink", TABLES)
@@ -178,6 +178,12 @@ def test_the_archive_installs_a_worker_without_any_network(site: Site) -> None:
     assert "installed in /opt/hudi-keeper-sink" in site.installed
     assert "going on without" not in site.installed
     assert list((site.host.root / "var/cache/hudi-keeper-sink/classes").glob("*.jsa"))
+    # A damaged copy is refused before anything is changed.
+    [archive] = (site.host.root / "root").glob("hudi-keeper-sink-*")
+    before = site.host.run("stat", "--format=%i", f"{PREFIX}/pyvenv.cfg")
+    (archive / "LICENSE").write_text("damaged")
+    site.host.run(f"/root/{archive.name}/install", ok=(1,))
+    assert site.host.run("stat", "--format=%i", f"{PREFIX}/pyvenv.cfg") == before
 
 
 def test_a_unit_is_ready_when_it_has_joined_takes_up_a_new_sink_on_reload_and_drains_on_stop(site: Site) -> None:
