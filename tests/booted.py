@@ -75,7 +75,7 @@ class BootedHost:
             shutil.rmtree(self._directory, ignore_errors=True)
 
     def run(self, *command: str, ok: tuple[int, ...] = (0,), seconds: float = 300.0) -> str:
-        """What the command prints in the container, run as root."""
+        """Runs the command in the container as root; gives what it prints."""
         enter = ("nsenter", f"--target={self._leader}", "--mount", "--pid", "--uts", "--ipc", "--cgroup", "--")
         done = subprocess.run(
             [*enter, *ENVIRONMENT, *command],

@@ -33,7 +33,7 @@ JAVA_TOOLS = {
     "zkServer.sh status": ("org.apache.zookeeper.client.FourLetterWordMain", "{zookeeper}", "srvr"),
     "/opt/kafka/bin/kafka-broker-api-versions.sh": ("org.apache.kafka.tools.BrokerApiVersionsCommand",),
 }
-"""What the scripts of the images run."""
+"""The scripts of the images, and what they run."""
 
 
 class Compose:
@@ -69,7 +69,7 @@ class Compose:
         return self._run(name, command, 120)
 
     def healthy(self, name: str) -> bool:
-        """What its health check says now."""
+        """Whether its health check passes now."""
         check = self.services[name]["healthcheck"]
         kind, *command = check["test"]
         if kind == "CMD-SHELL":
@@ -156,7 +156,7 @@ class Compose:
         return re.sub(r"(127\.0\.0\.1|0\.0\.0\.0):8490", f"127.0.0.1:{self._ports[name]}", text)
 
     def _volumes(self, name: str) -> Mapping[str, Path]:
-        """What stands on this machine for each volume's place in the container."""
+        """The place on this machine of each volume, by its place in the container."""
         found: dict[str, Path] = {}
         for volume in self.services[name].get("volumes", []) if self.services[name]["image"] == OURS else ():
             source, target = volume.split(":")[:2]

@@ -9,7 +9,7 @@ from sink.clients import artifacts
 
 
 def tools_jars() -> list[Path]:
-    """What it needs that a broker does not."""
+    """The jars that it needs beside a broker's."""
     version = artifacts.KAFKA[0].rpartition(":")[2]
     # Kafka Connect is a part of it, with a web server.
     connect = ["connect-api", "connect-json", "connect-runtime", "connect-transforms"]

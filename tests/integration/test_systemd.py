@@ -95,7 +95,7 @@ class Site:
         self.started.clear()
 
     def sink(self, sink: str, *arguments: str) -> str:
-        """What a command of the package prints for the sink, run as the unit's user."""
+        """Runs a command of the package for the sink, as the unit's user; gives what it prints."""
         config = f"/etc/hudi-keeper-sink/only-{sink}.yaml"
         self.host.write(config, yaml.safe_dump(self.settings({sink: self.topics[sink]})))
         command = (f"{PREFIX}/bin/sink", *arguments, "--config", config)
