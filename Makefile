@@ -15,7 +15,7 @@ TESTED = $(BIN)/python -m pytest tests -n 2 --dist loadgroup --tb=short --durati
 $(VENV)/%.stamp: export PYTHONWARNINGS := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-s3 test test-all unit simulate chaos takeover bench bench-data docs site lint jars clean
+.PHONY: help demo demo-s3 test test-all unit simulate chaos takeover bench bench-data docs site dist lint jars clean
 
 help: ## this list
 	@echo "make demo    is the place to start. All targets:"
@@ -61,6 +61,9 @@ docs: $(VENV)/demo.stamp ## write the generated parts of docs/ again
 site: $(VENV)/docs.stamp ## the documentation as a site in build/site, every link checked
 	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "open build/site/index.html"
+
+dist: $(VENV)/demo.stamp ## one archive in dist/ that installs a worker on a host without any network (ARGS="--storage s3a" for tables on S3)
+	$(BIN)/python -m sink.devtools.dist $(ARGS)
 
 lint: $(VENV)/test.stamp ## ruff, the formatter's check, mypy and the contract of the rooms (.importlinter); .pre-commit-config.yaml has the same
 	$(BIN)/ruff check .

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from contextlib import suppress
@@ -23,6 +22,7 @@ from sink.devtools.local.zookeeper import ZooKeeperServer
 from tests.conftest import topics
 from tests.fleet import Fleet, produce
 from tests.integration.conftest import METADATA, PARTITIONS, MakeFleet
+from tests.kafka_tools import tools_jars
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -40,15 +40,6 @@ def metrics(port: int) -> dict[tuple[str, str], float]:
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
-
-
-def tools_jars() -> list[Path]:
-    """Kafka's command line, as far as a broker does not need it."""
-    version = artifacts.KAFKA[0].rpartition(":")[2]
-    # Kafka Connect is a part of it, with a web server.
-    connect = ["connect-api", "connect-json", "connect-runtime", "connect-transforms"]
-    own = sorted({re.sub(r"-\d[^-]*$", "", jar.stem) for jar in artifacts.kafka_jars()})
-    return artifacts.fetch("kafka-tools", (f"org.apache.kafka:kafka-tools:{version}",), without=[*own, *connect])
 
 
 def described(kafka: str, group: str) -> dict[int, tuple[int, int, int]]:

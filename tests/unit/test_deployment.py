@@ -72,7 +72,9 @@ def test_the_compose_files_settings_can_be_used_by_each_worker(compose: dict[str
         assert settings.worker_id == name
         assert settings.zookeeper == "zookeeper:2181"
         assert settings.bootstrap == "kafka:9092"
-        assert f":{settings.metrics_port}/" in compose["services"][name]["healthcheck"]["test"][-1]
+        port = settings.http_listen.rpartition(":")[2]
+        assert f":{port}/readiness" in compose["services"][name]["healthcheck"]["test"][-1]
+        assert compose["services"][name]["ports"] == [f"127.0.0.1:849{name[-1]}:{port}"]
 
 
 def test_the_producers_command_line_is_understood(compose: dict[str, Any]) -> None:
@@ -135,6 +137,20 @@ def test_the_unit_starts_the_worker_and_leaves_it_time_to_drain() -> None:
     assert service["KillMode"] == "mixed"
     assert int(service["TimeoutStopSec"]) > DRAIN_SECONDS
     assert int(service["WatchdogSec"]) > 0
+    assert service["RestartPreventExitStatus"] == "2"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
+def test_systemd_finds_the_unit_as_little_exposed_as_the_docs_say(tmp_path: Path) -> None:
+    unit = tmp_path / UNIT.name
+    unit.write_text(UNIT.read_text())
+    command = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(unit)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "unrecognized option" in done.stderr:
+        pytest.skip("this systemd looks at no file")
+    score = re.search(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
+    assert score is not None, done.stdout + done.stderr
+    assert f"`systemd-analyze security` gives the unit {score[1]}" in (ROOT / "docs" / "operations.md").read_text()
 
 
 def test_the_unit_sends_sparks_output_to_the_directory_that_it_makes_for_logs() -> None:
