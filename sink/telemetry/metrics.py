@@ -189,12 +189,12 @@ class SinkMetrics:
         """From the coordinator's reading of the log: what is readable there."""
         self.offsets.read_log(view.partitions)
 
-    @harmless
     @property
     def retention_by_topic(self) -> Mapping[str, float]:
         """In seconds, as `retention` was told last; empty where this worker does not coordinate."""
         return self._retention
 
+    @harmless
     def retention(self, seconds: Mapping[str, float]) -> None:
         """How long Kafka keeps a record, by topic; without topics whose retention is unlimited or unknown."""
         self._retention = seconds

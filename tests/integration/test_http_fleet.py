@@ -1,4 +1,4 @@
-"""What a worker tells of the fleet, as ZooKeeper has it: sinks, workers that come and go, and what nobody can read."""
+"""A worker tells of the fleet as ZooKeeper has it: sinks, workers that come and go, and what nobody can read."""
 
 from __future__ import annotations
 
