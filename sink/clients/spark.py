@@ -50,9 +50,9 @@ else:
 
 SHIPPED = ("sink", "coordination")
 WARM_UP = "warm-up"
-SLOTS_OF_MANY = 3
-"""A commit is a dozen small jobs that wait for one another: with slots for the cores alone, sinks that commit wait for
-those that write, and the cores idle."""
+SLOTS_OF_MANY = 7
+"""Tasks that write wait for Kafka and for their store most of the time: with slots for the cores alone, the sinks of a
+process wait for one another, and the cores idle."""
 
 _DEFAULTS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
@@ -116,6 +116,15 @@ appender.file.strategy.max = 3
 """
 _LOG4J_NOTHING = "rootLogger.level = off\n"
 
+COMMITS = "commits"
+_POOLS = f"""\
+<?xml version="1.0"?>
+<allocations>
+  <pool name="{COMMITS}"><schedulingMode>FAIR</schedulingMode><weight>1</weight><minShare>64</minShare></pool>
+</allocations>
+"""
+"""A commit is a dozen small jobs, one after the other: each gets the next slot that is free, before any write's."""
+
 
 def start_session(
     settings: Settings,
@@ -137,7 +146,10 @@ def start_session(
         lean = committing_jvm(*user_options) if all(sink.only_commits for sink in sinks) else ""
         _add_java_options(conf, first=f"{archive} {_IN_UTC} {lean}", last=_NO_ATTACHING)
         _add_java_options(conf, last=f"-Dlog4j2.configurationFile={log4j.as_uri()}")
-        # The JVM reads the file when it starts; it may be deleted then.
+        pools = Path(directory, "pools.xml")
+        pools.write_text(_POOLS)
+        conf.setIfMissing("spark.scheduler.allocation.file", pools.as_uri())
+        # The JVM reads both files when it starts; they may be deleted then.
         context = _context(conf, sinks, spark_log, many)
     if not _is_local(conf):
         # Executors fetch it when they start: it must exist as long as the context.
@@ -192,10 +204,10 @@ def job_group(sink: str, instant: str) -> str:
     return f"{sink}: {instant}"
 
 
-def use_pool(spark: SparkSession, sink: str) -> None:
-    """Puts jobs of the calling thread into the sink's pool. The pools of all sinks and of table services share the
-    cores evenly, however many jobs they have."""
-    spark.sparkContext.setLocalProperty("spark.scheduler.pool", sink)
+def use_pool(spark: SparkSession, pool: str) -> None:
+    """Puts jobs of the calling thread into a pool: `COMMITS`, or that of a sink's writes, named like the sink. The
+    pools of all sinks and of table services share what commits leave, evenly, however many jobs they have."""
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
 
 
 def _import_writer(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:

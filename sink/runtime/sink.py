@@ -29,7 +29,7 @@ from coordination.zookeeper.keeper import Keeper
 from sink.bad_records.table import ErrorsTable
 from sink.clients.kafka_groups import GroupCommitter
 from sink.clients.shared_log import SharedLog
-from sink.clients.spark import use_pool
+from sink.clients.spark import COMMITS, use_pool
 from sink.clients.zookeeper import ZooKeeperSession
 from sink.config import Settings
 from sink.hudi import Table
@@ -246,7 +246,6 @@ class Sink:
             settings, self._metrics, LandedOffsets(settings, shared.groups(settings), self._metrics)
         )
         self._metrics.watch(lambda: shared.watchdog.answered, lambda: observer.storage.is_faulty)
-        in_pool = partial(use_pool, spark, settings.name)
         kafka = shared.kafka(settings)
         self._until_stopped("the store", lambda: self._in_store(self._ask_store))
         self._until_stopped("the table", lambda: self._in_store(table.ensure))
@@ -262,8 +261,8 @@ class Sink:
             errors,
             engine,
             kafka,
-            SerialExecutor(shared.pool, in_pool),
-            SerialExecutor(shared.pool, in_pool),
+            SerialExecutor(shared.pool, partial(use_pool, spark, COMMITS)),
+            SerialExecutor(shared.pool, partial(use_pool, spark, settings.name)),
             shared.pool,
             shared.ticker,
             observer,
