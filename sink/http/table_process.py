@@ -94,11 +94,11 @@ class TableReports:
 
 def replay_command(group: Mapping[str, Any]) -> str:
     """For a shell. A reason quotes records: what a shell or a terminal could act upon is left out."""
-    command = f"sink errors replay --config FILE --topic {shlex.quote(group['first']['topic'])}"
-    reason = group["reason"]
+    command, reason, first = "sink errors replay --config FILE", group["reason"], group["first"]
     if reason.isascii() and reason.isprintable():
         return f"{command} --reason={shlex.quote(reason)}"
-    return f"{command} --offset={int(group['first']['offset'])}"
+    topic, partition, offset = shlex.quote(first["topic"]), int(first["partition"]), int(first["offset"])
+    return f"{command} --topic={topic} --partition={partition} --offset={offset}"
 
 
 def _table(question: TableQuestion) -> Mapping[str, Any]:

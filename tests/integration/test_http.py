@@ -122,7 +122,7 @@ def test_files_and_bad_records_are_told_with_the_command_that_replays_them(fleet
     assert report["table"]["instants"] >= 1
     [group] = report["bad_records"]["groups"]
     assert (group["records"], group["first"]["offset"]) == (2, LANDED[1])
-    assert group["replay"].startswith(f"sink errors replay --config FILE --topic {it.topic} --reason=")
+    assert group["replay"].startswith("sink errors replay --config FILE --reason=")
     at.wait("/health", 200)
     notes = at.ask("/health").json["sinks"][it.name]["notes"]
     assert [note["text"] for note in notes if note["kind"] == "bad-records"] != []
