@@ -43,17 +43,17 @@ class ManySinks:
             **settings,
         }
 
-    def configure(self, worker: str) -> Path:
-        """Writes the configuration of that worker anew: one shared file, and a file for each sink."""
+    def configure(self, worker: str, **own: object) -> Path:
+        """Writes the configuration of that worker anew. `own` overrides what it shares with the others."""
         place = self.directory / worker
         place.mkdir(parents=True, exist_ok=True)
-        shared = {**self._defaults(), "worker.id": worker, **self.shared, "sinks": self.sinks}
+        shared = {**self._defaults(), "worker.id": worker, **self.shared, **own, "sinks": self.sinks}
         config = place / "fleet.yaml"
         config.write_text(yaml.safe_dump(shared))
         return config
 
-    def start(self, worker: str) -> WorkerProcess:
-        process = WorkerProcess(self.configure(worker), self.directory / f"{worker}.log", {}, worker)
+    def start(self, worker: str, **own: object) -> WorkerProcess:
+        process = WorkerProcess(self.configure(worker, **own), self.directory / f"{worker}.log", {}, worker)
         process.start()
         self.workers[worker] = process
         return process

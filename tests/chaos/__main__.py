@@ -27,7 +27,7 @@ from tests.chaos.arena import Arena
 from tests.chaos.faults import FAULTS, FAULTS_OF_A_STORE
 from tests.chaos.nemesis import Fault
 from tests.chaos.points import SELDOM, dealt, kill_at_failpoint, points
-from tests.chaos.shape import APPEND, BAD, INDEXES, KINDS, Shape
+from tests.chaos.shape import APPEND, BAD, INDEXES, KINDS, MANY, Shape
 from tests.chaos.stores import DISK, STORES
 from tests.jvm import start_fast
 
@@ -53,7 +53,8 @@ def main() -> int:
     about_points = "instead: SIGKILL at every failpoint, once each, or at those whose names begin so"
     parser.add_argument("--failpoints", nargs="*", metavar="NAME", help=about_points)
     parser.add_argument("--workers", type=int, default=3)
-    parser.add_argument("--kind", choices=KINDS, default=APPEND, help="default: %(default)s")
+    about_kind = "default: %(default)s; many: ten sinks in one fleet, one of them poisoned"
+    parser.add_argument("--kind", choices=(*KINDS, MANY), default=APPEND, help=about_kind)
     about_store = "where the tables are: s3 is moto's server, or SINK_TEST_S3's, behind proxies; hdfs a minicluster"
     parser.add_argument("--store", choices=STORES, default=DISK, help=about_store)
     about_bad = "one of so many records is; 0: none (default: %(default)s)"
@@ -70,6 +71,11 @@ def main() -> int:
         return _audit(options.audit)[0]
     directory = options.directory or Path(tempfile.mkdtemp(prefix="sink-chaos-"))
     print(f"seed {options.seed}, in {directory}")
+    if options.kind == MANY:
+        # Imported here: it takes its history and its draws from this module.
+        from tests.chaos.many import run_many
+
+        return run_many(directory, options.seed, options.seconds, options.workers, options.bad)
     chance = Random(options.seed)
     shape = Shape.drawn(options.kind, chance, options.bad, options.services, options.index)
     shape = replace(shape, store=options.store)

@@ -11,6 +11,8 @@ from tests.chaos.stores import DISK
 
 APPEND, WIDE, ON_WRITE, ON_READ = "append", "append-wide", "upsert-cow", "upsert-mor"
 KINDS = (APPEND, WIDE, ON_WRITE, ON_READ)
+MANY = "many"
+"""Many sinks in one fleet, which is not a shape of one table."""
 BAD = 50
 INDEXES: Mapping[str, Mapping[str, object]] = {
     "bloom": {},
