@@ -673,7 +673,7 @@ def test_of_several_sinks_status_shows_a_line_each_and_one_of_them_in_full(make_
             ("payments", False),
         ]
         code, out = sink("status", "--config", config, "--sink", "imagined")
-        assert (code, "it has orders, payments" in out) == (2, True)
+        assert (code, "there are orders, payments" in out) == (2, True)
     finally:
         made.close()
 
