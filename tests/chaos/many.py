@@ -73,13 +73,13 @@ class ManyArena(Arena):
         self.many = ManySinks(self.directory / "fleet", self.zookeeper.address, self.kafka.address, shared)
         self.fleet = self.many  # type: ignore[assignment]  # faults ask it for its logs only
         ends.callback(self.many.close)
-        for number, sink in enumerate(self.sinks):
-            self._add(ends, sink, number)
+        for sink in self.sinks:
+            self._add(ends, sink)
         for name in self.names:
             self.start(name)
         eventually("every sink lands", lambda: all(map(self.many.landed, self.healthy)), PATIENCE, self.many.logs)
 
-    def _add(self, ends: ExitStack, sink: str, number: int) -> None:
+    def _add(self, ends: ExitStack, sink: str) -> None:
         place = self.place_of(sink)
         place.mkdir(parents=True)
         create_topic(self.kafka.address, sink, PARTITIONS)
