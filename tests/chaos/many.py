@@ -35,7 +35,7 @@ from tests.waiting import eventually
 SINKS = 10
 PARTITIONS = 2
 RATE = 10.0
-"""Of each sink, in events a second: what is tested is how many tables there are, not how large they are."""
+"""Events a second of each sink: what is tested is how many tables there are, not how large they are."""
 REFUSED, HALTED, GONE = "refused", "halted", "gone"
 POISONS = (REFUSED, HALTED, GONE)
 
