@@ -135,7 +135,10 @@ class Settings(SettingsFields):
     @property
     def process(self) -> ProcessSettings:
         """The settings that a worker's process has once, whatever sinks it hosts."""
-        return ProcessSettings.model_construct(**{name: getattr(self, name) for name in ProcessSettings.model_fields})
+        names = ProcessSettings.model_fields
+        # A default may give way where what somebody has written may not.
+        given = self.model_fields_set & names.keys()
+        return ProcessSettings.model_construct(given, **{name: getattr(self, name) for name in names})
 
 
 def _shown(value: Any) -> Any:

@@ -86,7 +86,8 @@ class Site:
         """The name of the unit, which is ready."""
         unit = f"sink-worker@{instance}.service"
         self.started.append(unit)
-        self.host.run("systemctl", "start", unit)
+        self.host.run("systemctl", "start", unit, ok=(0, 1))
+        assert self.host.show(unit, "ActiveState")["ActiveState"] == "active", self.host.journal(unit)[-4000:]
         return unit
 
     def stop_all(self) -> None:

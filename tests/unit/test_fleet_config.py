@@ -236,6 +236,14 @@ def test_two_files_of_one_sink_are_refused(write, tmp_path):
         load_fleet(tmp_path, {})
 
 
+def test_the_settings_of_the_process_tell_defaults_from_what_was_written(write):
+    process = load_fleet(write(f"{TWO}\nlog.level: debug\n"), {"SINK_WORKER_ID": "w1"}).process
+    assert {"log_level", "worker_id", "zookeeper"} <= process.model_fields_set
+    # An address that another worker of the host has: only a default one may be left out.
+    assert "http_listen" not in process.model_fields_set
+    assert "http_listen" in load_fleet(write(f"{TWO}\nhttp.listen: 8490\n"), {}).process.model_fields_set
+
+
 def test_a_fleet_shows_no_secret(write):
     fleet = load_fleet(write(f"{TWO}\nkafka.sasl.password: hunter2-Tr0ub4dor\n"), {})
     assert "hunter2" not in repr(fleet)
