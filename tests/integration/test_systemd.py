@@ -63,6 +63,10 @@ class Site:
         variables = {"SINK_WORKER_ID": instance, **environment}
         text = "".join(f"{name}={value}\n" for name, value in variables.items())
         self.host.write(f"/etc/hudi-keeper-sink/{instance}.env", text)
+        # As the docs have it: no other user reads them.
+        files = [f"/etc/hudi-keeper-sink/{instance}.{kind}" for kind in ("yaml", "env")]
+        self.host.run("chown", "root:sink", *files)
+        self.host.run("chmod", "640", *files)
         self.topics.update(sinks)
 
     def settings(self, sinks: Mapping[str, str]) -> dict[str, object]:
