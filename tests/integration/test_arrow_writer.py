@@ -387,9 +387,9 @@ def test_few_values_get_a_dictionary_many_do_not_and_all_is_zstd(engine, instant
 @pytest.mark.parametrize(
     ("setting", "value", "said"),
     [
-        ("record__key__fields", "amount", "'amount' is double"),
+        ("record__key__fields", "amount", "'amount' has type double"),
         ("record__key__fields", "nobody", "no column 'nobody'"),
-        ("partition__field__name", "amount", "'amount' is double"),
+        ("partition__field__name", "amount", "'amount' has type double"),
         ("target__base__path", "ftp://host/table", "write.engine=hudi"),
     ],
 )

@@ -343,7 +343,7 @@ def test_expired_records_are_held_against_the_checkpoints_and_the_report_says_so
     o.admin.delete_records([KafkaPartition(o.topic, 0, 60)])[KafkaPartition(o.topic, 0, 60)].result()
     report = o.audit()
     assert report.held, report.failures
-    assert f"{o.topic}-0[0, 60) is in the log no more" in sentences(report, FindingKind.EXPIRED)
+    assert f"{o.topic}-0[0, 60) is no longer in the log" in sentences(report, FindingKind.EXPIRED)
     next(o.table.path.glob("file-1-0*")).unlink()
     assert o.audit().missing == 100
 
@@ -389,5 +389,7 @@ def test_brokers_that_do_not_answer_are_named(orders: OrdersFactory, monkeypatch
 
 
 def test_a_setting_that_no_client_takes_is_one_sentence() -> None:
-    with pytest.raises(ConfigError, match=r'kafka\.\*: .*"FOO".*"security\.protocol".*; correct or remove the setting'):
+    with pytest.raises(
+        ConfigError, match=r'kafka\.\*: .*"FOO".*"security\.protocol".*\. Correct or remove the setting'
+    ):
         LogReader(TopicAccess("127.0.0.1:1", {"security.protocol": "FOO"}))

@@ -226,8 +226,8 @@ def test_a_producer_without_a_broker_says_so_in_one_sentence() -> None:
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr == (
-        f"sink.devtools.demo.orders: no Kafka broker answers at {address} within 10 s;"
-        " start one or correct --bootstrap\n"
+        f"sink.devtools.demo.orders: no Kafka broker answers at {address} within 10 s."
+        " Start one or correct --bootstrap.\n"
     )
 
 

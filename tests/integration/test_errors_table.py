@@ -213,7 +213,7 @@ def test_another_table_at_the_place_of_the_errors_table_is_refused_and_left_alon
     others = it.settings.model_copy(update={"base_path": str(tmp_path / "else"), "table_name": "others"})
     Table(it.spark, others, table_schema(others), TableLocks(it.client, others)).ensure()
     for refused in (it.errors.verify, lambda: it.publish(it.operation(instant, written))):
-        with pytest.raises(TableError, match=r"holds the Hudi table others .* name an empty place"):
+        with pytest.raises(TableError, match=r"has the Hudi table others .* to an empty directory"):
             refused()
     assert not completed(it.settings.errors_base_path)
 

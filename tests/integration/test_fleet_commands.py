@@ -15,6 +15,7 @@ from kazoo.client import KazooClient
 from coordination.zookeeper.keeper import Keeper
 from sink import cli
 from sink.config import load_fleet
+from tests.integration.table_kit import connected
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
@@ -134,7 +135,7 @@ def test_status_and_audit_tell_of_all_sinks_and_what_cannot_be_audited_has_its_e
     code, out, err = sink("audit", "--config", config)
     assert code == 2
     assert f"3 of 3 sinks could not be audited: one, two, {prefix}-a" in err
-    assert out.count("there is nothing; check target.base.path") == 3
+    assert out.count("it does not exist. Check target.base.path") == 3
 
 
 def test_a_sink_whose_topic_is_gone_can_still_be_looked_at(make, sink, topic, zookeeper, prefix: str) -> None:
@@ -155,9 +156,12 @@ def test_a_sink_whose_topic_is_gone_can_still_be_looked_at(make, sink, topic, zo
     eventually("the sink is known", known)
 
 
-def test_a_pause_takes_the_sinks_that_are_named_or_all(make, sink, topic, prefix: str) -> None:
+def test_a_pause_takes_the_sinks_that_are_named_or_all(make, sink, topic, chroot: str, prefix: str) -> None:
     topic(name=prefix)
     config = make(pattern=False)
+    with connected(chroot) as client:
+        for settings in load_fleet(Path(config), {}).sinks:
+            Keeper(client, settings.root_znode, lambda: None).bootstrap(settings.config_digest)
 
     def paused() -> list[bool]:
         code, out, _ = sink("status", "--config", config, "--no-lag", "--json")

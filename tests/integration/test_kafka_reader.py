@@ -163,7 +163,7 @@ def test_an_offset_that_the_log_does_not_have_is_data_loss(kafka: Any, topic: An
     name = topic(2)
     send(kafka.address, name, numbered(name, 1, 50), 1)
     delete_before(kafka.address, name, 1, 30)
-    with pytest.raises(DataLoss, match=r"the log does not have this offset of \[\d+, 80\)") as loss:
+    with pytest.raises(DataLoss, match=r"the log no longer has this offset of \[\d+, 80\)") as loss:
         rows_of(task_reader(kafka.address, slices_of(name, (1, start, 80))))
     assert (loss.value.topic, loss.value.partition, loss.value.offset) == (name, 1, start)
 

@@ -59,7 +59,12 @@ def test_a_fleet_of_sinks_lands_each_topic_once_through_a_poisoned_sink_a_kill_a
         240,
         many.logs,
     )
-    assert [hosted.state for hosted in many.hosts("poisoned").values()] == ["refused", "refused"]
+    eventually(
+        "both workers have refused the poisoned sink",
+        lambda: [hosted.state for hosted in many.hosts("poisoned").values()] == ["refused", "refused"],
+        120,
+        many.logs,
+    )
     eventually(
         "the coordinators are shared",
         lambda: sorted(many.leader(name) for name in topics) == ["w1", "w1", "w2", "w2"],

@@ -113,7 +113,7 @@ CASES: Mapping[str, Case] = {
         {"spark.jars": "/nowhere/hadoop-aws-3.3.4.jar"},
     ),
     "no directory": Case(
-        "target.base.path: /etc/hostname is not a directory; name another place",
+        "target.base.path: /etc/hostname is not a directory. Name another one.",
         {"target.base.path": "/etc/hostname/t"},
     ),
 }

@@ -34,7 +34,7 @@ from tests.integration.table_kit import settings
 place = Path({str(tmp_path)!r})
 start_session(settings(place / "table", "127.0.0.1:9", spark__plugins="no.such.Plugin"), "none", place / "spark.log")
 """
-    why = r"Spark did not start on .*: [\w.]*ClassNotFoundException: .*no\.such\.Plugin.*\. See .*spark\.log"
+    why = r"Spark did not start on .*: [\w.]*ClassNotFoundException: .*no\.such\.Plugin.*\. See .*spark\.log\."
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert re.fullmatch(rf"coordination\.errors\.Unavailable: {why}", ended.stderr.splitlines()[-1])
 

@@ -35,6 +35,7 @@ class RealTree:
             client.create(f"{ROOT}/{path}", data.encode() if not version else b"")
             for _ in range(version):
                 client.set(f"{ROOT}/{path}", data.encode())
+        self._keeper.bootstrap("config")
         for worker in WORKERS:
             self._keeper.join(Member(worker, "host", 1, "1"))
 
