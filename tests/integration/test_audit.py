@@ -389,7 +389,6 @@ def test_brokers_that_do_not_answer_are_named(orders: OrdersFactory, monkeypatch
 
 
 def test_a_setting_that_no_client_takes_is_one_sentence() -> None:
-    with pytest.raises(
-        ConfigError, match=r'kafka\.\*: .*"FOO".*"security\.protocol".*\. Correct or remove the setting'
-    ):
+    refused = r'kafka\.\*: .*"FOO".*"security\.protocol".*\. Correct or remove the setting'
+    with pytest.raises(ConfigError, match=refused):
         LogReader(TopicAccess("127.0.0.1:1", {"security.protocol": "FOO"}))

@@ -319,8 +319,8 @@ def never_divided(patch: Patch) -> None:
 def retry_by_the_same_writer(patch: Patch) -> None:
     usual = batches.assigned
 
-    def assigned(tasks: Any, members: Any, writers: Any, left_out: Any, attempt: int, single: Any) -> Any:
-        return usual(tasks, members, writers, (), 1, single)
+    def assigned(tasks: Any, members: Any, writers: Any, left_out: Any, attempt: int, *rest: Any) -> Any:
+        return usual(tasks, members, writers, (), 1, *rest)
 
     patch(batches, "assigned", assigned)
 

@@ -126,7 +126,7 @@ CAUGHT: tuple[Mutant, ...] = (
         machines.planned_ahead_unchecked,
         90,
         faults=AHEAD,
-        first=80,
+        first=150,
     ),
     Mutant("compare with the table once a term", machines.compared_once_a_term, 60, faults=HANDS),
     Mutant("go on with a transaction of an older epoch", machines.without(advance.abort_superseded), faults=DEATHS),
