@@ -214,7 +214,7 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("complete without publishing bad records", machines.bad_records_not_published, faults=BAD),
     Mutant("let any number of records be bad", decisions.any_number_may_be_bad, faults={**BAD, "errors_max": 10}),
     Mutant(
-        "believe a backup against the table", decisions.backup_believed_against_the_table, faults=BACKUPS, first=320
+        "believe a backup against the table", decisions.backup_believed_against_the_table, faults=BACKUPS, first=900
     ),
     Mutant("a reset that leaves on record what is gone", resets.gone_stays_on_record, faults=OPERATED),
     Mutant("wait for no partition that a topic has no more", resets.nothing_is_awaited, faults=OPERATED),
