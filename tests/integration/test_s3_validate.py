@@ -109,7 +109,7 @@ CASES: Mapping[str, Case] = {
         lasts=False,
     ),
     "no jar": Case(
-        "target.base.path: Java has no file system for s3a://; leave spark.jars to Hudi's and your own jars",
+        "target.base.path: Java has no file system for s3a://. Remove the file system's jars from spark.jars",
         {"spark.jars": "/nowhere/hadoop-aws-3.3.4.jar"},
     ),
     "no directory": Case(

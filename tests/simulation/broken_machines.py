@@ -157,20 +157,6 @@ def aborted_without_rollback(patch: Patch) -> None:
     patch(ADVANCE, Phase.ABORTED, lambda term, t: term.end(t))  # type: ignore[arg-type]
 
 
-def next_prepared_too_early(patch: Patch) -> None:
-    usual = ADVANCE[Phase.STARTED]
-
-    def started(term: Term, t: Any) -> Any:
-        first = term.open_transactions()
-        try:
-            term.open_transactions = lambda: (t, *(o for o in first if o is not t))  # type: ignore[method-assign]
-            return usual(term, t)
-        finally:
-            del term.open_transactions
-
-    patch(ADVANCE, Phase.STARTED, started)  # type: ignore[arg-type]
-
-
 def two_are_written_at_once(patch: Patch) -> None:
     def start(term: Term) -> Any:
         for t in term.open_transactions():
