@@ -77,7 +77,7 @@ class ManyArena(Arena):
             self._add(ends, sink)
         for name in self.names:
             self.start(name)
-        eventually("every sink lands", lambda: all(map(self.many.landed, self.healthy)), PATIENCE, self.many.logs)
+        eventually("every sink lands", lambda: all(map(self._landed, self.healthy)), PATIENCE, self.many.logs)
 
     def _add(self, ends: ExitStack, sink: str) -> None:
         place = self.place_of(sink)
@@ -222,7 +222,7 @@ def _break(arena: ManyArena, chance: Random, seconds: float, history: History) -
     happened: Counter[str] = Counter()
     longest: dict[str, float] = {}
     if arena.poison == GONE:
-        eventually("the table to lose", lambda: arena.many.landed(arena.poisoned) > 0, PATIENCE, arena.many.logs)
+        eventually("the table to lose", lambda: arena._landed(arena.poisoned) > 0, PATIENCE, arena.many.logs)
         shutil.rmtree(arena.place_of(arena.poisoned) / "table")
     for fault in drawn(chance, seconds, FAULTS):
         name = fault.__name__

@@ -193,6 +193,9 @@ class World:
     def expire_later(self, session: int) -> None:
         self.after(self.profile.session_timeout * self.rng.uniform(0.5, 1.2), lambda: self.expire(session))
 
+    def new_process(self, worker: str, name: str) -> Process:
+        return Process(self, worker, name)
+
     def restart_later(self, process: Process) -> None:
         self.after(self.rng.uniform(0.2, 6.0), lambda: self._restart(process))
 
@@ -204,7 +207,7 @@ class World:
             return
         position = self.processes.index(process)
         if position == 0 or not (self._retired and self.profile.one_survivor):
-            self.processes[position] = fresh = Process(self, process.worker, process.name)
+            self.processes[position] = fresh = self.new_process(process.worker, process.name)
             fresh.config = process.config if self.faulty else CONFIG
             fresh.start()
 
@@ -219,7 +222,7 @@ class World:
             self._record_as_the_version_before()
         for n in range(profile.workers):
             worker = "w0" if profile.twins and n == 1 else f"w{n}"
-            self.processes.append(Process(self, worker, f"p{n}"))
+            self.processes.append(self.new_process(worker, f"p{n}"))
             self.after(self.rng.random() * 2, self.processes[-1].start)
         if profile.poisoned and len(self.processes) > 1:
             self.count("poisoned")

@@ -1,0 +1,436 @@
+"""Several sinks over one set of simulated processes, in one virtual time.
+
+Each sink is a `World` of its own: tree, table, log and invariants. A `Host` is a process that has a part in each. What
+hits the process (crash, pause, lost session, cut connection, clock, drain) hits all of its parts at once. What hits one
+sink (a refusal, a halt, a table that is away, a store that hangs) stays with it. Hosts hand coordinators over with the
+product's rule, and their shares are even once all has healed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from random import Random
+
+from coordination.planning.offsets import DataLossPolicy
+from coordination.zookeeper.worker_records import HostedRecord, WorkerRecord
+from sink.runtime import spreading
+from tests.simulation.faults import Profile, draw
+from tests.simulation.process import DRAIN_SECONDS, Process
+from tests.simulation.violation import Violation
+from tests.simulation.world import QUIET, World
+
+SINKS = 3
+LOOK_SECONDS = 1.0
+SETTLE_SECONDS = 5.0
+FORGET_SECONDS = 60.0
+STEADY_SECONDS = 60.0
+"""Once shares are even, nothing is handed over for so long."""
+HANGS = 1e6
+OF_THE_PROCESS = ("crashes", "pauses", "expiries", "keeper_cuts", "log_cuts", "drains", "clock_jumps")
+ENDS_WITH_ITS_PROCESS = "what ends a process ends every sink in it"
+LEAVES_ALONE = "a sink leaves only when it was asked to"
+EVEN = "coordinators are shared evenly once healed"
+STEADY = "coordinators stay where they are once shared"
+
+
+class Poison(Enum):
+    NONE = "none"
+    REFUSED = "refused"
+    HALTED = "halted"
+    AWAY = "away"
+    HANGS = "hangs"
+
+
+@dataclass
+class ManyReport:
+    seed: int
+    poison: Poison
+    counts: Counter[str]
+    healthy_until_healed: tuple[int, ...] = ()
+    """The digest of every sink but the last one, which may be poisoned, until healing: how long runs go on after it is
+    another matter."""
+    settled: float = 0.0
+    """Seconds from healing until all but the poisoned sink had landed everything."""
+    handed_over: int = 0
+    traces: dict[str, list[str]] = field(default_factory=dict)
+    violation: Violation | None = None
+
+
+class SinkProcess(Process):
+    """A process's part in one sink."""
+
+    world: SinkWorld
+
+    @property
+    def host(self) -> Host:
+        return self.world.fleet.hosts[self.name]
+
+    def start(self) -> None:
+        if self.world.poison is Poison.REFUSED:
+            self.alive = False
+            self.host.part_refused(self)
+            return
+        if self.world.poison is Poison.AWAY:
+            self.cut.add("table")
+        super().start()
+
+    def crash(self) -> None:
+        self.host.crash(self)
+
+    def pause(self, seconds: float) -> None:
+        self.host.pause(seconds)
+
+    def drain_with_process(self) -> None:
+        if self.participant is not None:
+            super().drain()
+        elif self.alive:
+            # It drains when it has joined.
+            self.draining = True
+            self.locally(DRAIN_SECONDS, self._abandon)
+
+    def _leave(self) -> None:
+        if not self.draining and self._fits_still():
+            raise Violation(LEAVES_ALONE, f"{self.name} of {self.world.name}")
+        super()._leave()
+
+    def _fits_still(self) -> bool:
+        view = self.world.tree()
+        return view is not None and all(member.config == self.config for member in view.members)
+
+
+class SinkWorld(World):
+    def __init__(self, fleet: ManySinksWorld, name: str, seed: int, profile: Profile, poison: Poison) -> None:
+        super().__init__(seed, profile)
+        self.fleet, self.name, self.poison = fleet, name, poison
+        self._heap, self._order = fleet.heap, fleet.order
+
+    def new_process(self, worker: str, name: str) -> Process:
+        part = SinkProcess(self, worker, name)
+        self.fleet.hosts[name].parts[self.name] = part
+        return part
+
+    def restart_later(self, process: Process) -> None:
+        self.fleet.hosts[process.name].part_left(process)
+
+    def expire_later(self, session: int) -> None:
+        self.after(self.fleet.expiry_delay, lambda: self.expire(session))
+
+    def latency(self, service: str) -> float:
+        usual = super().latency(service)
+        return HANGS if service == "table" and self.poison is Poison.HANGS else usual
+
+    def restart_part_later(self, process: Process) -> None:
+        super().restart_later(process)
+
+    def restart_with_process(self, process: Process) -> None:
+        super()._restart(process)
+
+    def _restart(self, process: Process) -> None:
+        host = self.fleet.hosts[process.name]
+        if host.down or host.draining or process not in self.processes:
+            return  # it comes back with its process
+        if host.paused_until > self.now:
+            self.restart_part_later(process)
+        else:
+            super()._restart(process)
+
+
+class Host:
+    """A process with a part in each sink."""
+
+    def __init__(self, fleet: ManySinksWorld, name: str, is_survivor: bool) -> None:
+        self.fleet, self.name = fleet, name
+        self.parts: dict[str, SinkProcess] = {}
+        self.down = False
+        self.draining = False
+        self.paused_until = 0.0
+        self.record: WorkerRecord | None = None
+        self._is_survivor = is_survivor
+        self._asked: dict[str, float] = {}
+        self._changed_at = 0.0
+
+    def all_parts(self, hit: SinkProcess | None = None) -> list[SinkProcess]:
+        """Those that a fault of the process hits; `hit` is the one in whose request it came."""
+        return list(self.parts.values())
+
+    def crash(self, hit: SinkProcess | None = None) -> None:
+        if self.down:
+            return
+        self.down, self.draining, self.paused_until = True, False, 0.0
+        fleet = self.fleet
+        fleet.counts["processes crashed"] += 1
+        fleet.expiry_delay = fleet.profile.session_timeout * fleet.rng.uniform(0.5, 1.2)
+        for part in self.all_parts(hit):
+            Process.crash(part)
+        self._end(fleet.expiry_delay)
+
+    def _end(self, forgotten_after: float) -> None:
+        fleet, record = self.fleet, self.record
+
+        def forget() -> None:
+            if self.record is record:
+                self.record = None
+
+        fleet.after(forgotten_after, forget)
+        fleet.after(fleet.rng.uniform(0.2, 6.0), self._restart)
+
+    def _restart(self) -> None:
+        if self.fleet.healed and self.fleet.profile.one_survivor and not self._is_survivor:
+            return
+        self.down = False
+        self._asked.clear()
+        for part in list(self.parts.values()):
+            part.world.restart_with_process(part)
+
+    def pause(self, seconds: float) -> None:
+        if not self.down and self.paused_until <= self.fleet.now:
+            self.fleet.counts["processes paused"] += 1
+            self.paused_until = self.fleet.now + seconds
+            for part in self.all_parts():
+                Process.pause(part, seconds)
+
+    def expire(self) -> None:
+        self.fleet.counts["sessions of processes lost"] += 1
+        for part in self.all_parts():
+            part.world.expire(part.session)
+
+    def cut_off(self, service: str, seconds: float) -> None:
+        for part in self.all_parts():
+            part.cut_off(service, seconds)
+
+    def jump(self, ahead: float) -> None:
+        for part in self.all_parts():
+            part.jump(ahead)
+
+    def drain(self) -> None:
+        if not self.down and not self.draining and any(part.alive for part in self.parts.values()):
+            self.fleet.counts["processes drained"] += 1
+            self.draining = True
+            for part in self.all_parts():
+                part.drain_with_process()
+
+    def part_left(self, part: Process) -> None:
+        """One sink has let go of this process. The process ends with the last one when it drains, else it goes on."""
+        if self.down:
+            return
+        if not self.draining:
+            part.world.restart_part_later(part)  # type: ignore[attr-defined]
+        elif not any(other.alive for other in self.parts.values()):
+            self.down, self.draining = True, False
+            self._end(0.0)
+
+    def part_refused(self, part: SinkProcess) -> None:
+        """That sink stays out; the process goes on."""
+        self.fleet.counts["sinks refused"] += 1
+
+    def check(self) -> None:
+        if self.down and (alive := [sink for sink, part in self.parts.items() if part.alive]):
+            raise Violation(ENDS_WITH_ITS_PROCESS, f"{self.name} has crashed, its part in {alive} goes on")
+        paused = {part.paused for part in self.parts.values() if part.alive}
+        if len(paused) > 1:
+            raise Violation(ENDS_WITH_ITS_PROCESS, f"{self.name} is paused in some sinks only")
+
+    # Sharing, as `sink.runtime.presence` does it
+
+    @property
+    def leads(self) -> list[str]:
+        return [sink for sink, part in self.parts.items() if part.alive and part.coordinator is not None]
+
+    def look(self) -> None:
+        self.check()
+        if self.down or self.paused_until > self.fleet.now or any("keeper" in p.cut for p in self.parts.values()):
+            return
+        hosted = {
+            sink: HostedRecord(
+                "joined" if part.alive and part.participant is not None else "refused", int(sink in self.leads)
+            )
+            for sink, part in sorted(self.parts.items())
+        }
+        record = WorkerRecord(self.name, "host", 1, "1", int(self.draining), hosted)
+        if record != self.record:
+            self.record, self._changed_at = record, self.fleet.now
+        if self.fleet.shares:
+            self._spread()
+
+    def _spread(self) -> None:
+        now, leads = self.fleet.now, self.leads
+        self._asked = {s: at for s, at in self._asked.items() if now - at < FORGET_SECONDS and s in leads}
+        if now - self._changed_at < SETTLE_SECONDS and not self._asked:
+            return
+        records = [host.record for host in self.fleet.hosts.values() if host.record is not None]
+        sink = spreading.to_hand_over(self.name, records, self._asked)
+        if sink is not None:
+            self._asked[sink] = now
+            self.fleet.handed_over += 1
+            self.parts[sink].world.commands.switchover()
+
+
+class ManySinksWorld:
+    """`shares`: whether hosts hand coordinators over, and drain. Both make a poisoned sink's share count for others."""
+
+    def __init__(self, seed: int, poison: Poison = Poison.NONE, shares: bool = True, sinks: int = SINKS) -> None:
+        self.seed, self.poison, self.shares = seed, poison, shares
+        self.rng = Random(f"hosts of {seed}")
+        self.profile = self._of_all(draw(Random(seed)))
+        self.now = 0.0
+        self.healed = False
+        self.expiry_delay = 0.0
+        self.handed_over = 0
+        self.counts: Counter[str] = Counter()
+        self.heap: list[tuple[float, int, Callable[[], None]]] = []
+        self.order = itertools.count()
+        self.hosts = {f"p{n}": Host(self, f"p{n}", n == 0) for n in range(self.profile.workers)}
+        self.worlds = [self._world(seed, number, number == sinks - 1) for number in range(sinks)]
+
+    def _of_all(self, drawn: Profile) -> Profile:
+        rng = self.rng
+        return replace(drawn, workers=rng.choice((2, 2, 3)), busy=20.0, drains=drawn.drains if self.shares else 0.0)
+
+    def _world(self, seed: int, number: int, is_last: bool) -> SinkWorld:
+        own_seed = seed * 1000 + number
+        profile = replace(
+            draw(Random(own_seed)),
+            **dict.fromkeys(OF_THE_PROCESS, 0.0),
+            workers=self.profile.workers,
+            session_timeout=self.profile.session_timeout,
+            busy=self.profile.busy,
+            one_survivor=self.profile.one_survivor,
+            partitions=min(3, draw(Random(own_seed)).partitions),
+            **{"operated": 0.0, "tampering": 0.0, "capacity": 0},
+            **{"twins": False, "mixed": False, "poisoned": False, "small_multis": False, "ends_paused": False},
+        )
+        if is_last:
+            # What happens in its requests would hit the process, and the process must not know of its poison.
+            profile = replace(profile, crash_at=0.0, pause_at=0.0, table_cuts=0.0)
+        poison = self.poison if is_last else Poison.NONE
+        if poison is Poison.HALTED:
+            profile = replace(profile, bad=0.2, errors_max=0, policy=DataLossPolicy.FAIL)
+        if poison is Poison.HANGS:
+            profile = replace(profile, write_seconds=HANGS)
+        return SinkWorld(self, f"s{number}", own_seed, profile, poison)
+
+    @property
+    def unharmed(self) -> list[SinkWorld]:
+        return [world for world in self.worlds if world.poison is Poison.NONE]
+
+    def after(self, delay: float, call: Callable[[], None]) -> None:
+        heapq.heappush(self.heap, (self.now + delay, next(self.order), call))
+
+    def run(self) -> ManyReport:
+        report = ManyReport(self.seed, self.poison, self.counts)
+        try:
+            self._begin()
+            self._until(self.profile.busy)
+            report.healthy_until_healed = tuple(world._digest for world in self.worlds[:-1])
+            self._heal()
+            healed_at = self.now
+            self._until(self.now + QUIET, lambda: all(world._settled() for world in self.unharmed))
+            report.settled = self.now - healed_at
+            self._verdict()
+        except Violation as violation:
+            report.violation = violation
+        for world in self.worlds:
+            self.counts.update(world.counts)
+            report.traces[world.name] = [f"{at:9.3f}  {' '.join(map(str, parts))[:300]}" for at, parts in world._trace]
+        report.handed_over = self.handed_over
+        return report
+
+    def _until(self, end: float, done: Callable[[], bool] | None = None) -> None:
+        next_look = self.now
+        while self.heap and self.heap[0][0] <= end:
+            at, _, call = heapq.heappop(self.heap)
+            self._set_clock(at)
+            call()
+            if done is not None and self.now >= next_look:
+                if done():
+                    return
+                next_look = self.now + 1.0
+        self._set_clock(end)
+
+    def _set_clock(self, now: float) -> None:
+        self.now = now
+        for world in self.worlds:
+            world.now = now
+
+    def _begin(self) -> None:
+        for world in self.worlds:
+            world._begin()
+        self.after(LOOK_SECONDS, self._look)
+        profile, rng = self.profile, self.rng
+        for rate, what in (
+            (profile.crashes, lambda: self._someone().crash()),
+            (profile.pauses, lambda: self._someone().pause(self._span())),
+            (profile.expiries, lambda: self._someone().expire()),
+            (profile.keeper_cuts, lambda: self._someone().cut_off("keeper", self._span())),
+            (profile.log_cuts, lambda: self._someone().cut_off("log", self._span())),
+            (profile.drains, lambda: self._someone().drain()),
+            (profile.clock_jumps, lambda: self._someone().jump(rng.uniform(-20.0, 20.0))),
+        ):
+            self._every(rate, what)
+
+    def _every(self, rate: float, what: Callable[[], None]) -> None:
+        def happen() -> None:
+            if not self.healed:
+                what()
+                self.after(self.rng.expovariate(rate), happen)
+
+        if rate:
+            self.after(self.rng.expovariate(rate), happen)
+
+    def _look(self) -> None:
+        for host in self.hosts.values():
+            host.look()
+        self.after(LOOK_SECONDS, self._look)
+
+    def _someone(self) -> Host:
+        """Half of the time the one that leads the first sink."""
+        leading = [host for host in self.hosts.values() if "s0" in host.leads]
+        return self.rng.choice(leading if leading and self.rng.random() < 0.5 else list(self.hosts.values()))
+
+    def _span(self) -> float:
+        return self.rng.expovariate(1.0) * self.profile.session_timeout
+
+    def _heal(self) -> None:
+        self.healed = True
+        for host in self.hosts.values():
+            host.paused_until = 0.0
+        for world in self.worlds:
+            world._heal()
+        for world in self.worlds:
+            world._end_the_pause()
+            if world.poison is Poison.AWAY:
+                for process in world.processes:
+                    process.cut.add("table")
+
+    def _verdict(self) -> None:
+        for world in self.unharmed:
+            try:
+                world._verdict()
+            except Violation as violation:
+                raise Violation(violation.invariant, f"{world.name}: {violation}") from violation
+        if self.shares:
+            self._until(self.now + QUIET, self._is_even)
+            if not self._is_even():
+                leads = {name: host.leads for name, host in self.hosts.items()}
+                raise Violation(EVEN, f"{leads}")
+            self._until(self.now + SETTLE_SECONDS)
+            handed_over = self.handed_over
+            self._until(self.now + STEADY_SECONDS)
+            # The coordinator of a sink whose store is away lets another one try, which makes the shares uneven again.
+            rotates = self.poison in (Poison.AWAY, Poison.HANGS)
+            if self.handed_over > handed_over and not rotates:
+                raise Violation(STEADY, f"{self.handed_over - handed_over} times in {STEADY_SECONDS} s")
+
+    def _is_even(self) -> bool:
+        """Every sink that has joined is led, and no host leads two more than another."""
+        hosts = [host for host in self.hosts.values() if not host.down]
+        shares = [len(host.leads) for host in hosts]
+        led = {sink for host in hosts for sink in host.leads}
+        joins = {world.name for world in self.worlds if world.poison is not Poison.REFUSED}
+        is_back = all(self.profile.one_survivor or not host.down for host in self.hosts.values())
+        return is_back and led == joins and max(shares) - min(shares) <= 1

@@ -1,0 +1,103 @@
+"""Several sinks in one set of simulated processes: what hits a process hits all of them, what hits a sink only it."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+
+import pytest
+
+from coordination.zookeeper.worker_records import WorkerRecord
+from sink.runtime import spreading
+from tests.simulation import many
+from tests.simulation.many import Host, ManySinksWorld, Poison, SinkProcess
+from tests.simulation.process import Process
+
+POISONS = tuple(Poison)
+SEEDS = 60
+COMPARED = 4
+MUTANT_SEEDS = 30
+
+
+@pytest.fixture(autouse=True)
+def without_collecting() -> Iterator[None]:
+    """Looking for garbage takes a third of a run, and finds little."""
+    gc.disable()
+    yield
+    gc.enable()
+    gc.collect()
+
+
+def test_every_invariant_of_every_sink_holds_under_faults_of_processes_and_of_sinks() -> None:
+    totals: Counter[str] = Counter()
+    handed_over = 0
+    for seed in range(SEEDS):
+        report = ManySinksWorld(seed, POISONS[seed % len(POISONS)]).run()
+        assert report.violation is None, f"seed {seed}, {report.poison}: {report.violation}"
+        totals.update(report.counts)
+        handed_over += report.handed_over
+    assert handed_over >= SEEDS / 2
+    for what in ("processes crashed", "processes paused", "processes drained", "sessions of processes lost"):
+        assert totals[what] >= SEEDS / 20, (what, totals[what])
+    assert totals["sinks refused"]
+    assert totals["halts for bad records"] or totals["halts"]
+
+
+@pytest.mark.parametrize("poison", [poison for poison in Poison if poison is not Poison.NONE])
+def test_a_poisoned_sink_changes_not_one_step_of_the_others(poison: Poison) -> None:
+    """Without hand-overs, which share coordinators by all sinks that a worker leads."""
+    for seed in range(COMPARED):
+        alone = ManySinksWorld(seed, shares=False).run()
+        beside = ManySinksWorld(seed, poison, shares=False).run()
+        assert (alone.violation, beside.violation) == (None, None)
+        assert beside.healthy_until_healed == alone.healthy_until_healed
+
+
+def _crash_of_one_sink(monkeypatch: pytest.MonkeyPatch) -> None:
+    def only_hit(host: Host, hit: SinkProcess | None = None) -> list[SinkProcess]:
+        return [hit] if hit is not None else list(host.parts.values())[:1]
+
+    monkeypatch.setattr(Host, "all_parts", only_hit)
+
+
+def _hands_over_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    def always(worker: str, records: Iterable[WorkerRecord], asked: Iterable[str]) -> str | None:
+        leads = next((record.leads for record in records if record.worker == worker), ())
+        return next((sink for sink in leads if sink not in asked), None)
+
+    monkeypatch.setattr(spreading, "to_hand_over", always)
+
+
+def _hands_nothing_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spreading, "to_hand_over", lambda *_: None)
+
+
+def _leaving_takes_others_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = Host.part_left
+
+    def part_left(host: Host, part: Process) -> None:
+        for other in host.parts.values():
+            if other is not part and other.alive and not host.down:
+                other._leave()
+        usual(host, part)
+
+    monkeypatch.setattr(Host, "part_left", part_left)
+
+
+MUTANTS: tuple[tuple[Callable[[pytest.MonkeyPatch], None], tuple[str, ...]], ...] = (
+    (_crash_of_one_sink, (many.ENDS_WITH_ITS_PROCESS,)),
+    (_hands_over_for_ever, (many.STEADY, many.EVEN)),
+    (_hands_nothing_over, (many.EVEN,)),
+    (_leaving_takes_others_along, (many.LEAVES_ALONE,)),
+)
+
+
+@pytest.mark.parametrize(("mutant", "invariants"), MUTANTS, ids=[mutant.__name__ for mutant, _ in MUTANTS])
+def test_a_broken_rule_is_caught(
+    mutant: Callable[[pytest.MonkeyPatch], None], invariants: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant(monkeypatch)
+    broken = (ManySinksWorld(seed).run().violation for seed in range(MUTANT_SEEDS))
+    caught = next((violation for violation in broken if violation and violation.invariant in invariants), None)
+    assert caught is not None, f"survived {MUTANT_SEEDS} seeds"
