@@ -154,7 +154,7 @@ class Host:
         self._asked: dict[str, float] = {}
         self._changed_at = 0.0
 
-    def all_parts(self, hit: SinkProcess | None = None) -> list[SinkProcess]:
+    def all_parts(self, hit: SinkProcess | None = None) -> list[SinkProcess]:  # noqa: ARG002 (a mutant asks)
         """Those that a fault of the process hits; `hit` is the one in whose request it came."""
         return list(self.parts.values())
 
@@ -224,7 +224,7 @@ class Host:
             self.down, self.draining = True, False
             self._end(0.0)
 
-    def part_refused(self, part: SinkProcess) -> None:
+    def part_refused(self, part: SinkProcess) -> None:  # noqa: ARG002 (a mutant asks)
         """That sink stays out; the process goes on."""
         self.fleet.counts["sinks refused"] += 1
 
