@@ -52,6 +52,10 @@ class ManyArena(Arena):
         self.workloads: dict[str, Workload] = {}
         self._chance = Random(seed)
 
+    def __enter__(self) -> ManyArena:
+        super().__enter__()
+        return self
+
     def place_of(self, sink: str) -> Path:
         """The directory of its table and of what was sent to it."""
         return self.directory / "sinks" / sink

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from random import Random
+from typing import Any
 
 from coordination.planning.offsets import DataLossPolicy
 from coordination.zookeeper.worker_records import HostedRecord, WorkerRecord
@@ -73,7 +74,7 @@ class SinkProcess(Process):
     def start(self) -> None:
         if self.world.poison is Poison.REFUSED:
             self.alive = False
-            self.host.part_refused(self)
+            self.host.part_refused()
             return
         if self.world.poison is Poison.AWAY:
             self.cut.add("table")
@@ -154,8 +155,8 @@ class Host:
         self._asked: dict[str, float] = {}
         self._changed_at = 0.0
 
-    def all_parts(self, hit: SinkProcess | None = None) -> list[SinkProcess]:  # noqa: ARG002 (a mutant asks)
-        """Those that a fault of the process hits; `hit` is the one in whose request it came."""
+    def all_parts(self, _hit: SinkProcess | None = None) -> list[SinkProcess]:
+        """Those that a fault of the process hits; `_hit` is the one in whose request it came."""
         return list(self.parts.values())
 
     def crash(self, hit: SinkProcess | None = None) -> None:
@@ -224,7 +225,7 @@ class Host:
             self.down, self.draining = True, False
             self._end(0.0)
 
-    def part_refused(self, part: SinkProcess) -> None:  # noqa: ARG002 (a mutant asks)
+    def part_refused(self) -> None:
         """That sink stays out; the process goes on."""
         self.fleet.counts["sinks refused"] += 1
 
@@ -293,17 +294,19 @@ class ManySinksWorld:
 
     def _world(self, seed: int, number: int, is_last: bool) -> SinkWorld:
         own_seed = seed * 1000 + number
-        profile = replace(
-            draw(Random(own_seed)),
-            **dict.fromkeys(OF_THE_PROCESS, 0.0),
-            workers=self.profile.workers,
-            session_timeout=self.profile.session_timeout,
-            busy=self.profile.busy,
-            one_survivor=self.profile.one_survivor,
-            partitions=min(3, draw(Random(own_seed)).partitions),
-            **{"operated": 0.0, "tampering": 0.0, "capacity": 0},
-            **{"twins": False, "mixed": False, "poisoned": False, "small_multis": False, "ends_paused": False},
-        )
+        drawn = draw(Random(own_seed))
+        off = ("twins", "mixed", "poisoned", "small_multis", "ends_paused")
+        changes: dict[str, Any] = {
+            **dict.fromkeys((*OF_THE_PROCESS, "operated", "tampering"), 0.0),
+            **dict.fromkeys(off, False),
+            "workers": self.profile.workers,
+            "session_timeout": self.profile.session_timeout,
+            "busy": self.profile.busy,
+            "one_survivor": self.profile.one_survivor,
+            "partitions": min(3, drawn.partitions),
+            "capacity": 0,
+        }
+        profile = replace(drawn, **changes)
         if is_last:
             # What happens in its requests would hit the process, and the process must not know of its poison.
             profile = replace(profile, crash_at=0.0, pause_at=0.0, table_cuts=0.0)
