@@ -33,7 +33,7 @@ from coordination.state.reading import ParticipantView, ParticipantViewReader, R
 from coordination.state.tree import Check, Create, Delete, KeeperInfo, KeeperView, Node, NodeRead, Op, Set
 from coordination.zookeeper.catalog_progress import CatalogRecord, CatalogState
 from coordination.zookeeper.table_service_lock import TableServiceLock, TableServiceRun
-from coordination.zookeeper.worker_records import HostedRecord, WorkerRecords
+from coordination.zookeeper.worker_records import HostedRecord, worker_records
 
 T = TypeVar("T")
 
@@ -110,7 +110,7 @@ class Keeper:
     def hosts(self) -> dict[str, HostedRecord]:
         """This sink in the processes that host it, by worker. Raises `Unavailable`."""
         parent, _, sink = self._root.rpartition("/")
-        records = WorkerRecords(self._client, parent, "").all()
+        records = worker_records(self._client, parent)
         return {record.worker: record.sinks[sink] for record in records if sink in record.sinks}
 
     def participant_view(self, incarnation: str) -> ParticipantView:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
+from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from coordination.errors import Corrupt, Unavailable
@@ -59,10 +59,10 @@ class Records:
         return frozenset(self.ask(self._client.get_children_async(self._path(name))))
 
     def ask(self, answer: Any) -> Any:
-        """The result of an asynchronous request. A znode that is missing, or there already, is told as it is."""
+        """The result of an asynchronous request. A znode that is missing is told as it is."""
         try:
             return answer.get(timeout=REQUEST_SECONDS)
-        except (NoNodeError, NodeExistsError):
+        except NoNodeError:
             raise
         except (KazooException, KazooTimeoutError) as error:
             raise Unavailable(f"ZooKeeper: {self._root}: {error!r}") from error

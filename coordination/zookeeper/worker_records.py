@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import NodeExistsError, NoNodeError
+from kazoo.exceptions import NoNodeError
 
 from coordination.state import codec
 from coordination.state.require import require_flag, require_int, require_str
@@ -25,22 +25,25 @@ DIRECTORY = "~workers"
 
 @dataclass(frozen=True, slots=True)
 class HostedRecord:
-    """One sink of a process. `reason` says why it waits, hangs or was refused. `leads` is 1 for its coordinator."""
+    """One sink of a process. `reason` says why it waits, hangs or was refused. `ailing`: whether its coordinator there
+    was kept from its work in the last minutes, as by a store that is away.
+    """
 
     state: str
-    leads: int
+    leads: bool
     reason: str = ""
+    ailing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerRecord:
-    """`draining` is 1 for a process that is about to end."""
+    """`draining`: whether the process is about to end."""
 
     worker: str
     host: str
     pid: int
     version: str
-    draining: int
+    draining: bool
     sinks: Mapping[str, HostedRecord]
 
     @property
@@ -52,47 +55,64 @@ class WorkerRecord:
         return frozenset(name for name, sink in self.sinks.items() if sink.state == "joined")
 
 
-class WorkerRecords:
-    """The records below one root of sinks. Not for several threads at once."""
+class OwnWorkerRecord:
+    """This process's record. Not for several threads at once."""
 
     def __init__(self, client: KazooClient, root: str, worker: str) -> None:
-        """`root` is the znode that the sinks' trees stand in; `worker` the one that `tell` tells of."""
+        """`root` is the znode that the sinks' trees stand in."""
         self._client = client
         self._records = Records(client, root.rstrip("/"))
         self._path = f"{root.rstrip('/')}/{DIRECTORY}/{worker}:{uuid.uuid4().hex[:12]}"
 
     def tell(self, record: WorkerRecord) -> None:
-        """Makes or replaces this process's record, which ends with the session."""
-        data = codec.to_bytes(asdict(record))
+        """Makes or replaces the record, which ends with the session."""
+        data = codec.to_bytes(_document(record))
         try:
             self._records.ask(self._client.set_async(self._path, data))
         except NoNodeError:
-            try:
-                self._records.ask(self._client.create_async(self._path, data, ephemeral=True, makepath=True))
-            except NodeExistsError:
-                self._records.ask(self._client.set_async(self._path, data))
-
-    def all(self) -> tuple[WorkerRecord, ...]:
-        """The live processes, in order of their workers."""
-        try:
-            names = sorted(self._records.children(DIRECTORY))
-        except NoNodeError:
-            return ()
-        records = (self._records.read(f"{DIRECTORY}/{name}", _build) for name in names)
-        return tuple(record for record in records if record is not None)
+            self._records.ask(self._client.create_async(self._path, data, ephemeral=True, makepath=True))
 
     def forget(self) -> None:
-        """Removes this process's record."""
+        """Removes the record."""
         try:
             self._records.ask(self._client.delete_async(self._path))
         except NoNodeError:
             return
 
 
+def worker_records(client: KazooClient, root: str) -> tuple[WorkerRecord, ...]:
+    """The live processes whose sinks' trees stand in `root`, in order of their workers."""
+    records = Records(client, root.rstrip("/"))
+    try:
+        names = sorted(records.children(DIRECTORY))
+    except NoNodeError:
+        return ()
+    read = (records.read(f"{DIRECTORY}/{name}", _build) for name in names)
+    return tuple(record for record in read if record is not None)
+
+
+def _document(record: WorkerRecord) -> dict[str, Any]:
+    sinks = {
+        name: {"state": sink.state, "leads": int(sink.leads), "reason": sink.reason, "ailing": int(sink.ailing)}
+        for name, sink in record.sinks.items()
+    }
+    return {
+        "worker": record.worker,
+        "host": record.host,
+        "pid": record.pid,
+        "version": record.version,
+        "draining": int(record.draining),
+        "sinks": sinks,
+    }
+
+
 def _build(d: Any) -> WorkerRecord:
     sinks = {
         require_str(name): HostedRecord(
-            require_str(sink["state"]), int(require_flag(sink["leads"])), require_str(sink["reason"])
+            require_str(sink["state"]),
+            require_flag(sink["leads"]),
+            require_str(sink["reason"]),
+            require_flag(sink["ailing"]),
         )
         for name, sink in d["sinks"].items()
     }
@@ -101,6 +121,6 @@ def _build(d: Any) -> WorkerRecord:
         require_str(d["host"]),
         require_int(d["pid"]),
         require_str(d["version"]),
-        int(require_flag(d["draining"])),
+        require_flag(d["draining"]),
         sinks,
     )

@@ -50,6 +50,7 @@ else:
 
 SHIPPED = ("sink", "coordination")
 WARM_UP = "warm-up"
+_GROUP = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 SLOTS_OF_MANY = 7
 """Tasks that write wait for Kafka and for their store most of the time: with slots for the cores alone, the sinks of a
 process wait for one another, and the cores idle."""
@@ -205,8 +206,14 @@ def job_group(sink: str, instant: str) -> str:
 
 
 def use_pool(spark: SparkSession, pool: str) -> None:
-    """Puts jobs of the calling thread into a pool: `COMMITS`, or that of a sink's writes, named like the sink. The
-    pools of all sinks and of table services share what commits leave, evenly, however many jobs they have."""
+    """Puts jobs of the calling thread into a pool, and into no job group.
+
+    `pool` is `COMMITS`, or that of a sink's writes, named like the sink. The pools of all sinks and of table services
+    share what commits leave, evenly, however many jobs they have.
+    """
+    for name in _GROUP:
+        # A shared thread keeps the group of its job before, of another sink: to cancel that would cancel this.
+        spark.sparkContext.setLocalProperty(name, None)  # type: ignore[arg-type]
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
 
 

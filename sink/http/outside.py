@@ -12,7 +12,7 @@ import structlog
 from kazoo.client import KazooClient
 
 from coordination.errors import SinkError
-from coordination.zookeeper.worker_records import WorkerRecord, WorkerRecords
+from coordination.zookeeper.worker_records import WorkerRecord, worker_records
 from sink.config import Settings
 from sink.http.facts import HostedSink
 from sink.operations.status import OutsideStatus, outside_workers
@@ -48,7 +48,7 @@ def _place(settings: Settings, client: KazooClient) -> tuple[int, str]:
 
 def _records(client: KazooClient, root: str) -> tuple[WorkerRecord, ...]:
     try:
-        return WorkerRecords(client, root, "").all()
+        return worker_records(client, root)
     except SinkError as error:
         LOG.debug("http.workers_unread", reason=str(error))
         return ()

@@ -6,6 +6,7 @@ is finished first. Raises nothing.
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import time
@@ -15,7 +16,7 @@ import structlog
 from kazoo.client import KazooClient
 
 from coordination.errors import SinkError
-from coordination.zookeeper.worker_records import HostedRecord, WorkerRecord, WorkerRecords
+from coordination.zookeeper.worker_records import HostedRecord, OwnWorkerRecord, WorkerRecord, worker_records
 from sink.config import ProcessSettings
 from sink.operations.control import SinkControl
 from sink.runtime.sink import Sink
@@ -29,6 +30,8 @@ SETTLE_SECONDS = 5.0
 """A worker that has just joined its sinks is given time to join the others."""
 FORGET_SECONDS = 60.0
 """A hand-over that has not come to pass by then is asked for again."""
+AILING_SECONDS = 180.0
+"""Longer than coordinators of a sink whose store is away take turns."""
 REASON_CHARACTERS = 300
 
 
@@ -48,10 +51,13 @@ class Presence:
         self._sinks = sinks
         self._is_draining = is_draining
         self._clock = clock
-        self._records = WorkerRecords(client, process.zookeeper_root, process.worker_id)
+        self._root = process.zookeeper_root
+        self._own = OwnWorkerRecord(client, process.zookeeper_root, process.worker_id)
         self._told: tuple[WorkerRecord, object] | None = None
         self._changed_at = clock()
         self._asked: dict[str, float] = {}
+        self._ailed: dict[str, float] = {}
+        """When each sink's coordinator here was kept from its work last."""
 
     def look(self) -> None:
         try:
@@ -64,7 +70,7 @@ class Presence:
         """At the end of the process, while its session still lives."""
         try:
             if self._client.connected:
-                self._records.forget()
+                self._own.forget()
         except SinkError as error:
             LOG.debug("presence.not_told", reason=str(error))
 
@@ -73,7 +79,7 @@ class Presence:
         # The record is gone with its session.
         told = record, self._client.client_id
         if told != self._told and self._client.connected:
-            self._records.tell(record)
+            self._own.tell(record)
             self._told = told
             self._changed_at = self._clock()
 
@@ -88,7 +94,7 @@ class Presence:
             return
         if any(now - at < SPREAD_SECONDS for at in self._asked.values()):
             return
-        name = to_hand_over(self._worker, self._records.all(), self._asked)
+        name = to_hand_over(self._worker, worker_records(self._client, self._root), self._asked)
         if name is None or name not in self._sinks:
             return
         self._asked[name] = now
@@ -96,9 +102,11 @@ class Presence:
         LOG.info("coordinator.handed_over", sink=name, reason="another worker leads fewer sinks")
 
     def _record(self) -> WorkerRecord:
-        hosted = {
-            name: HostedRecord(sink.state.value, int(sink.leads), sink.reason[:REASON_CHARACTERS])
-            for name, sink in sorted(self._sinks.items())
-        }
-        draining = int(self._is_draining())
+        now, hosted = self._clock(), {}
+        for name, sink in sorted(self._sinks.items()):
+            if sink.leads and sink.is_ailing:
+                self._ailed[name] = now
+            ails = now - self._ailed.get(name, -math.inf) < AILING_SECONDS
+            hosted[name] = HostedRecord(sink.state.value, sink.leads, sink.reason[:REASON_CHARACTERS], ails)
+        draining = self._is_draining()
         return WorkerRecord(self._worker, socket.gethostname(), os.getpid(), sink_version(), draining, hosted)

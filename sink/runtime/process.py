@@ -166,6 +166,8 @@ class WorkerProcess:
                 self._reload()
             for sink in self._sinks.values():
                 sink.look()
+                if not self._fleet.is_one_sink:
+                    sink.leave_to_others()
             self._take_up_discovered()
             self._forget_those_that_left()
             presence.trigger()
@@ -218,7 +220,7 @@ class WorkerProcess:
         """Drains it in a thread of its own; the process goes on meanwhile."""
         del self._sinks[sink.settings.name]
         self._leaving.append(sink)
-        ContextThread(target=sink.drain, args=(DRAIN_SECONDS,), name="letting-go", daemon=True).start()
+        sink.leave()
 
     def _forget_those_that_left(self) -> None:
         for sink in [sink for sink in self._leaving if sink.has_ended]:

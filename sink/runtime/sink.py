@@ -55,6 +55,8 @@ LOG = structlog.get_logger("sink.worker")
 REQUEST_SECONDS = 900.0
 """Longer than anything that a coordinator asks for can sensibly take: what hangs on storage for so long, holds lock and
 session, and nobody else may act."""
+AILING_SECONDS = 30.0
+"""A request that takes longer counts as a fault for sharing out coordinators."""
 REJOIN_SECONDS = 1.0
 DRAIN_SECONDS = 60.0
 LOOK_SECONDS = 0.2
@@ -137,6 +139,12 @@ class Sink:
         return tuple(filter(None, (self.reason, store)))
 
     @property
+    def is_ailing(self) -> bool:
+        """Whether something keeps its coordinator here from its work."""
+        membership = self._membership
+        return bool(self.troubles) or (membership is not None and self._silent(membership) > AILING_SECONDS)
+
+    @property
     def retention(self) -> Mapping[str, float]:
         """How long Kafka keeps a record, in seconds, by topic; empty where this worker does not coordinate."""
         return self._metrics.retention_by_topic
@@ -159,13 +167,26 @@ class Sink:
         if observer is not None and observer.storage.can_ask:
             with bound(sink=self.settings.name):
                 observer.storage.look()
-        if membership is not None and time.monotonic() - membership.request_started_at() > REQUEST_SECONDS:
-            self._hang(membership)
-        if membership is not None and membership.is_asked_to_drain and not self._stop.is_set():
+        if membership is not None and membership.is_asked_to_drain and not self.is_asked_to_drain:
             self.is_asked_to_drain = True
+            self.leave()
+
+    def leave(self) -> None:
+        """Drains in a thread of its own, and ends."""
+        if not self._stop.is_set():
             self._stop.set()
             with bound(sink=self.settings.name):
                 self._drainer.start()
+
+    def leave_to_others(self) -> None:
+        """Ends the membership if a request of its coordinator hangs; joins again when the request has returned."""
+        membership = self._membership
+        if membership is None or membership.ended or self._silent(membership) <= REQUEST_SECONDS:
+            return
+        self._become(SinkState.HANGING, f"a request to its table or to Kafka has hung for {REQUEST_SECONDS:.0f} s")
+        with bound(sink=self.settings.name):
+            LOG.critical("sink.hangs", reason=self.reason, action="leaving this sink to other workers")
+        membership.end()
 
     def last_heartbeat(self) -> float:
         """Monotonic seconds; now, if nothing of it has to give a sign of life."""
@@ -291,6 +312,8 @@ class Sink:
             self._stop.wait(REJOIN_SECONDS)
         finally:
             self._membership = None
+            if self.state is SinkState.JOINED:
+                self._become(SinkState.OPENING)
 
     def _wait_for_what_hangs(self, resources: Resources) -> None:
         """The next membership's first request would wait for it, with the lock in its hands."""
@@ -298,11 +321,10 @@ class Sink:
             if resources.coordinating.wait_idle(REJOIN_SECONDS):
                 self._become(SinkState.OPENING)
 
-    def _hang(self, membership: Membership) -> None:
-        self._become(SinkState.HANGING, f"a request to its table or to Kafka has hung for {REQUEST_SECONDS:.0f} s")
-        with bound(sink=self.settings.name):
-            LOG.critical("sink.hangs", reason=self.reason, action="leaving this sink to other workers")
-        membership.end()
+    @staticmethod
+    def _silent(membership: Membership) -> float:
+        """How long its coordinator's request has not been answered, in seconds."""
+        return time.monotonic() - membership.request_started_at()
 
     def _become(self, state: SinkState, reason: str = "") -> None:
         self.state, self.reason = state, reason

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,8 @@ SINKS = 3
 LOOK_SECONDS = 1.0
 SETTLE_SECONDS = 5.0
 FORGET_SECONDS = 60.0
+NOTICED_SECONDS = 15.0
+AILING_SECONDS = 180.0
 STEADY_SECONDS = 60.0
 """Once shares are even, nothing is handed over for so long."""
 HANGS = 1e6
@@ -153,6 +156,8 @@ class Host:
         self.record: WorkerRecord | None = None
         self._is_survivor = is_survivor
         self._asked: dict[str, float] = {}
+        self._led_since: dict[str, float] = {}
+        self._ailed: dict[str, float] = {}
         self._changed_at = 0.0
 
     def all_parts(self, _hit: SinkProcess | None = None) -> list[SinkProcess]:
@@ -246,17 +251,24 @@ class Host:
         self.check()
         if self.down or self.paused_until > self.fleet.now or any("keeper" in p.cut for p in self.parts.values()):
             return
-        hosted = {
-            sink: HostedRecord(
-                "joined" if part.alive and part.participant is not None else "refused", int(sink in self.leads)
-            )
-            for sink, part in sorted(self.parts.items())
-        }
-        record = WorkerRecord(self.name, "host", 1, "1", int(self.draining), hosted)
+        hosted = {}
+        for sink, part in sorted(self.parts.items()):
+            state = "joined" if part.alive and part.participant is not None else "refused"
+            hosted[sink] = HostedRecord(state, sink in self.leads, ailing=self._ails(sink))
+        record = WorkerRecord(self.name, "host", 1, "1", self.draining, hosted)
         if record != self.record:
             self.record, self._changed_at = record, self.fleet.now
         if self.fleet.shares:
             self._spread()
+
+    def _ails(self, sink: str) -> bool:
+        """A coordinator that is kept from its work notices it after some time, and remembers it for longer."""
+        now = self.fleet.now
+        if sink not in self.leads or self.parts[sink].world.poison not in (Poison.AWAY, Poison.HANGS):
+            self._led_since.pop(sink, None)
+        elif now - self._led_since.setdefault(sink, now) > NOTICED_SECONDS:
+            self._ailed[sink] = now
+        return now - self._ailed.get(sink, -math.inf) < AILING_SECONDS
 
     def _spread(self) -> None:
         now, leads = self.fleet.now, self.leads
@@ -424,15 +436,14 @@ class ManySinksWorld:
             self._until(self.now + SETTLE_SECONDS)
             handed_over = self.handed_over
             self._until(self.now + STEADY_SECONDS)
-            # The coordinator of a sink whose store is away lets another one try, which makes the shares uneven again.
-            rotates = self.poison in (Poison.AWAY, Poison.HANGS)
-            if self.handed_over > handed_over and not rotates:
+            if self.handed_over > handed_over:
                 raise Violation(STEADY, f"{self.handed_over - handed_over} times in {STEADY_SECONDS} s")
 
     def _is_even(self) -> bool:
         """Every sink that has joined is led, and no host leads two more than another."""
         hosts = [host for host in self.hosts.values() if not host.down]
-        shares = [len(host.leads) for host in hosts]
+        ails = {world.name for world in self.worlds if world.poison in (Poison.AWAY, Poison.HANGS)}
+        shares = [len(set(host.leads) - ails) for host in hosts]
         led = {sink for host in hosts for sink in host.leads}
         joins = {world.name for world in self.worlds if world.poison is not Poison.REFUSED}
         is_back = all(self.profile.one_survivor or not host.down for host in self.hosts.values())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -73,6 +74,19 @@ def _hands_nothing_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spreading, "to_hand_over", lambda *_: None)
 
 
+def _ailing_sinks_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = spreading.to_hand_over
+
+    def blind(worker: str, records: Iterable[WorkerRecord], asked: Collection[str]) -> str | None:
+        well = [
+            replace(record, sinks={name: replace(sink, ailing=False) for name, sink in record.sinks.items()})
+            for record in records
+        ]
+        return usual(worker, well, asked)
+
+    monkeypatch.setattr(spreading, "to_hand_over", blind)
+
+
 def _leaving_takes_others_along(monkeypatch: pytest.MonkeyPatch) -> None:
     usual = Host.part_left
 
@@ -85,19 +99,23 @@ def _leaving_takes_others_along(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Host, "part_left", part_left)
 
 
-MUTANTS: tuple[tuple[Callable[[pytest.MonkeyPatch], None], tuple[str, ...]], ...] = (
-    (_crash_of_one_sink, (many.ENDS_WITH_ITS_PROCESS,)),
-    (_hands_over_for_ever, (many.STEADY, many.EVEN)),
-    (_hands_nothing_over, (many.EVEN,)),
-    (_leaving_takes_others_along, (many.LEAVES_ALONE,)),
+MUTANTS: tuple[tuple[Callable[[pytest.MonkeyPatch], None], tuple[str, ...], Poison], ...] = (
+    (_crash_of_one_sink, (many.ENDS_WITH_ITS_PROCESS,), Poison.NONE),
+    (_hands_over_for_ever, (many.STEADY, many.EVEN), Poison.NONE),
+    (_hands_nothing_over, (many.EVEN,), Poison.NONE),
+    (_ailing_sinks_count, (many.STEADY, many.EVEN), Poison.AWAY),
+    (_leaving_takes_others_along, (many.LEAVES_ALONE,), Poison.NONE),
 )
 
 
-@pytest.mark.parametrize(("mutant", "invariants"), MUTANTS, ids=[mutant.__name__ for mutant, _ in MUTANTS])
+@pytest.mark.parametrize(("mutant", "invariants", "poison"), MUTANTS, ids=[mutant.__name__ for mutant, *_ in MUTANTS])
 def test_a_broken_rule_is_caught(
-    mutant: Callable[[pytest.MonkeyPatch], None], invariants: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    mutant: Callable[[pytest.MonkeyPatch], None],
+    invariants: tuple[str, ...],
+    poison: Poison,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mutant(monkeypatch)
-    broken = (ManySinksWorld(seed).run().violation for seed in range(MUTANT_SEEDS))
+    broken = (ManySinksWorld(seed, poison).run().violation for seed in range(MUTANT_SEEDS))
     caught = next((violation for violation in broken if violation and violation.invariant in invariants), None)
     assert caught is not None, f"survived {MUTANT_SEEDS} seeds"

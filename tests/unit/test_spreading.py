@@ -8,8 +8,8 @@ from coordination.zookeeper.worker_records import HostedRecord, WorkerRecord
 from sink.runtime.spreading import to_hand_over
 
 
-def worker(name: str, leads: str, joined: str = "abcdef", draining: int = 0) -> WorkerRecord:
-    sinks = {sink: HostedRecord("joined", int(sink in leads)) for sink in joined}
+def worker(name: str, leads: str, joined: str = "abcdef", draining: bool = False) -> WorkerRecord:
+    sinks = {sink: HostedRecord("joined", sink in leads) for sink in joined}
     return WorkerRecord(name, "host", 1, "1", draining, sinks)
 
 
@@ -29,10 +29,10 @@ def test_a_fair_share_stays() -> None:
 
 
 def test_a_worker_that_drains_or_has_not_joined_the_sink_is_given_nothing() -> None:
-    assert to_hand_over("w1", (worker("w1", "abcdef"), worker("w2", "", draining=1)), ()) is None
+    assert to_hand_over("w1", (worker("w1", "abcdef"), worker("w2", "", draining=True)), ()) is None
     assert to_hand_over("w1", (worker("w1", "abcdef"), worker("w2", "", joined="")), ()) is None
     assert to_hand_over("w1", (worker("w1", "abcdef"), worker("w2", "", joined="d")), ()) == "d"
-    assert to_hand_over("w1", (worker("w1", "abcdef", draining=1), worker("w2", "")), ()) is None
+    assert to_hand_over("w1", (worker("w1", "abcdef", draining=True), worker("w2", "")), ()) is None
 
 
 def test_whatever_the_start_and_whoever_takes_over_the_shares_become_even_and_stay_so() -> None:
@@ -44,7 +44,7 @@ def test_whatever_the_start_and_whoever_takes_over_the_shares_become_even_and_st
         for _ in range(300):
             records = [
                 WorkerRecord(
-                    name, "h", 1, "1", 0, {sink: HostedRecord("joined", int(leader[sink] == name)) for sink in sinks}
+                    name, "h", 1, "1", False, {sink: HostedRecord("joined", leader[sink] == name) for sink in sinks}
                 )
                 for name in names
             ]
@@ -56,3 +56,15 @@ def test_whatever_the_start_and_whoever_takes_over_the_shares_become_even_and_st
             leader[sink] = rng.choice([other for other in names if other != name])
         shares = [sum(1 for by in leader.values() if by == name) for name in names]
         assert max(shares) - min(shares) < 2, (seed, shares)
+
+
+def test_a_sink_that_ails_counts_for_nobody_and_is_not_handed_over() -> None:
+    ill = {sink: HostedRecord("joined", True, ailing=sink == "a") for sink in "abc"}
+    first = WorkerRecord("w1", "host", 1, "1", False, ill)
+    assert to_hand_over("w1", (first, worker("w2", "d")), ()) is None
+    assert to_hand_over("w1", (first, worker("w2", "")), ()) == "b"
+    # It has just come from a worker that knows what it ails from.
+    knows = WorkerRecord(
+        "w2", "host", 1, "1", False, {**worker("w2", "d").sinks, "a": HostedRecord("joined", False, ailing=True)}
+    )
+    assert to_hand_over("w1", (worker("w1", "abc"), knows), ()) is None
