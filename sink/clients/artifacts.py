@@ -186,14 +186,8 @@ def locked(path: Path, work: str) -> Iterator[None]:
         yield
 
 
-def main() -> int:
-    """`python -m sink.clients.artifacts`: fetch all that a later command would fetch, and make the class archive."""
-    parser = argparse.ArgumentParser(prog="python -m sink.clients.artifacts", description=main.__doc__)
-    parser.add_argument(
-        "--java",
-        action="store_true",
-        help="only find Java, for Spark and for a broker; exit status 1 when there is none",
-    )
+def add_storage_argument(parser: argparse.ArgumentParser) -> None:
+    """Adds `--storage SCHEME`, whose values are schemes with jars to fetch."""
     parser.add_argument(
         "--storage",
         action="append",
@@ -202,6 +196,17 @@ def main() -> int:
         choices=sorted(scheme for scheme, connector in CONNECTORS.items() if connector.coordinates),
         help="also the jars for tables whose base path has this scheme, like s3a; may be given several times",
     )
+
+
+def main() -> int:
+    """`python -m sink.clients.artifacts`: fetch all that a later command would fetch, and make the class archive."""
+    parser = argparse.ArgumentParser(prog="python -m sink.clients.artifacts", description=main.__doc__)
+    parser.add_argument(
+        "--java",
+        action="store_true",
+        help="only find Java, for Spark and for a broker; exit status 1 when there is none",
+    )
+    add_storage_argument(parser)
     arguments = parser.parse_args()
     try:
         java = find_java()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -17,9 +17,10 @@ from coordination.errors import ConfigError
 from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption, SinksOption, several_sinks
 from sink.operations.chosen import Answer, side_by_side
-from sink.operations.control import Overdue, SinkControl
+from sink.operations.control import NoSuchWorker, Overdue, SinkControl
 
 WAIT_SECONDS = 300.0
+_Request = TypeVar("_Request")
 
 WaitOption = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done.")]
 TimeoutOption = Annotated[float, typer.Option("--timeout", help="Seconds to wait at most.", min=0.0)]
@@ -54,11 +55,7 @@ def flush(
 ) -> None:
     """Commit at once what is in Kafka, whatever the interval."""
 
-    def act(control: SinkControl) -> str:
-        request = control.flush()
-        return control.wait_flushed(request, timeout) if wait else "asked for"
-
-    act_on(config, sink, act)
+    _ask(config, sink, SinkControl.flush, SinkControl.wait_flushed if wait else None, timeout)
 
 
 def switchover(
@@ -69,11 +66,7 @@ def switchover(
 ) -> None:
     """Have another worker coordinate. What is open is finished first."""
 
-    def act(control: SinkControl) -> str:
-        incarnation = control.switchover()
-        return control.wait_switched(incarnation, timeout) if wait else "asked for"
-
-    act_on(config, sink, act)
+    _ask(config, sink, SinkControl.switchover, SinkControl.wait_switched if wait else None, timeout)
 
 
 def drain(
@@ -85,11 +78,23 @@ def drain(
 ) -> None:
     """Have a worker finish its part, leave the sink and end. It takes part again when it is started again."""
 
-    def act(control: SinkControl) -> str:
-        incarnations = control.drain(worker)
-        return control.wait_left(incarnations, timeout) if wait else "asked for"
+    _ask(config, sink, lambda control: control.drain(worker), SinkControl.wait_left if wait else None, timeout)
 
-    act_on(config, sink, act)
+
+def _ask(
+    config: Path,
+    names: Sequence[str] | None,
+    ask: Callable[[SinkControl], _Request],
+    wait: Callable[[SinkControl, _Request, float], str] | None,
+    seconds: float,
+) -> None:
+    """Asks, and waits for what was asked for if there is a way to wait."""
+
+    def act(control: SinkControl) -> str:
+        request = ask(control)
+        return "asked for" if wait is None else wait(control, request, seconds)
+
+    act_on(config, names, act)
 
 
 def act_on(config: Path, names: Sequence[str] | None, act: Callable[[SinkControl], str]) -> None:
@@ -107,11 +112,15 @@ def act_on(config: Path, names: Sequence[str] | None, act: Callable[[SinkControl
 
 
 def _tell(answers: Sequence[Answer[str]]) -> None:
-    """A line for each sink. What was not done in time has the exit status 1, what could not be asked for 2."""
+    """A line for each sink. What was not done in time has the exit status 1, what could not be asked for 2; a worker
+    need not take part in all of the sinks.
+    """
     for answer in answers:
         text = answer.result if answer.error is None else f"sink: {answer.error}"
         typer.echo(f"{answer.settings.name}: {text}", err=answer.error is not None)
     errors = [answer.error for answer in answers if answer.error is not None]
+    if len(errors) < len(answers):
+        errors = [error for error in errors if not isinstance(error, NoSuchWorker)]
     if errors:
         raise typer.Exit(1 if all(isinstance(error, Overdue) for error in errors) else 2)
 

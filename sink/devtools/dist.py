@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from coordination.errors import SinkError, Unavailable
-from sink.clients.artifacts import spark_jars, storage_jars
+from sink.clients.artifacts import add_storage_argument, spark_jars, storage_jars
 from sink.storage.connectors import CONNECTORS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,14 +82,7 @@ def _owned_by_root(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m sink.devtools.dist", description=__doc__)
     parser.add_argument("--directory", type=Path, default=ROOT / "dist", help="where the archive is made")
-    parser.add_argument(
-        "--storage",
-        action="append",
-        default=[],
-        metavar="SCHEME",
-        choices=sorted(scheme for scheme, connector in CONNECTORS.items() if connector.coordinates),
-        help="also the jars for tables whose base path has this scheme, like s3a; may be given several times",
-    )
+    add_storage_argument(parser)
     arguments = parser.parse_args()
     try:
         made = make(arguments.directory, arguments.storage)

@@ -33,6 +33,10 @@ LOOK_SECONDS = 2.0
 Edit = Callable[[KeeperView], Control]
 
 
+class NoSuchWorker(ConfigError):
+    """The sink has no live worker of that name."""
+
+
 class Overdue(SinkError):
     """A request stands, and has not come to pass in time."""
 
@@ -137,7 +141,7 @@ class SinkControl:
             named[:] = [member.incarnation for member in view.members if member.worker == worker]
             if not named:
                 known = ", ".join(sorted({member.worker for member in view.members})) or "none"
-                raise ConfigError(f"sink {self.name} has no live worker {worker!r}; there are: {known}")
+                raise NoSuchWorker(f"sink {self.name} has no live worker {worker!r}; there are: {known}")
             return view.control.drain(named, alive, self._asked())
 
         self._ask(edit)

@@ -163,8 +163,8 @@ def site(tmp_path_factory: pytest.TempPathFactory, zookeeper: Address, kafka: Ad
 
 def _install(host: BootedHost, archive: Path) -> str:
     """As docs/operations.md says, with nothing but a loopback."""
-    subprocess.run(["tar", "-xf", str(archive), "-C", str(host.root / "root")], check=True)
-    script = f"/root/{archive.stem}/install"
+    subprocess.run(["tar", "-xf", str(archive), "-C", str(host.root / "srv")], check=True)
+    script = f"/srv/{archive.stem}/install"
     cut = ("unshare", "--net", "sh", "-c", f"ip link set lo up && ! ip route | grep -q . && {script}")
     printed = host.run(*cut, seconds=INSTALL_SECONDS)
     host.write("/etc/systemd/system/sink-worker@.service.d/tables.conf", f"[Service]\nReadWritePaths={TABLES}\n")
@@ -184,10 +184,10 @@ def test_the_archive_installs_a_worker_without_any_network(site: Site) -> None:
     assert "going on without" not in site.installed
     assert list((site.host.root / "var/cache/hudi-keeper-sink/classes").glob("*.jsa"))
     # A damaged copy is refused before anything is changed.
-    [archive] = (site.host.root / "root").glob("hudi-keeper-sink-*")
+    [archive] = (site.host.root / "srv").glob("hudi-keeper-sink-*")
     before = site.host.run("stat", "--format=%i", f"{PREFIX}/pyvenv.cfg")
     (archive / "LICENSE").write_text("damaged")
-    site.host.run(f"/root/{archive.name}/install", ok=(1,))
+    site.host.run(f"/srv/{archive.name}/install", ok=(1,))
     assert site.host.run("stat", "--format=%i", f"{PREFIX}/pyvenv.cfg") == before
 
 

@@ -1,0 +1,37 @@
+"""Verbs over several sinks end with 0, 1 for what is not done in time, 2 for what could not be asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import typer
+
+from coordination.errors import Conflict, SinkError
+from sink.commands.control import _tell
+from sink.operations.chosen import Answer
+from sink.operations.control import NoSuchWorker, Overdue
+from tests.unit.settings_kit import minimal_settings
+
+
+@pytest.mark.parametrize(
+    ("errors", "status"),
+    [
+        ((None, None), 0),
+        ((None, NoSuchWorker("not here")), 0),
+        ((NoSuchWorker("nowhere"), NoSuchWorker("nowhere")), 2),
+        ((None, Overdue("late")), 1),
+        ((Overdue("late"), Conflict("paused")), 2),
+    ],
+)
+def test_the_worst_answer_decides_but_a_drained_worker_need_not_be_in_every_sink(
+    errors: tuple[SinkError | None, ...], status: int, tmp_path: Path
+) -> None:
+    settings = minimal_settings(tmp_path)
+    answers = [Answer(settings, None if error else "done", error) for error in errors]
+    try:
+        _tell(answers)
+        ended = 0
+    except typer.Exit as exit_:
+        ended = exit_.exit_code
+    assert ended == status
