@@ -106,7 +106,7 @@ def test_a_stuck_jvm_is_told_beside_the_health_of_the_fleet(served) -> None:
     assert at.ask("/health").status == 200
 
 
-def test_a_hundred_transactions_are_history_and_ten_are_status(served) -> None:
+def test_status_has_the_ten_newest_transactions_and_history_those_before_them_too(served) -> None:
     fleet, at = served
     orders = fleet.add("orders", 1)
     for _ in range(12):

@@ -156,8 +156,11 @@ def test_a_flush_waits_while_the_sink_is_paused(env: Environment) -> None:
     assert env.view.control.flush.is_pending
     ask(env, env.view.control.resume(), term)
     committed(env, term)
+    assert env.view.control.flush.is_pending
+    committed(env, term, 2)
     waits(term, 1.0)
-    assert env.view.ledger.committed == 1
+    assert not env.view.control.flush.is_pending
+    assert env.view.ledger.committed == 2
 
 
 def contender(env: Environment, worker: str) -> str:

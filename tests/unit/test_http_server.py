@@ -296,10 +296,7 @@ def test_no_request_however_broken_stops_the_server(
 @given(data=st.binary(max_size=2000))
 def test_no_bytes_stop_the_server(strong: Served, data: bytes) -> None:
     send(strong.client, data)
-
-
-def test_after_all_of_that_it_answers_at_once(strong: Served) -> None:
-    assert_well(strong)
+    assert strong.client.ask("/liveness").status == 200
 
 
 def test_headers_and_bodies_that_are_too_large_are_refused(strong: Served) -> None:
@@ -331,7 +328,7 @@ def test_clients_that_take_no_answer_make_room_for_those_who_do(strong: Served) 
         assert_well(strong)
 
 
-def test_in_a_flood_others_are_answered_at_once(strong: Served) -> None:
+def test_in_a_flood_others_are_answered_within_half_a_clients_time(strong: Served) -> None:
     ended = threading.Event()
     address = strong.client.host, strong.client.port
 
