@@ -46,13 +46,22 @@ def end_term(term: Term, reason: str) -> None:
         term.resign(reason)
 
 
-def aim(term: Term, log: LogView) -> None:
-    """Remembers where the log ended, for a flush that had been seen when that reading was asked for."""
+def set_flush_target(term: Term, log: LogView) -> None:
+    """Remembers where the log ended, for a flush that had been seen when that reading was asked for. Where Kafka has
+    lost all that was not read, the state is behind the end until that is declared a gap, or halts the sink. A topic
+    that is gone since is waited for no longer.
+    """
     flush, target = term.keeper_view.control.flush, term.flush_target
+    if target is not None and not target.ends.keys() <= log.partitions.keys():
+        ends = {source: end for source, end in target.ends.items() if source in log.partitions}
+        target = term.flush_target = replace(target, ends=ends)
     known = flush.done if target is None else max(flush.done, target.request)
     if term.flush_seen > known:
+        states = term.keeper_view.states
         ends = {
-            source: partition.end for source, partition in log.partitions.items() if partition.end > partition.start
+            source: partition.end
+            for source, partition in log.partitions.items()
+            if partition.end > partition.start or source in states
         }
         term.flush_target = FlushTarget(term.flush_seen, ends)
 

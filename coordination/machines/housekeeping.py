@@ -38,6 +38,8 @@ def check_term(term: Term) -> Operation | None:
         term.resign("ZooKeeper has lost a part of the sink's tree")
     elif term.epoch is not None and term.keeper_view.epoch != term.epoch:
         term.resign(f"epoch {term.keeper_view.epoch} has followed epoch {term.epoch}")
+    elif term.keeper_view.control.flush.asked < term.flush_seen:
+        term.resign("the sink's tree is older than it was")
     for number in set(term.progress) - {t.header.number for t in term.open_transactions()}:
         del term.progress[number]
     term.rolled_back &= {t.header.instant for t in term.open_transactions()}

@@ -46,7 +46,7 @@ def plan(term: Term) -> Operation | None:
         topics = batches.topics_to_read(term.keeper_view.states, term.config.topics)
         return ReadLog(topics, term.config.topic_pattern)
     term.note_topics(log)
-    control.aim(term, log)
+    control.set_flush_target(term, log)
     if (answer := control.answer_requests(term)) is not None:
         return answer
     # What follows an open one would wait for it: it is planned that early only where it could not become larger.

@@ -136,8 +136,8 @@ def test_a_worker_says_the_same_and_ends_with_status_2_where_nothing_gets_better
 
 
 READ_ONLY = Case(
-    "target.base.path: the key may not do this below s3a://{bucket}/t; grant it to list the bucket, and to get, put and"
-    " delete objects there"
+    "target.base.path: the key has no right to do this below s3a://{bucket}/t. Grant it to list the bucket, and to get,"
+    " put and delete objects there."
 )
 
 
@@ -161,7 +161,7 @@ def test_a_certificate_that_nobody_trusts_is_told(fleet: MakeFleet, zookeeper, t
         sentence_of_a_worker(fleet, store, "lake", UNTRUSTED)
 
 
-ELSEWHERE = Case("storage.s3.region: the bucket {bucket} is in another region, " + REGION + "; correct it")
+ELSEWHERE = Case("storage.s3.region: the bucket {bucket} is in another region, " + REGION + ". Correct it.")
 
 
 @pytest.mark.skipif(minio() is None, reason="no MinIO here: name its program with SINK_TEST_MINIO")

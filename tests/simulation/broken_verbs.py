@@ -122,14 +122,14 @@ def flush_done_once_planned(patch: Patch) -> None:
 def flush_of_an_older_reading(patch: Patch) -> None:
     """A reading of the log that was asked for before the flush was seen is taken for one that was asked for after."""
 
-    def aim(term: Term, log: Any) -> None:
+    def from_any_reading(term: Term, log: Any) -> None:
         flush = term.keeper_view.control.flush
         known = flush.done if term.flush_target is None else max(flush.done, term.flush_target.request)
         if flush.asked > known:
             ends = {source: partition.end for source, partition in log.partitions.items()}
             term.flush_target = FlushTarget(flush.asked, ends)
 
-    patch(control, "aim", aim)
+    patch(control, "set_flush_target", from_any_reading)
 
 
 def flush_answered_at_once(patch: Patch) -> None:

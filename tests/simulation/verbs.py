@@ -6,17 +6,18 @@ again after a conflict. `VerbInvariants` watches that znode from outside and ask
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from coordination.errors import Conflict
 from coordination.state import tree
 from coordination.state.control import Asked, Control
-from coordination.state.model import Phase, TopicPartition
+from coordination.state.model import Gap, Phase, TopicPartition
 from coordination.state.tree import KeeperView, Transaction
 from tests.simulation.faults import Profile
 from tests.simulation.log import SimLog
 from tests.simulation.violation import Violation
+from tests.simulation.visible import beyond, gaps_of
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -157,17 +158,19 @@ class VerbInvariants:
         for request in [number for number in self._ends if number <= new.flush.done]:
             ends = self._ends.pop(request)
             if reached is not None:
-                self._flushed(request, ends, reached)
+                self._flushed(request, ends, reached, after.ledger.gaps)
 
-    def _flushed(self, request: int, ends: Ends, reached: Callable[[TopicPartition], int]) -> None:
+    def _flushed(self, request: int, ends: Ends, reached: Callable[[TopicPartition], int], gaps: Sequence[Gap]) -> None:
+        """Visible, or declared lost: a gap of the ledger becomes visible no more, in a commit or not."""
         for source, (topic_id, end) in ends.items():
             partition = self._log.partitions.get(source)
             if partition is None or self._log.ids[source.topic] != topic_id or partition.end < end:
                 continue  # recreated or truncated since
-            if reached(source) < end:
+            visible = beyond(reached(source), end, gaps_of(source, gaps))
+            if visible < end:
                 raise Violation(
                     "a flush is done once all is visible that was there when it was asked for",
-                    f"{request}: {source} to {reached(source)} of {end}",
+                    f"{request}: {source} to {visible} of {end}",
                 )
 
 
