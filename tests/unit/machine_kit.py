@@ -9,7 +9,7 @@ from coordination.errors import Conflict, NotLeader
 from coordination.machines.coordinator import Coordinator
 from coordination.machines.participant import Participant
 from coordination.planning.config import CoordinatorConfig
-from coordination.planning.offsets import OffsetReset
+from coordination.planning.offsets import DataLossPolicy, OffsetReset
 from coordination.planning.slicing import Limits
 from coordination.planning.tolerance import NO_ERRORS, ErrorLimits
 from coordination.planning.write_tasks import TaskSizes
@@ -214,6 +214,7 @@ def new_term(
     errors: ErrorLimits = NO_ERRORS,
     pattern: str | None = None,
     reset: OffsetReset = OffsetReset.EARLIEST,
+    on_data_loss: DataLossPolicy = DataLossPolicy.FAIL,
 ) -> Driver:
     """A coordinator at the head of the queue; whoever was there before has lost its lock."""
     for path, _ in env.view.contenders:
@@ -228,6 +229,7 @@ def new_term(
         topics=() if pattern else (SOURCE.topic,),
         topic_pattern=pattern,
         reset=reset,
+        on_data_loss=on_data_loss,
         limits=Limits(50, 25),
         interval=1.0,
         timeout=5.0,

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from coordination.planning.offsets import DataLossPolicy
 from coordination.state import tree
 from coordination.state.control import Asked, Control, Switchover
 from coordination.state.messages import Begin, ReadLog, Write
-from coordination.state.model import Phase, WorkerState
+from coordination.state.model import Phase, TopicPartition, WorkerState
 from tests.unit.machine_kit import SOURCE, Driver, Environment, new_term
 
 ME = Asked("me@host", 1.0, "maintenance")
@@ -147,6 +148,52 @@ def test_a_flush_that_one_term_has_not_answered_is_answered_by_the_next(env: Env
     committed(env, following, env.view.transactions[-1].header.number)
     waits(following)
     assert env.view.control.flush.done == 1
+
+
+def lost_before_it_was_read(env: Environment, on_data_loss: DataLossPolicy) -> Driver:
+    """50 records are committed; Kafka deletes the others, and then somebody asks for a flush."""
+    term = new_term(env, on_data_loss=on_data_loss)
+    committed(env, term)
+    env.log.delete_before(SOURCE, 100)
+    ask(env, env.view.control.ask_flush(ME), term)
+    waits(term)
+    return term
+
+
+def test_a_flush_of_records_that_kafka_has_lost_is_answered_once_they_are_declared_a_gap(env: Environment) -> None:
+    lost_before_it_was_read(env, DataLossPolicy.SKIP)
+    assert (env.view.states[SOURCE].end, env.view.control.flush.done) == (100, 1)
+    assert [(gap.start, gap.end) for gap in env.view.ledger.gaps] == [(50, 100)]
+
+
+def test_a_flush_of_records_that_kafka_has_lost_is_not_answered_by_a_sink_that_halts_for_them(env: Environment) -> None:
+    lost_before_it_was_read(env, DataLossPolicy.FAIL)
+    assert env.view.halt is not None
+    assert env.view.control.flush.is_pending
+
+
+def test_a_flush_no_longer_waits_for_a_topic_that_was_deleted_since(env: Environment) -> None:
+    other = TopicPartition("other", 0)
+    env.log.add(other)
+    env.log.partitions[other].end = 100
+    term = new_term(env, pattern="orders|other")
+    ask(env, env.view.control.ask_flush(ME), term)
+    committed(env, term)
+    assert env.view.control.flush.is_pending
+    del env.log.ids["other"], env.log.partitions[other]
+    committed(env, term, 2)
+    waits(term)
+    assert env.view.control.flush.done == 1
+
+
+def test_a_term_ends_when_the_tree_goes_back_to_before_a_flush(env: Environment) -> None:
+    env.log.partitions[SOURCE].end = 0
+    term = new_term(env)
+    ask(env, env.view.control.ask_flush(ME), term)
+    waits(term)
+    ask(env, Control(), term)
+    waits(term)
+    assert term.resigned == "the sink's tree is older than it was"
 
 
 def test_a_flush_waits_while_the_sink_is_paused(env: Environment) -> None:
