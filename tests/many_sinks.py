@@ -35,10 +35,10 @@ class ManySinks:
         self._keepers: dict[str, Keeper] = {}
         self.sinks: dict[str, dict[str, object]] = {}
 
-    def add(self, name: str, topic: str, **settings: object) -> None:
-        """Takes effect with the next `configure`."""
+    def add(self, name: str, topic: str = "", **settings: object) -> None:
+        """Takes effect with the next `configure`. Without a topic, the settings name a pattern."""
         self.sinks[name] = {
-            "kafka.topic.names": topic,
+            **({"kafka.topic.names": topic} if topic else {}),
             "target.base.path": str(self.directory / "lake" / name),
             **settings,
         }
@@ -66,7 +66,8 @@ class ManySinks:
         return self._keeper(sink).hosts()
 
     def _keeper(self, sink: str) -> Keeper:
-        return self._keepers.setdefault(sink, Keeper(self.client, f"/sink/{sink}", lambda: None))
+        root = self.shared.get("zookeeper.root", "/sink")
+        return self._keepers.setdefault(sink, Keeper(self.client, f"{root}/{sink}", lambda: None))
 
     def leader(self, sink: str) -> str:
         """The worker that leads the sink; empty without one."""
@@ -79,7 +80,7 @@ class ManySinks:
     def landed(self, sink: str) -> int:
         """Records of the sink that are settled, by the offsets in ZooKeeper."""
         try:
-            return sum(state.end for state in self.view(sink).states.values() if not state.open)
+            return sum(state.end for state in self.view(sink).states.values())
         except Unavailable:
             return 0
 

@@ -2,151 +2,36 @@
 trickle, how fast the rest takes over from a worker that is killed, and how coordinators are shared.
 
 `python -m tests.bench.many_sinks --sinks 100 --workers 2 --rate 50 --interval 60 --seconds 240`
-
-Freshness is from a record's production to the moment at which ZooKeeper says that its offset is settled, looked at once
-a second, so up to a second is the measurement's own. All clocks are this machine's. Memory is resident size, which
-counts pages that processes share more than once.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import statistics
 import tempfile
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
-from coordination.errors import SinkError
-from sink.devtools.local.kafka import KafkaServer
-from sink.devtools.local.zookeeper import ZooKeeperServer
+from tests.bench.many_lab import (
+    LOOK_SECONDS,
+    PATIENCE,
+    Landings,
+    Trickle,
+    cpu,
+    create_topics,
+    freshness,
+    memory,
+    percentile,
+    servers,
+    tell,
+    wait_joined,
+)
 from tests.many_sinks import ManySinks
 from tests.waiting import eventually
-
-PATIENCE = 900.0
-LOOK_SECONDS = 1.0
-BATCH_SECONDS = 0.1
-
-
-class Trickle(threading.Thread):
-    """Produces `rate` records a second into each topic, of one partition, and keeps when."""
-
-    def __init__(self, address: str, topics: Sequence[str], rate: float) -> None:
-        super().__init__(daemon=True)
-        self._producer = Producer({"bootstrap.servers": address, "linger.ms": 20})
-        self._topics = topics
-        self._rate = rate
-        self._ended = threading.Event()
-        self.sent: dict[str, list[tuple[int, float]]] = {topic: [] for topic in topics}
-        """Offsets reached, and when, by topic."""
-
-    def run(self) -> None:
-        began, made = time.time(), 0
-        while not self._ended.wait(BATCH_SECONDS):
-            due = int((time.time() - began) * self._rate)
-            for topic in self._topics:
-                for number in range(made, due):
-                    self._producer.produce(topic, json.dumps({"id": number, "kind": "buy", "amount": 1.5}).encode())
-                self.sent[topic].append((due, time.time()))
-            made = due
-            self._producer.poll(0)
-        self._producer.flush(60)
-
-    def stop(self) -> None:
-        self._ended.set()
-        self.join()
-
-
-class Landings(threading.Thread):
-    """Notes when each sink had settled how many offsets."""
-
-    def __init__(self, it: ManySinks) -> None:
-        super().__init__(daemon=True)
-        self._it = it
-        self._ended = threading.Event()
-        self.seen: dict[str, list[tuple[int, float]]] = {name: [(0, 0.0)] for name in it.sinks}
-
-    def run(self) -> None:
-        while not self._ended.wait(LOOK_SECONDS):
-            for name, seen in self.seen.items():
-                try:
-                    landed = self._it.landed(name)
-                except SinkError:
-                    continue
-                if landed > seen[-1][0]:
-                    seen.append((landed, time.time()))
-
-    def stop(self) -> None:
-        self._ended.set()
-        self.join()
-
-
-def freshness(
-    sent: Mapping[str, Sequence[tuple[int, float]]],
-    landed: Mapping[str, Sequence[tuple[int, float]]],
-    topics: Mapping[str, str],
-    since: float,
-) -> list[float]:
-    """Seconds from production to settling, of each batch of records produced after `since` that has settled."""
-    seconds = []
-    for sink, landings in landed.items():
-        at = 0
-        for offset, produced in sent[topics[sink]]:
-            while at < len(landings) and landings[at][0] < offset:
-                at += 1
-            if at == len(landings):
-                break
-            if produced >= since and offset > 0:
-                seconds.append(landings[at][1] - produced)
-    return seconds
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(len(values) * share))] if values else float("nan")
-
-
-def cpu(process: psutil.Process) -> float:
-    total = 0.0
-    for each in (process, *process.children(recursive=True)):
-        try:
-            times = each.cpu_times()
-            total += times.user + times.system
-        except psutil.NoSuchProcess:
-            continue
-    return total
-
-
-def memory(process: psutil.Process) -> dict[str, int]:
-    """MB by kind of process."""
-    kinds: dict[str, int] = {"worker's Python": process.memory_info().rss >> 20}
-    for each in process.children(recursive=True):
-        try:
-            kind = "JVM" if "java" in each.name() else "other Pythons"
-            kinds[kind] = kinds.get(kind, 0) + (each.memory_info().rss >> 20)
-        except psutil.NoSuchProcess:
-            continue
-    return kinds
-
-
-@contextmanager
-def servers(directory: Path) -> Iterator[tuple[ZooKeeperServer, KafkaServer]]:
-    zookeeper = ZooKeeperServer(directory / "zookeeper").start()
-    try:
-        kafka = KafkaServer(directory / "kafka", heap="512m").start()
-        try:
-            yield zookeeper, kafka
-        finally:
-            kafka.stop()
-    finally:
-        zookeeper.stop()
 
 
 def main() -> None:
@@ -175,9 +60,7 @@ def run(arguments: argparse.Namespace, directory: Path, zookeeper: str, kafka: s
     }
     it = ManySinks(directory / "fleet", zookeeper, kafka, shared)
     topics = {f"s{number:03d}": f"t{number:03d}" for number in range(arguments.sinks)}
-    admin = AdminClient({"bootstrap.servers": kafka})
-    for made in admin.create_topics([NewTopic(topic, 1, 1) for topic in topics.values()]).values():
-        made.result(60)
+    create_topics(kafka, tuple(topics.values()))
     for sink, topic in topics.items():
         it.add(sink, topic)
     trickle = Trickle(kafka, tuple(topics.values()), arguments.rate)
@@ -197,10 +80,7 @@ def measure(
     for name in names:
         it.start(name)
 
-    def joined() -> bool:
-        return all(len(it.view(sink).members) == len(names) for sink in topics)
-
-    eventually("every worker has joined every sink", joined, PATIENCE, it.logs)
+    wait_joined(it, len(names))
     tell("joined", seconds=round(time.monotonic() - began, 1))
     processes = {name: psutil.Process(it.workers[name].pid) for name in names}
     time.sleep(10)
@@ -279,10 +159,6 @@ def killed(
 
 def leads(it: ManySinks, worker: str) -> int:
     return sum(1 for sink in it.sinks if it.leader(sink) == worker)
-
-
-def tell(event: str, **figures: object) -> None:
-    print(json.dumps({"event": event, **figures}), flush=True)
 
 
 if __name__ == "__main__":

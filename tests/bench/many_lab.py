@@ -1,0 +1,160 @@
+"""What the benchmarks of many sinks share: a trickle into many topics, when it landed, and what processes cost.
+
+Freshness is from a record's production to the moment at which ZooKeeper says that its offset is settled, looked at once
+a second, so up to a second is the measurement's own. All clocks are this machine's. Memory is resident size, which
+counts pages that processes share more than once.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from coordination.errors import SinkError
+from sink.devtools.local.kafka import KafkaServer
+from sink.devtools.local.zookeeper import ZooKeeperServer
+from tests.many_sinks import ManySinks
+from tests.waiting import eventually
+
+PATIENCE = 900.0
+LOOK_SECONDS = 1.0
+BATCH_SECONDS = 0.1
+
+
+class Trickle(threading.Thread):
+    """Produces `rate` records a second into each topic, of one partition, and keeps when."""
+
+    def __init__(self, address: str, topics: Sequence[str], rate: float) -> None:
+        super().__init__(daemon=True)
+        self._producer = Producer({"bootstrap.servers": address, "linger.ms": 20})
+        self._topics = topics
+        self._rate = rate
+        self._ended = threading.Event()
+        self.sent: dict[str, list[tuple[int, float]]] = {topic: [] for topic in topics}
+        """Offsets reached, and when, by topic."""
+
+    def run(self) -> None:
+        began, made = time.time(), 0
+        while not self._ended.wait(BATCH_SECONDS):
+            due = int((time.time() - began) * self._rate)
+            for topic in self._topics:
+                for number in range(made, due):
+                    self._producer.produce(topic, json.dumps({"id": number, "kind": "buy", "amount": 1.5}).encode())
+                self.sent[topic].append((due, time.time()))
+            made = due
+            self._producer.poll(0)
+        self._producer.flush(60)
+
+    def stop(self) -> None:
+        self._ended.set()
+        self.join()
+
+
+class Landings(threading.Thread):
+    """Notes when each sink had settled how many offsets."""
+
+    def __init__(self, it: ManySinks) -> None:
+        super().__init__(daemon=True)
+        self._it = it
+        self._ended = threading.Event()
+        self.seen: dict[str, list[tuple[int, float]]] = {name: [(0, 0.0)] for name in it.sinks}
+
+    def run(self) -> None:
+        while not self._ended.wait(LOOK_SECONDS):
+            for name, seen in self.seen.items():
+                try:
+                    landed = self._it.landed(name)
+                except SinkError:
+                    continue
+                if landed > seen[-1][0]:
+                    seen.append((landed, time.time()))
+
+    def stop(self) -> None:
+        self._ended.set()
+        self.join()
+
+
+def freshness(
+    sent: Mapping[str, Sequence[tuple[int, float]]],
+    landed: Mapping[str, Sequence[tuple[int, float]]],
+    topics: Mapping[str, str],
+    since: float,
+    until: float = float("inf"),
+) -> list[float]:
+    """Seconds from production to settling, of each batch produced between the two moments that has settled."""
+    seconds = []
+    for sink, topic in topics.items():
+        landings, at = landed[sink], 0
+        for offset, produced in sent[topic]:
+            while at < len(landings) and landings[at][0] < offset:
+                at += 1
+            if at == len(landings):
+                break
+            if since <= produced < until and offset > 0:
+                seconds.append(landings[at][1] - produced)
+    return seconds
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))] if values else float("nan")
+
+
+def cpu(process: psutil.Process) -> float:
+    total = 0.0
+    for each in (process, *process.children(recursive=True)):
+        try:
+            times = each.cpu_times()
+            total += times.user + times.system
+        except psutil.NoSuchProcess:
+            continue
+    return total
+
+
+def memory(process: psutil.Process) -> dict[str, int]:
+    """MB by kind of process."""
+    kinds: dict[str, int] = {"worker's Python": process.memory_info().rss >> 20}
+    for each in process.children(recursive=True):
+        try:
+            kind = "JVM" if "java" in each.name() else "other Pythons"
+            kinds[kind] = kinds.get(kind, 0) + (each.memory_info().rss >> 20)
+        except psutil.NoSuchProcess:
+            continue
+    return kinds
+
+
+@contextmanager
+def servers(directory: Path) -> Iterator[tuple[ZooKeeperServer, KafkaServer]]:
+    zookeeper = ZooKeeperServer(directory / "zookeeper").start()
+    try:
+        kafka = KafkaServer(directory / "kafka", heap="512m").start()
+        try:
+            yield zookeeper, kafka
+        finally:
+            kafka.stop()
+    finally:
+        zookeeper.stop()
+
+
+def create_topics(kafka: str, topics: Sequence[str], partitions: int = 1) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka})
+    for made in admin.create_topics([NewTopic(topic, partitions, 1) for topic in topics]).values():
+        made.result(60)
+
+
+def wait_joined(it: ManySinks, workers: int) -> None:
+    def joined() -> bool:
+        return all(len(it.view(sink).members) == workers for sink in it.sinks)
+
+    eventually("every worker has joined every sink", joined, PATIENCE, it.logs)
+
+
+def tell(event: str, **figures: object) -> None:
+    print(json.dumps({"event": event, **figures}), flush=True)
