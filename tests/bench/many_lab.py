@@ -1,4 +1,4 @@
-"""What the benchmarks of many sinks share: a trickle into many topics, when it landed, and what processes cost.
+"""Shared parts of the benchmarks of many sinks: a trickle into many topics, when it landed, what processes cost.
 
 Freshness is from a record's production to the moment at which ZooKeeper says that its offset is settled, looked at once
 a second, so up to a second is the measurement's own. All clocks are this machine's. Memory is resident size, which
