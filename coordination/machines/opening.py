@@ -72,7 +72,7 @@ def _take(term: Term, step: planner.Step) -> Operation | None:
             return term.fence_and_queue(writes.divide(term.keeper_view, divided, batch, rest))
         case planner.OpenBatch():
             if step.attempt == 1:
-                term.next_plan = term.at + term.config.interval
+                term.interval_planned()
             return _open_batch(term, step)
         case _:
             return None

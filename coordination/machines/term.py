@@ -6,6 +6,7 @@ epoch as it was read. Void for a `Write` that a rule makes by itself; only the o
 
 from __future__ import annotations
 
+import math
 import re
 from collections import deque
 from collections.abc import Mapping
@@ -84,6 +85,7 @@ class Term:
         self.wall = 0.0
         self.next_poll = 0.0
         self.next_plan = 0.0
+        self._first_interval_end: float | None = None
         self.storage_failures = 0
         """Transactions in a row that the store made fail."""
         self.store_is_faulty = False
@@ -117,6 +119,16 @@ class Term:
 
     def progress_of(self, number: int) -> TransactionProgress:
         return self.progress.setdefault(number, TransactionProgress())
+
+    def interval_planned(self) -> None:
+        """The next batch is due at the end of this interval. Intervals follow one another whenever a batch was planned,
+        so that a sink keeps its distance to those that began with it."""
+        interval = self.config.interval
+        if self._first_interval_end is None:
+            self._first_interval_end = self.at + self.config.first_interval
+        # What is due by so little less is due now: sums of fractions are not exact.
+        ended = math.floor((self.at - self._first_interval_end) / interval + 1e-6) + 1
+        self.next_plan = self._first_interval_end + max(0, ended) * interval
 
     def note_topics(self, log: LogView) -> None:
         """Tells of topics that have come to match, and of those that are gone. What landed of them stays."""

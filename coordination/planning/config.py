@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 
 from coordination.planning.offsets import DataLossPolicy, OffsetReset
@@ -46,3 +47,10 @@ class CoordinatorConfig:
     def poll(self) -> float:
         """How often the log is looked at between transactions."""
         return min(1.0, self.interval / 4)
+
+    @property
+    def first_interval(self) -> float:
+        """A term's first interval, shorter by a part that the sink's name decides: sinks of one process that begin
+        together would all commit together, interval after interval.
+        """
+        return self.interval * (1 - zlib.crc32(self.sink.encode()) / 2**32)

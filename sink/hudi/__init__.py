@@ -5,7 +5,7 @@ under the table lock, which nothing else may change meanwhile; one that `roll_ba
 complete; what is not known after an exception is read back or said to be unknown. Voided by writers of the
 same table without the table lock, and by clocks that differ by more than `options.CLOCK_SKEW_MS`. Raises
 TableError, Unavailable (nothing was changed), OutcomeUnknown, Conflict, Corrupt. One thread at a time,
-`services`, `register` and `stop_heartbeats` excepted.
+`prepare`, `services`, `register` and `stop_heartbeats` excepted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sink.config import Settings
 from sink.hudi.catalog import register
 from sink.hudi.client import HudiClient
 from sink.hudi.conflicts import changed_groups, rollback_conflicting_clusterings
-from sink.hudi.creation import columns_of_table, create_or_verify
+from sink.hudi.creation import columns_of_table, create_missing, verify
 from sink.hudi.data_files import DataFiles
 from sink.hudi.metadata_services import MetadataTableServices
 from sink.hudi.metadata_timeline import compaction_interval
@@ -87,12 +87,25 @@ class Table:
         """The instant that this process completed last, with these columns."""
         self._serving = threading.Lock()
 
-    def ensure(self) -> None:
-        """Creates the table, or verifies that the one at the base path is as configured. Any number at a
-        time.
+    def ensure(self) -> bool:
+        """Creates the table, or verifies that the one at the base path is as configured. Any number at a time. Returns
+        whether it was created here.
         """
         with self._reading():
-            self.columns = create_or_verify(self._hudi, self._settings, self._schema, self._locks)
+            is_new = create_missing(self._hudi, self._settings, self._schema, self._locks)
+            self.columns = verify(self._hudi, self._settings, self._schema, self._locks)
+        return is_new
+
+    def prepare(self) -> None:
+        """Makes the metadata table of a new table: it takes a second and more, and the first transaction, which would
+        make it otherwise, need not wait for it.
+        """
+        hudi = self._hudi.with_options(self._hudi.options)
+        try:
+            with self._locks(), self._reading():
+                hudi.init_table()
+        finally:
+            hudi.close()
 
     def view(self, instants: Collection[str] = ()) -> TableView:
         view = self._timeline.view(instants)

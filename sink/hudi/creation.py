@@ -42,17 +42,24 @@ BUCKETS = "sink.bucket.index.num.buckets"
 Locks = Callable[[], AbstractContextManager[None]]
 
 
-def create_or_verify(hudi: HudiClient, settings: Settings, schema: TableSchema, locks: Locks) -> T.StructType:
-    """The table's columns, without Hudi's own."""
+def create_missing(hudi: HudiClient, settings: Settings, schema: TableSchema, locks: Locks) -> bool:
+    """Whether it made the table, but for what `init_table` makes."""
     require_usable(settings, schema)
     _require_options(hudi)
-    if not _is_table(hudi):
-        with locks():
-            # Another worker may have been first.
-            if not _is_table(hudi):
-                _refuse_anything_else(hudi)
-                _create(hudi, settings, schema)
-    columns = _verify(hudi, settings, schema)
+    if _is_table(hudi):
+        return False
+    with locks():
+        # Another worker may have been first.
+        if _is_table(hudi):
+            return False
+        _refuse_anything_else(hudi)
+        _create(hudi, settings, schema)
+    return True
+
+
+def verify(hudi: HudiClient, settings: Settings, schema: TableSchema, locks: Locks) -> T.StructType:
+    """The table's columns, without Hudi's own."""
+    columns = _verified_columns(hudi, settings, schema)
     if settings.operation == "upsert":
         _note_buckets(hudi, settings, locks)
     return columns
@@ -134,11 +141,9 @@ def _create(hudi: HudiClient, settings: Settings, schema: TableSchema) -> None:
             url_encode(settings)
         )
     builder.initTable(hudi.storage_conf, hudi.base_path)
-    # Makes the metadata table now: it takes seconds, and the first transaction need not wait for it.
-    hudi.init_table()
 
 
-def _verify(hudi: HudiClient, settings: Settings, schema: TableSchema) -> T.StructType:
+def _verified_columns(hudi: HudiClient, settings: Settings, schema: TableSchema) -> T.StructType:
     meta = hudi.meta_client()
     has = hudi.json(meta.getTableConfig().getProps())
     wrong = next(schema_conflicts(settings, has), None) or index_conflict(has, hudi.index_definitions(meta))

@@ -10,6 +10,7 @@ JVM).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,9 @@ REPEATED = frozenset({"clustering", "compaction", "logcompaction", "replacecommi
 """Actions whose plan outlives a rollback, so that one instant may be tried several times."""
 _ARCHIVE_CHUNK = 100
 _ATTEMPTS = 5
+_PAUSE_SECONDS = 0.05
+_VANISHED = ("java.io.FileNotFoundException", "org.apache.hudi.exception.TableNotFoundException")
+"""An instant that was listed is archived or rolled back meanwhile, or the table's properties are written anew."""
 _UNREADABLE = (
     "org.apache.avro.",
     "com.fasterxml.jackson.",
@@ -135,8 +139,9 @@ class HudiTimeline:
             try:
                 return self._snapshot()
             except Py4JJavaError as error:
-                if "java.io.FileNotFoundException" not in causes(error) or attempt == _ATTEMPTS - 1:
+                if not any(name in causes(error) for name in _VANISHED) or attempt == _ATTEMPTS - 1:
                     raise self._timeline_error(error) from error
+                time.sleep(_PAUSE_SECONDS)
             except (*JAVA_ERRORS, OSError) as error:
                 raise self._timeline_error(error) from error
         raise AssertionError("the last attempt returns or raises")

@@ -81,6 +81,7 @@ class Membership:
     def __init__(self, resources: Resources, member: Member) -> None:
         self._with = resources
         self._member = member
+        self._has_joined = False
         self._ended = threading.Event()
         self._draining = threading.Event()
         self._drained = threading.Event()
@@ -160,6 +161,7 @@ class Membership:
             # Also when it is unknown whether it has joined: a member that does not write would be waited for.
             self._leave()
             raise
+        self._has_joined = True
         self._next_look = time.monotonic() + LOOK_SECONDS
         LOG.info("worker.joined", incarnation=self._member.incarnation)
         self._participant.start()
@@ -245,7 +247,8 @@ class Membership:
         self.end()
 
     def _read_participant_view(self) -> None:
-        if self._ended.is_set():
+        # A view from before it joined would say that its member znode is gone.
+        if self._ended.is_set() or not self._has_joined:
             return
         try:
             view = self._with.keeper.participant_view(self._member.incarnation)

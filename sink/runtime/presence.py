@@ -24,7 +24,7 @@ from sink.runtime.spreading import to_hand_over
 from sink.telemetry.version import sink_version
 
 LOG = structlog.get_logger("sink.worker")
-SPREAD_SECONDS = 1.0
+SPREAD_SECONDS = 0.5
 """From one hand-over to the next: each costs another worker a takeover."""
 SETTLE_SECONDS = 5.0
 """A worker that has just joined its sinks is given time to join the others."""
@@ -54,7 +54,7 @@ class Presence:
         self._root = process.zookeeper_root
         self._own = OwnWorkerRecord(client, process.zookeeper_root, process.worker_id)
         self._told: tuple[WorkerRecord, object] | None = None
-        self._changed_at = clock()
+        self._joined_at = clock()
         self._asked: dict[str, float] = {}
         self._ailed: dict[str, float] = {}
         """When each sink's coordinator here was kept from its work last."""
@@ -80,8 +80,9 @@ class Presence:
         told = record, self._client.client_id
         if told != self._told and self._client.connected:
             self._own.tell(record)
+            if self._told is None or record.joined != self._told[0].joined:
+                self._joined_at = self._clock()
             self._told = told
-            self._changed_at = self._clock()
 
     def _spread(self) -> None:
         now = self._clock()
@@ -90,7 +91,7 @@ class Presence:
             for name, at in self._asked.items()
             if now - at < FORGET_SECONDS and name in self._sinks and self._sinks[name].leads
         }
-        if len(self._sinks) < 2 or (now - self._changed_at < SETTLE_SECONDS and not self._asked):
+        if len(self._sinks) < 2 or (now - self._joined_at < SETTLE_SECONDS and not self._asked):
             return
         if any(now - at < SPREAD_SECONDS for at in self._asked.values()):
             return

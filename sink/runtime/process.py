@@ -34,7 +34,7 @@ from sink.runtime.commit_warmup import CommitWarmup
 from sink.runtime.discovery import TopicDiscovery
 from sink.runtime.facts import ProcessFacts
 from sink.runtime.jvm_watchdog import EXIT_JVM_SILENT, JvmWatchdog, kill_process_tree
-from sink.runtime.pools import CoalescedRun, Ticker, new_pool
+from sink.runtime.pools import CoalescedRun, SerialExecutor, Ticker, new_pool
 from sink.runtime.presence import Presence
 from sink.runtime.reloading import changes_of
 from sink.runtime.signals import Signals
@@ -118,7 +118,17 @@ class WorkerProcess:
             with new_pool() as pool:
                 is_warm = Event()
                 self._shared.set_result(
-                    SharedParts(session, spark, watchdog, pool, ticker, self._kafka.of, self._kafka.groups, is_warm)
+                    SharedParts(
+                        session,
+                        spark,
+                        watchdog,
+                        pool,
+                        ticker,
+                        self._kafka.of,
+                        self._kafka.groups,
+                        SerialExecutor(pool),
+                        is_warm,
+                    )
                 )
                 self._warm(pool.submit(warm_up, spark), spark)
                 is_warm.set()

@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 from coordination.errors import ConfigError, Corrupt, SinkError, Unavailable
 from coordination.zookeeper.keeper import Keeper
 from sink.bad_records.table import ErrorsTable
+from sink.clients.java_errors import JAVA_ERRORS, error_summary
 from sink.clients.kafka_groups import GroupCommitter
 from sink.clients.shared_log import SharedLog
 from sink.clients.spark import COMMITS, use_pool
@@ -45,7 +46,7 @@ from sink.runtime.waiting import until_stopped
 from sink.schema import TableSchema
 from sink.storage.faults import fault_in
 from sink.storage.files import require_answer
-from sink.telemetry.logs import ContextThread, bound
+from sink.telemetry.logs import ContextThread, bound, in_context
 from sink.telemetry.metrics import SinkMetrics
 from sink.telemetry.version import sink_version
 from sink.write.engines import engine_of
@@ -83,6 +84,8 @@ class SharedParts:
     ticker: Ticker
     kafka: Callable[[Settings], SharedLog]
     groups: Callable[[Settings], GroupCommitter]
+    preparing: Executor
+    """One new table at a time: they would take the cores from everything else."""
     is_warm: Event
     """Set when Spark has done its first job: a fleet need not wait for a newcomer's."""
 
@@ -117,6 +120,7 @@ class Sink:
         metrics.waits_for("zookeeper", True)
         self._stop = Event()
         self._ended = Event()
+        self._is_new_table = False
         self._keeper: Keeper | None = None
         self._membership: Membership | None = None
         self._observer: Observer | None = None
@@ -248,6 +252,8 @@ class Sink:
             pass
         if self._stop.is_set():
             return
+        if self._is_new_table:
+            shared.preparing.submit(in_context(self._prepare), resources.table)
         offsets = ContextThread(target=_warn_of_offsets, args=(settings, resources.keeper), name="offsets", daemon=True)
         offsets.start()
         while not self._stop.is_set():
@@ -269,7 +275,7 @@ class Sink:
         self._metrics.watch(lambda: shared.watchdog.answered, lambda: observer.storage.is_faulty)
         kafka = shared.kafka(settings)
         self._until_stopped("the store", lambda: self._in_store(self._ask_store))
-        self._until_stopped("the table", lambda: self._in_store(table.ensure))
+        self._is_new_table = bool(self._until_stopped("the table", lambda: self._in_store(table.ensure)))
         LOG.debug("worker.reached", phase="table")
         self._until_stopped("the errors table", lambda: self._in_store(errors.verify))
         self._until_stopped("the process that asks Kafka", kafka.start)
@@ -288,6 +294,15 @@ class Sink:
             shared.ticker,
             observer,
         )
+
+    def _prepare(self, table: Table) -> None:
+        """Nothing rests on it: the first transaction makes what is missing."""
+        if self._stop.is_set():
+            return
+        try:
+            table.prepare()
+        except (SinkError, *JAVA_ERRORS) as error:
+            LOG.warning("table.not_prepared", reason=error_summary(error))
 
     def _take_part(self, resources: Resources, shared: SharedParts) -> None:
         """One membership, from joining to the end of its session or of the sink."""
@@ -343,10 +358,10 @@ class Sink:
         """With the keys of now: those of before may have expired."""
         require_answer(self.settings.base_path, self.settings.storage)
 
-    def _in_store(self, action: Callable[[], None]) -> None:
+    def _in_store(self, action: Callable[[], _Done]) -> _Done:
         """Says a known fault of the store in its own sentence, and gives up where it lasts."""
         try:
-            action()
+            return action()
         except Unavailable as error:
             fault = fault_in(str(error), self.settings.base_path, self.settings.storage_as_set)
             if fault is None:

@@ -13,7 +13,7 @@ import pytest
 from coordination.errors import ConfigError, SinkError
 from sink.clients.spark import _DEFAULTS, _REQUIRED
 from sink.config import Settings, load
-from sink.hudi.creation import columns_conflict, create_or_verify, index_conflict, schema_conflicts
+from sink.hudi.creation import columns_conflict, create_missing, index_conflict, schema_conflicts
 from sink.hudi.options import arrow_codec, commit_options, service_options
 from sink.hudi.preflight import preflight_errors
 from sink.schema import TableSchema, parse_ddl
@@ -83,7 +83,7 @@ def _refusal(check: Callable[[], None]) -> str | None:
 def test_a_worker_refuses_them_before_it_looks_for_the_table(loaded):
     settings, schema = loaded(partition__field__name="tags")
     with pytest.raises(SinkError, match=r"partition\.field\.name: column 'tags' has type array<string>"):
-        create_or_verify(NEVER, settings, schema, NEVER)
+        create_missing(NEVER, settings, schema, NEVER)
 
 
 def test_all_that_is_wrong_is_named_at_once(loaded):

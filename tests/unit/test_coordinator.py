@@ -665,18 +665,25 @@ def _all_written(env: Environment) -> Driver:
 def test_the_log_is_looked_at_when_the_interval_ends_and_not_a_poll_later(env: Environment) -> None:
     env.log.partitions[SOURCE].end = 20
     term = _started(env)
-    opened = term.machine._term.next_plan - 1.0
     env.report()
+    term.changed()
+    # The first interval of a term is shorter.
+    env.log.partitions[SOURCE].end = 25
+    term.until("STARTED")
+    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    term.idle()
+    ends = term.machine._term.next_plan
+    env.report(number=2)
     term.changed()
     term.until(ReadLog)
     env.log.partitions[SOURCE].end = 30
     # The last look before the interval ends is a poll's length before its end, or less.
-    term.at = opened + 0.9
+    term.at = ends - 0.1
     term.idle()
-    assert [note["offsets"] for note in term.notes("transaction.opened")] == [20]
+    assert [note["offsets"] for note in term.notes("transaction.opened")] == [20, 5]
     term.tick(0.09)
     assert term.asked is None
     term.tick(0.02)
     assert isinstance(term.asked, ReadLog)
     term.until("open a transaction")
-    assert [note["offsets"] for note in term.notes("transaction.opened")] == [20, 10]
+    assert [note["offsets"] for note in term.notes("transaction.opened")] == [20, 5, 5]
