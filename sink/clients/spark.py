@@ -19,7 +19,7 @@ import tempfile
 import threading
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -50,6 +50,7 @@ else:
 
 SHIPPED = ("sink", "coordination")
 WARM_UP = "warm-up"
+_POOL = "spark.scheduler.pool"
 _GROUP = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 SLOTS_OF_MANY = 7
 """Tasks that write wait for Kafka and for their store most of the time: with slots for the cores alone, the sinks of a
@@ -92,6 +93,8 @@ _IN_UTC = "-Duser.timezone=UTC"
 repeat."""
 
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1"
+
+_SOURCES = "updatingResource"
 
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 
@@ -152,6 +155,7 @@ def start_session(
         conf.setIfMissing("spark.scheduler.allocation.file", pools.as_uri())
         # The JVM reads both files when it starts; they may be deleted then.
         context = _context(conf, sinks, spark_log, many)
+    _forget_sources(context)
     if not _is_local(conf):
         # Executors fetch it when they start: it must exist as long as the context.
         context.addPyFile(str(_packed(Path(context._temp_dir))))
@@ -200,21 +204,31 @@ def warm_up(spark: SparkSession) -> None:
         ) from error
 
 
-def job_group(sink: str, instant: str) -> str:
-    """Returns the job group of a write. The instant alone is unique only for one table, and a process may have more."""
-    return f"{sink}: {instant}"
-
-
-def use_pool(spark: SparkSession, pool: str) -> None:
-    """Puts jobs of the calling thread into a pool, and into no job group.
-
-    `pool` is `COMMITS`, or that of a sink's writes, named like the sink. The pools of all sinks and of table services
-    share what commits leave, evenly, however many jobs they have.
-    """
+def enter_commit_pool(spark: SparkSession) -> None:
+    """Puts jobs of the calling thread into the pool of commits, and into no job group."""
     for name in _GROUP:
         # A shared thread keeps the group of its job before, of another sink: to cancel that would cancel this.
         spark.sparkContext.setLocalProperty(name, None)  # type: ignore[arg-type]
-    spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
+    spark.sparkContext.setLocalProperty(_POOL, COMMITS)
+
+
+def enter_write_pool(spark: SparkSession, sink: str, instant: str, tasks: int) -> None:
+    """Puts jobs of the calling thread into the sink's pool, and into the job group of a write. The pools of all sinks
+    and of table services share what commits leave, evenly, however many jobs they have.
+    """
+    spark.sparkContext.setLocalProperty(_POOL, sink)
+    group = _job_group(sink, instant)
+    spark.sparkContext.setJobGroup(group, f"{sink}: {tasks} write tasks under {instant}", True)
+
+
+def cancel_write(spark: SparkSession, sink: str, instant: str) -> None:
+    """Cancels the jobs of a write, from any thread."""
+    spark.sparkContext.cancelJobGroup(_job_group(sink, instant))
+
+
+def _job_group(sink: str, instant: str) -> str:
+    """The instant alone is unique only for one table, and a process may have more."""
+    return f"{sink}: {instant}"
 
 
 def _import_writer(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
@@ -306,6 +320,18 @@ def _context(conf: SparkConf, sinks: Sequence[Settings], spark_log: Path | None,
             advice = f"See {spark_log}." if spark_log else "Set log.dir for a log."
             master = conf.get("spark.master")
             raise Unavailable(f"Spark did not start on {master}: {message(error)}. {advice}") from error
+
+
+def _forget_sources(context: SparkContext) -> None:
+    """Hadoop's configuration goes with every task, and with each of its thousand entries goes where it came from,
+    compressed by itself: a seventh of a small commit's time. Nothing reads that.
+    """
+    jvm: Any = context._jvm
+    # Another Hadoop may keep it elsewhere: then it costs what it cost.
+    with suppress(*JAVA_ERRORS):
+        sources = jvm.java.lang.Class.forName("org.apache.hadoop.conf.Configuration").getDeclaredField(_SOURCES)
+        sources.setAccessible(True)
+        sources.get(context._jsc.hadoopConfiguration()).clear()
 
 
 def _is_secret(settings: Settings, name: str) -> bool:

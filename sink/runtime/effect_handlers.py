@@ -37,6 +37,7 @@ from coordination.zookeeper.keeper import Keeper
 from sink.bad_records.table import ErrorsTable, QuarantineMissing
 from sink.clients.java_errors import JAVA_ERRORS, error_summary
 from sink.clients.kafka import LogSource, UnknownTopic
+from sink.clients.spark import enter_commit_pool
 from sink.hudi import Table, TableOutcome
 from sink.layout.column_ranges import within_bounds
 from sink.telemetry.failpoints import Failpoints
@@ -73,6 +74,8 @@ class CoordinatorEffectHandler:
 
     def perform(self, request: Request) -> Outcome:
         operation = request.operation
+        if isinstance(operation, messages.Complete | messages.Begin | messages.RollBack | messages.FindExistingFiles):
+            enter_commit_pool(self._table.spark)
         try:
             match operation:
                 case messages.Write():

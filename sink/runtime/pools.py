@@ -31,11 +31,10 @@ def new_pool() -> ThreadPoolExecutor:
 
 
 class SerialExecutor(Executor):
-    """One job at a time. `prepare` is called before each, in its thread."""
+    """One job at a time."""
 
-    def __init__(self, pool: Executor, prepare: Callable[[], None] | None = None) -> None:
+    def __init__(self, pool: Executor) -> None:
         self._pool = pool
-        self._prepare = prepare
         self._lock = threading.Lock()
         self._waiting: deque[Callable[[], None]] = deque()
         self._running = False
@@ -49,8 +48,6 @@ class SerialExecutor(Executor):
             if not done.set_running_or_notify_cancel():
                 return
             try:
-                if self._prepare is not None:
-                    self._prepare()
                 result = fn(*args, **kwargs)
             except BaseException as error:  # noqa: BLE001 (it is raised again where the result is asked for)
                 done.set_exception(error)

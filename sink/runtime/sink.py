@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Executor, Future
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 from threading import Event
 from typing import TypeVar
 
@@ -30,7 +29,6 @@ from sink.bad_records.table import ErrorsTable
 from sink.clients.java_errors import JAVA_ERRORS, error_summary
 from sink.clients.kafka_groups import GroupCommitter
 from sink.clients.shared_log import SharedLog
-from sink.clients.spark import COMMITS, use_pool
 from sink.clients.zookeeper import ZooKeeperSession
 from sink.config import Settings
 from sink.hudi import Table
@@ -288,8 +286,8 @@ class Sink:
             errors,
             engine,
             kafka,
-            SerialExecutor(shared.pool, partial(use_pool, spark, COMMITS)),
-            SerialExecutor(shared.pool, partial(use_pool, spark, settings.name)),
+            SerialExecutor(shared.pool),
+            SerialExecutor(shared.pool),
             shared.pool,
             shared.ticker,
             observer,

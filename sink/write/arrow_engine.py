@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from coordination.state.model import WriteTask
-from sink.clients.spark import job_group
+from sink.clients.spark import cancel_write, enter_write_pool
 from sink.config import Settings
 from sink.hudi.options import arrow_codec, partition_columns, populate_meta_fields
 from sink.hudi.preflight import require_usable
@@ -60,9 +60,7 @@ class ArrowEngine:
         records: DataFrame | None = None,
         attempt: int = 1,
     ) -> Written:
-        context = self._spark.sparkContext
-        group = job_group(self._settings.name, instant)
-        context.setJobGroup(group, f"{self._settings.name}: {len(tasks)} write tasks under {instant}", True)
+        enter_write_pool(self._spark, self._settings.name, instant, len(tasks))
         try:
             reports = self._reports(instant, tasks, columns, records, attempt)
         except (Py4JJavaError, PySparkException, TaskFailed) as error:
@@ -72,7 +70,7 @@ class ArrowEngine:
         return written(reports, quarantine(self._inputs, self._settings, instant, reports))
 
     def cancel(self, instant: str) -> None:
-        self._spark.sparkContext.cancelJobGroup(job_group(self._settings.name, instant))
+        cancel_write(self._spark, self._settings.name, instant)
 
     def _reports(
         self, instant: str, tasks: Sequence[WriteTask], columns: str, records: DataFrame | None, attempt: int

@@ -22,7 +22,7 @@ from pyspark.sql import types as T
 
 from coordination.errors import BadRecord
 from coordination.state.model import WriteTask
-from sink.clients.spark import job_group
+from sink.clients.spark import cancel_write, enter_write_pool
 from sink.config import Settings
 from sink.hudi.client import HudiClient
 from sink.hudi.options import commit_options
@@ -67,10 +67,8 @@ class HudiEngine(ABC):
         records: DataFrame | None = None,
         attempt: int = 1,
     ) -> Written:
-        context = self._spark.sparkContext
-        group = job_group(self._settings.name, instant)
-        context.setJobGroup(group, f"{self._settings.name}: {len(tasks)} write tasks under {instant}", True)
-        reported: Accumulator[Reports] = context.accumulator({}, MergedReports())
+        enter_write_pool(self._spark, self._settings.name, instant, len(tasks))
+        reported: Accumulator[Reports] = self._spark.sparkContext.accumulator({}, MergedReports())
         schema = self._with_columns(columns)
         decoding = self._decoding(schema)
         try:
@@ -88,7 +86,7 @@ class HudiEngine(ABC):
         return written(reports, quarantine(self._inputs, self._settings, instant, reports), stats)
 
     def cancel(self, instant: str) -> None:
-        self._spark.sparkContext.cancelJobGroup(job_group(self._settings.name, instant))
+        cancel_write(self._spark, self._settings.name, instant)
 
     def decoding(self, columns: str) -> Decoding:
         """Returns the decoding that `write` uses for the same columns."""

@@ -56,12 +56,6 @@ def test_a_job_that_raises_leaves_the_next_one_alone_and_tells_who_asked(pool: T
         failed.result(30)
 
 
-def test_each_job_is_prepared_in_its_own_thread(pool: ThreadPoolExecutor) -> None:
-    prepared = threading.local()
-    serial = SerialExecutor(pool, lambda: setattr(prepared, "sink", "orders"))
-    assert serial.submit(lambda: str(prepared.sink)).result(30) == "orders"
-
-
 def test_triggers_that_come_while_a_run_is_under_way_are_one_more_run(pool: ThreadPoolExecutor) -> None:
     gate, runs = threading.Event(), list[int]()
 
