@@ -113,8 +113,7 @@ def _made(
     if regex is not None and any(placeholders(entry, names_of(regex)) for entry in chosen.values()):
         name = source.name or Path(source.place).stem
         return pattern_of(name, chosen, source.place, sources.directory, environ, problems, columns)
-    if source.name is not None:
-        chosen = _named(chosen, source)
+    chosen = _of_one_topic(_named(chosen, source), problems)
     return settings_of(chosen, source.place, sources.directory, environ, problems, columns)
 
 
@@ -128,15 +127,22 @@ def _chosen(source: Source, shared: Mapping[str, Entry]) -> dict[str, Entry]:
 
 
 def _named(chosen: Mapping[str, Entry], source: Source) -> dict[str, Entry]:
-    """The sink's name where nothing else is said, and its one topic in the place of `{topic}`."""
-    name = source.name or ""
-    usual = {key: Entry(key, name, source.place) for key in ("sink.name", "target.table.name")}
-    named = {**usual, **chosen}
+    """The sink's name, if the configuration gives it one, where nothing else is said."""
+    keys = () if source.name is None else ("sink.name", "target.table.name")
+    return {**{key: Entry(key, source.name or "", source.place) for key in keys}, **chosen}
+
+
+def _of_one_topic(chosen: dict[str, Entry], problems: list[Problem]) -> dict[str, Entry]:
+    """The sink's one topic in the place of `{topic}`; a problem where it has several."""
     try:
-        topics = topic_names(named["kafka.topic.names"].value)
+        topics = topic_names(chosen["kafka.topic.names"].value)
     except (KeyError, ValueError):
-        return named
-    return {key: filled(entry, {TOPIC: topics[0]}) for key, entry in named.items()} if len(topics) == 1 else named
+        return chosen
+    filled_in = {key: filled(entry, {TOPIC: topics[0]}) for key, entry in chosen.items()}
+    if len(topics) > 1 and (differ := [entry for key, entry in chosen.items() if entry != filled_in[key]]):
+        sentence = "has {topic}, and the sink reads several; name one, or write kafka.topic.regex for a table for each"
+        problems += [Problem(entry.origin, f"{entry.key} {sentence}") for entry in differ]
+    return filled_in
 
 
 def _regex(chosen: Mapping[str, Entry]) -> str | None:

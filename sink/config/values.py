@@ -21,6 +21,7 @@ _SHARE = re.compile(r"\d{1,3}(\.\d{1,12})?\Z", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 _NAME_PATTERN = re.compile(r"[A-Za-z0-9._*?\[\]!-]{1,200}\Z")
+_LEADING_FLAGS = re.compile(r"\(\?([imsx]+)\)")
 _JAVA_GROUP = re.compile(r"\(\?<(?=[A-Za-z_])")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*\Z")
 CATALOG_NAME = re.compile(r"[A-Za-z0-9_]{1,128}\Z")
@@ -111,12 +112,17 @@ def topic_names(value: Any) -> tuple[str, ...]:
 
 
 def topic_regex(value: Any) -> str:
-    """Java's form of a named group, `(?<name>...)`, is taken too: it is what Kafka Connect's users have."""
+    """Java's form of a named group, `(?<name>...)`, is taken too, and flags before all of it, like `(?i)`: it is what
+    Kafka Connect's users have.
+    """
     text = _JAVA_GROUP.sub("(?P<", require_str(value))
+    if flags := _LEADING_FLAGS.match(text):
+        text = f"(?{flags[1]}:{text[flags.end() :]})"
     if len(text) > LONGEST_REGEX:
         raise ValueError(f"is longer than {LONGEST_REGEX} characters; write a shorter expression")
     try:
-        re.compile(text)
+        # The sink puts it into an expression of its own.
+        re.compile(f"(?:{text})")
     except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(f"is no regular expression ({error}); correct it") from None
     return text

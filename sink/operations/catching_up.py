@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from threading import Event
 
 from coordination.errors import ConfigError, Conflict
 from coordination.planning.batches import topics_to_read
@@ -80,8 +81,12 @@ def positions_at(log: Log, seen: LogView, at: float) -> dict[TopicPartition, int
     return positions
 
 
-def wait_for(control: SinkControl, target: Target, seconds: float, hurry: bool = False) -> str:
-    """Until the target is reached. With `hurry` the sink is asked to commit at once, whatever its interval."""
+def wait_for(
+    control: SinkControl, target: Target, seconds: float, hurry: bool = False, stop: Event | None = None
+) -> str:
+    """Until the target is reached, or `stop` is set. With `hurry` the sink is asked to commit at once, whatever its
+    interval.
+    """
     missing = target.missing({})
     is_asked = not hurry
 
@@ -102,4 +107,4 @@ def wait_for(control: SinkControl, target: Target, seconds: float, hurry: bool =
             is_asked = True
         return None
 
-    return control.wait(reached, seconds, lambda: f"sink {control.name} is {missing:,} offsets before the end")
+    return control.wait(reached, seconds, lambda: f"sink {control.name} is {missing:,} offsets before the end", stop)

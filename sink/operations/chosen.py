@@ -7,8 +7,9 @@ no sink has; Unavailable when neither answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Generic, TypeVar
@@ -20,7 +21,8 @@ from coordination.errors import ConfigError, SinkError, Unavailable
 from coordination.state.tree import PARTITIONS
 from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
-from sink.config import Fleet, ProcessSettings, Settings, TopicProblem, expand
+from sink.config import Fleet, ProcessSettings, Settings, TopicPattern, TopicProblem, expand
+from sink.telemetry.logs import hide
 
 SIDE_BY_SIDE = 8
 """Sinks that a command looks after at once, at most."""
@@ -41,7 +43,7 @@ def known_sinks(fleet: Fleet) -> KnownSinks:
     if not fleet.patterns:
         return KnownSinks(fleet.sinks)
     topics, reason = _topics_of_kafka(fleet), ""
-    recorded: Collection[str] = ()
+    recorded: Mapping[str, Collection[str]] = {}
     try:
         with connected(fleet.process) as client:
             recorded = _recorded_topics(client, fleet.process)
@@ -50,11 +52,25 @@ def known_sinks(fleet: Fleet) -> KnownSinks:
     if not recorded and (errors := [names for names in topics if isinstance(names, SinkError)]):
         raise Unavailable(f"which sinks the topics have brought about is not known: {errors[0]} {reason}".strip())
     found = [
-        (pattern, {*recorded, *(() if isinstance(names, SinkError) else names)})
+        (pattern, set(() if isinstance(names, SinkError) else names))
         for pattern, names in zip(fleet.patterns, topics, strict=True)
     ]
-    new, problems = expand(found, fleet.sinks)
+    new, problems = expand(_with_recorded(fleet, found, recorded), fleet.sinks)
+    hide(secret for settings in new for secret in settings.secrets)
     return KnownSinks((*fleet.sinks, *new), problems)
+
+
+def _with_recorded(
+    fleet: Fleet, found: Sequence[tuple[TopicPattern, set[str]]], recorded: Mapping[str, Collection[str]]
+) -> list[tuple[TopicPattern, set[str]]]:
+    """`found`, and the topics that the sink of each has on record itself: below the same root may be other fleets."""
+    anywhere = {topic for topics in recorded.values() for topic in topics}
+    both = []
+    for pattern, names in found:
+        gone, _ = expand([(pattern, anywhere - names)], fleet.sinks)
+        own = {topic for sink in gone for topic in sink.topics if topic in recorded.get(sink.name, ())}
+        both.append((pattern, names | own))
+    return both
 
 
 def _topics_of_kafka(fleet: Fleet) -> list[tuple[str, ...] | SinkError]:
@@ -72,21 +88,19 @@ def _topics_of_kafka(fleet: Fleet) -> list[tuple[str, ...] | SinkError]:
     return [asked[pattern.probe.bootstrap] for pattern in fleet.patterns]
 
 
-def _recorded_topics(client: KazooClient, process: ProcessSettings) -> set[str]:
-    """Topics of which any sink of this fleet has partitions on record. Raises Unavailable."""
+def _recorded_topics(client: KazooClient, process: ProcessSettings) -> dict[str, Collection[str]]:
+    """The topics of which each sink below this fleet's root has partitions on record. Raises Unavailable."""
     root = process.zookeeper_root
+    topics: dict[str, Collection[str]] = {}
     try:
         try:
             sinks = client.get_children(root or "/")
         except NoNodeError:
-            return set()
-        asked = [client.get_children_async(f"{root}/{name}/{PARTITIONS}") for name in sinks]
-        topics: set[str] = set()
-        for answer in asked:
-            try:
-                topics.update(answer.get())
-            except NoNodeError:
-                continue
+            return topics
+        asked = {name: client.get_children_async(f"{root}/{name}/{PARTITIONS}") for name in sinks}
+        for name, answer in asked.items():
+            with suppress(NoNodeError):
+                topics[name] = answer.get()
     except KazooException as error:
         raise Unavailable(f"ZooKeeper at {process.zookeeper} stopped answering ({error!r}); try again") from error
     return topics

@@ -105,9 +105,9 @@ class SinkControl:
 
         return self.wait(flushed, seconds, lambda: f"sink {self.name}: the flush is not done yet")
 
-    def switchover(self) -> str:
-        """Have another worker coordinate. Returns the incarnation that has to yield."""
-        led: list[str] = []
+    def switchover(self) -> tuple[str, str]:
+        """Have another worker coordinate. Returns the contender that has to yield: its znode, and its incarnation."""
+        led: list[tuple[str, str]] = []
 
         def edit(view: KeeperView) -> Control:
             if len(view.contenders) < 2:
@@ -115,18 +115,26 @@ class SinkControl:
                     f"sink {self.name}: {_worker(view.coordinator) or 'no worker'} coordinates it and no other worker"
                     " could; start a second one first"
                 )
-            led[:] = [view.contenders[0][1]]
+            led[:] = [view.contenders[0]]
             return view.control.ask_switchover(*view.contenders[0], self._asked())
 
         self._ask(edit)
         return led[0]
 
-    def wait_switched(self, incarnation: str, seconds: float) -> str:
+    def wait_switched(self, contender: tuple[str, str], seconds: float) -> str:
+        incarnation = contender[1]
+
         def switched(view: KeeperView) -> str | None:
             if view.coordinator is not None and view.coordinator != incarnation and view.control.switchover is None:
                 return f"{_worker(view.coordinator)} coordinates sink {self.name}, {_worker(incarnation)} did before"
             if view.control.switchover is None and len(view.contenders) < 2:
                 raise Conflict(f"sink {self.name}: no other worker is left that could coordinate it; nothing was done")
+            if view.control.switchover is None and view.contenders[0] != contender:
+                # It has yielded, and stands in front again.
+                raise Conflict(
+                    f"sink {self.name}: {_worker(incarnation)} coordinates it again, for the worker that took over has"
+                    " gone; try again"
+                )
             return None
 
         late = f"sink {self.name}: {_worker(incarnation)} still has to finish what is open"
@@ -211,9 +219,15 @@ class SinkControl:
         if not view.members:
             raise Conflict(f"sink {self.name} has no live worker; start one, then {verb}")
 
-    def wait(self, true: Callable[[KeeperView], str | None], seconds: float, late: Callable[[], str]) -> str:
-        """Until `true` has something to say. Readings that fail are tried again until the time is over, which `late`
-        explains.
+    def wait(
+        self,
+        true: Callable[[KeeperView], str | None],
+        seconds: float,
+        late: Callable[[], str],
+        stop: threading.Event | None = None,
+    ) -> str:
+        """Until `true` has something to say. Readings that fail are tried again until the time is over, or `stop` is
+        set, which `late` explains.
         """
         self._client.add_listener(self._keeper.session_changed)
         deadline = time.monotonic() + seconds
@@ -227,6 +241,8 @@ class SinkControl:
                 except Unavailable as error:
                     unread = f" ({error})"
                 left = deadline - time.monotonic()
+                if stop is not None and stop.is_set():
+                    raise Overdue(f"{late()}, and was stopped{unread}")
                 if left <= 0:
                     raise Overdue(f"{late()} after {seconds:g} s{unread}; it goes on, see `sink status`")
                 self._changed.wait(min(left, LOOK_SECONDS))

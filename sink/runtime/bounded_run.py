@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from threading import BoundedSemaphore
 from typing import TypeVar
 
 import structlog
@@ -20,7 +21,8 @@ from coordination.errors import Conflict, SinkError, Unavailable
 from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
 from sink.config import Fleet, Settings
-from sink.operations.catching_up import target_of, wait_for
+from sink.operations.catching_up import Target, target_of, wait_for
+from sink.operations.chosen import known_sinks
 from sink.operations.control import Overdue, SinkControl, requester
 from sink.runtime.launch import run_worker
 from sink.runtime.signals import Signals
@@ -29,7 +31,7 @@ from sink.telemetry.logs import ContextThread
 LOG = structlog.get_logger("sink.worker")
 RETRY_SECONDS = 1.0
 SIDE_BY_SIDE = 16
-"""Sinks that are looked at together."""
+"""Sinks whose targets are looked up together."""
 _T = TypeVar("_T")
 
 
@@ -47,6 +49,8 @@ class BoundedRun:
         self._signals = signals
         self._at = at
         self._deadline = time.monotonic() + seconds
+        self._sinks: Sequence[Settings] = fleet.hosted
+        self._looking = BoundedSemaphore(SIDE_BY_SIDE)
         self._reached: dict[str, str] = {}
         self._failures: dict[str, SinkError] = {}
 
@@ -59,36 +63,43 @@ class BoundedRun:
                 raise error
         if self._failures:
             raise Unfinished("; ".join(map(str, self._failures.values())))
-        if missing := [sink.name for sink in self._fleet.hosted if sink.name not in self._reached]:
+        if missing := [sink.name for sink in self._sinks if sink.name not in self._reached]:
             raise Unfinished(f"the run was stopped before everything was committed: {', '.join(missing)}")
         return tuple(self._reached.values())
 
     def _end_when_reached(self) -> None:
-        sinks = self._fleet.hosted
         try:
             self._wait_for_the_time()
+            known = self._until_answered(lambda: known_sinks(self._fleet)).sinks
+            self._sinks = [settings for settings in known if self._fleet.hosts(settings.name)]
             with ExitStack() as stack:
-                client = self._until_answered(lambda: stack.enter_context(connected(sinks[0])))
-                pool = stack.enter_context(ThreadPoolExecutor(min(len(sinks), SIDE_BY_SIDE), "bounds"))
-                list(pool.map(lambda settings: self._reach(settings, client), sinks))
+                client = self._until_answered(lambda: stack.enter_context(connected(self._fleet.process)))
+                pool = stack.enter_context(ThreadPoolExecutor(max(1, len(self._sinks)), "bounds"))
+                list(pool.map(lambda settings: self._reach(settings, client), self._sinks))
         except SinkError as error:
             self._failures[""] = error
         self._signals.stop.set()
 
     def _reach(self, settings: Settings, client: KazooClient) -> None:
         control = SinkControl(settings, client, f"sink run by {requester()}")
-        log = Log(settings.kafka_native)
         try:
-            target = self._until_answered(lambda: target_of(log, settings, control.read(), self._at))
+            target = self._until_answered(lambda: self._target(settings, control))
             LOG.info("run.bounded", sink=settings.name, offsets=target.missing(control.read().states))
-            self._reached[settings.name] = wait_for(control, target, self._left(), hurry=True)
+            self._reached[settings.name] = wait_for(control, target, self._left(), hurry=True, stop=self._signals.stop)
         except SinkError as error:
             self._failures[settings.name] = error
         except Exception as error:
             LOG.exception("run.failed", sink=settings.name, reason=repr(error))
             self._failures[settings.name] = Unavailable(f"a defect: {error!r}")
-        finally:
-            log.close()
+
+    def _target(self, settings: Settings, control: SinkControl) -> Target:
+        """Before anything is waited for: what comes into Kafka meanwhile is not meant."""
+        with self._looking:
+            log = Log(settings.kafka_native)
+            try:
+                return target_of(log, settings, control.read(), self._at)
+            finally:
+                log.close()
 
     def _wait_for_the_time(self) -> None:
         """Records of a time to come are not there yet."""

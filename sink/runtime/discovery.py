@@ -18,7 +18,7 @@ import structlog
 from coordination.errors import SinkError
 from sink.config import Fleet, Settings, TopicPattern, TopicProblem, expand
 from sink.decode.registry import Registry
-from sink.telemetry.logs import ContextThread
+from sink.telemetry.logs import ContextThread, hide
 from sink.write.row_spec import registry_access
 
 LOG = structlog.get_logger("sink.worker")
@@ -71,6 +71,7 @@ class TopicDiscovery:
         """One look. Raises what Kafka's client raises; then nothing was told."""
         topics = [(pattern, self._kafka(pattern.probe).topics()) for pattern in self._fleet.patterns]
         new, problems = expand(topics, [*self._fleet.sinks, *self._made])
+        hide(secret for settings in new for secret in settings.secrets)
         usable, unregistered = _with_schema(new)
         self._made += usable
         if hosted := [settings for settings in usable if self._fleet.hosts(settings.name)]:

@@ -40,7 +40,7 @@ from sink.runtime.reloading import changes_of
 from sink.runtime.signals import Signals
 from sink.runtime.sink import DRAIN_SECONDS, REQUEST_SECONDS, SharedParts, Sink, SinkState
 from sink.runtime.waiting import until_stopped
-from sink.telemetry.logs import ContextThread
+from sink.telemetry.logs import ContextThread, hide
 from sink.telemetry.metrics import ProcessMetrics
 
 LOG = structlog.get_logger("sink.worker")
@@ -204,6 +204,7 @@ class WorkerProcess:
         return warmup
 
     def _begin(self, settings: Settings) -> None:
+        hide(settings.secrets)
         sink = self._sinks[settings.name] = Sink(settings, self._shared, self._metrics.sink(settings.name))
         sink.start()
 

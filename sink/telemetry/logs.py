@@ -15,7 +15,7 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Any, ParamSpec, TextIO, TypeVar
@@ -34,6 +34,16 @@ _process_context: dict[str, str] = {}
 """Values for threads without a context of their own: those of kazoo, py4j and librdkafka."""
 
 
+_redactors: list[Redactor] = []
+"""The one of this process, once it is configured."""
+
+
+def hide(secrets: Iterable[str]) -> None:
+    """Keeps these out of the log from now on: those of a sink that has come while the process runs."""
+    for redactor in _redactors:
+        redactor.hide(secrets)
+
+
 def configure(
     level: str = "info",
     form: str = "json",
@@ -41,7 +51,8 @@ def configure(
     stream: TextIO | None = None,
 ) -> None:
     """Set up logging for this process; calling it again replaces the set-up."""
-    redact = _redaction(redactor or Redactor())
+    _redactors[:] = [redactor or Redactor()]
+    redact = _redaction(_redactors[0])
     _process_context.clear()
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,

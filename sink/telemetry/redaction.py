@@ -67,12 +67,21 @@ class Redactor:
     """Hides registered literals besides what `redact_text` finds; applies to nested log values too."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        kept = sorted({s for s in secrets if len(s) >= SHORTEST_LITERAL}, key=len, reverse=True)
-        self._literals = re.compile("|".join(map(re.escape, kept))) if kept else None
+        self._kept: frozenset[str] = frozenset()
+        self._literals: re.Pattern[str] | None = None
+        self.hide(secrets)
+
+    def hide(self, secrets: Iterable[str]) -> None:
+        """Registers more of them. Any thread may call it."""
+        new = {secret for secret in secrets if len(secret) >= SHORTEST_LITERAL} - self._kept
+        if new:
+            self._kept |= new
+            longest_first = sorted(self._kept, key=len, reverse=True)
+            self._literals = re.compile("|".join(map(re.escape, longest_first)))
 
     def text(self, text: str) -> str:
-        if self._literals is not None:
-            text = self._literals.sub(HIDDEN, text)
+        if (literals := self._literals) is not None:
+            text = literals.sub(HIDDEN, text)
         return redact_text(text)
 
     def value(self, key: str, value: Any) -> Any:

@@ -9,7 +9,7 @@ import pytest
 
 from coordination.errors import ConfigError, TableError
 from sink.config import Fleet, Settings, load_fleet
-from sink.operations.chosen import choose, choose_one, side_by_side
+from sink.operations.chosen import _with_recorded, choose, choose_one, side_by_side
 from sink.operations.fleet_validation import _locks
 
 
@@ -78,3 +78,18 @@ def test_tables_that_share_a_lock_are_named(fleet: Fleet) -> None:
     (note,) = _locks(fleet.sinks)
     assert note.note
     assert note.sentence.startswith("eu-people, us-people share the table lock /hudi/people")
+
+
+def test_a_topic_that_is_gone_is_known_by_its_own_sinks_record_only(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text("""
+zookeeper.connect: zk:2181
+kafka.bootstrap.servers: broker:9092
+schema.ddl: id BIGINT
+sinks:
+  lake: {kafka.topic.regex: "o.*", sink.name: "lake-{topic}", target.base.path: "/lake/{topic}"}
+""")
+    fleet = load_fleet(path, {})
+    recorded = {"lake-old": ["old"], "of-another-fleet": ["orders-of-others"], "lake-odd": ["else"]}
+    [(_, topics)] = _with_recorded(fleet, [(fleet.patterns[0], {"orders"})], recorded)
+    assert topics == {"orders", "old"}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import re
+
 import pytest
 
 from coordination.errors import ConfigError
@@ -192,6 +194,15 @@ def test_the_topic_stands_in_shared_settings(write):
     assert [settings.base_path for settings in load_fleet(write(content), {}).sinks] == ["/lake/orders", "/lake/x-y"]
 
 
+def test_the_topic_cannot_stand_for_several(write, refused):
+    content = f"{SHARED}\ntarget.base.path: /lake/{{topic}}\nsinks: {{a: {{topics: 'orders, people'}}}}"
+    assert "target.base.path has {topic}, and the sink reads several; name one, or write kafka.topic.regex" in refused(
+        content
+    )
+    alone = f"{MINIMAL}\nsink.name: of-{{topic}}\n"
+    assert load_fleet(write(alone, "sink.yaml"), {}).sinks[0].name == "of-orders"
+
+
 def test_what_a_sink_sets_of_alternatives_replaces_the_shared_one(write):
     content = f"{TWO}    schema.file: own.ddl\n"
     write("name STRING", "own.ddl")
@@ -255,7 +266,15 @@ def test_a_topic_is_named_or_matched_but_not_both(refused):
     assert "kafka.topic.names and kafka.topic.regex both say which topics land; keep one" in message
 
 
-@pytest.mark.parametrize("expression", ["'('", "'[a'", "'(?P<n>a)(?P<n>b)'", f"'{'a' * 1001}'"])
+def test_flags_before_an_expression_are_for_all_of_it(write):
+    content = MINIMAL.replace("kafka.topic.names: orders", "kafka.topic.regex: (?i)orders-.*")
+    pattern = load_fleet(write(content, "sink.yaml"), {}).sinks[0].topic_pattern
+    assert pattern is not None
+    assert re.fullmatch(pattern, "ORDERS-1")
+    assert not re.fullmatch(pattern, "people")
+
+
+@pytest.mark.parametrize("expression", ["'('", "'a|(?i)b'", "'[a'", "'(?P<n>a)(?P<n>b)'", f"'{'a' * 1001}'"])
 def test_an_expression_that_cannot_be_used_is_refused(refused, expression):
     message = refused(MINIMAL.replace("kafka.topic.names: orders", f"kafka.topic.regex: {expression}"), "sink.yaml")
     assert "sink.yaml, line 4: kafka.topic.regex" in message

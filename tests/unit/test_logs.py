@@ -68,6 +68,16 @@ def test_a_secret_is_never_logged_wherever_it_stands(form: str):
     assert len(out.getvalue().splitlines()) == 8
 
 
+def test_a_secret_that_comes_while_the_process_runs_is_never_logged_from_then_on(form: str):
+    out = io.StringIO()
+    logs.configure("debug", form, Redactor(["another-secret"]), out)
+    logs.hide([SECRET])
+    say_everything(SECRET)
+    say_everything("another-secret")
+    assert SECRET not in out.getvalue()
+    assert "another-secret" not in out.getvalue()
+
+
 def test_secrets_of_the_settings_are_hidden_in_every_rendering(tmp_path: Path):
     path = tmp_path / "sink.properties"
     path.write_text(
