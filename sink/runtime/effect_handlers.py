@@ -60,8 +60,9 @@ class CoordinatorEffectHandler:
         lock_path: str,
         metrics: SinkMetrics,
         on_view: Callable[[KeeperView], None] = lambda _: None,
+        in_turn: Callable[[Callable[[], Outcome]], Outcome] = lambda job: job(),
     ) -> None:
-        """`on_view` gets each reading of the tree, and returns at once."""
+        """`on_view` gets each reading of the tree, and returns at once. `in_turn` runs what works on the table."""
         self._keeper = keeper
         self._table = table
         self._errors = errors
@@ -70,12 +71,23 @@ class CoordinatorEffectHandler:
         self._lock_path = lock_path
         self._metrics = metrics
         self._on_view = on_view
+        self._in_turn = in_turn
         self._failpoints = Failpoints.from_environment()
 
     def perform(self, request: Request) -> Outcome:
         operation = request.operation
-        if isinstance(operation, messages.Complete | messages.Begin | messages.RollBack | messages.FindExistingFiles):
+        if not isinstance(
+            operation, messages.Complete | messages.Begin | messages.RollBack | messages.FindExistingFiles
+        ):
+            return self._outcome(operation)
+
+        def job() -> Outcome:
             enter_commit_pool(self._table.spark)
+            return self._outcome(operation)
+
+        return self._in_turn(job)
+
+    def _outcome(self, operation: Operation) -> Outcome:
         try:
             match operation:
                 case messages.Write():
@@ -208,6 +220,7 @@ class CoordinatorEffectHandler:
         )
 
 
+_ON_TABLE = (messages.Complete, messages.Begin, messages.RollBack, messages.FindExistingFiles)
 _COMPLETE_OUTCOMES: Mapping[TableOutcome, Callable[[str], Outcome]] = {
     TableOutcome.COMPLETED: lambda _: Done(),
     TableOutcome.ALREADY_COMPLETE: lambda _: Done(),

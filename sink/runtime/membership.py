@@ -44,7 +44,7 @@ from sink.runtime.actor import Actor, EffectHandler, Machine
 from sink.runtime.catalog_sync import CatalogSync
 from sink.runtime.effect_handlers import CoordinatorEffectHandler, ParticipantEffectHandler
 from sink.runtime.notes import Observer
-from sink.runtime.pools import CoalescedRun, SerialExecutor, Ticker
+from sink.runtime.pools import CoalescedRun, SerialExecutor, Ticker, Turns
 from sink.runtime.storage_watch import WatchedEffectHandler
 from sink.runtime.table_reports import TableReports
 from sink.runtime.table_service_runner import MetadataUpkeep, TableServiceRunner
@@ -71,6 +71,8 @@ class Resources:
     coordinating: SerialExecutor
     participating: SerialExecutor
     pool: Executor
+    commits: Turns
+    services: Turns
     ticker: Ticker
     observer: Observer
 
@@ -116,6 +118,7 @@ class Membership:
                 resources.observer.metrics,
             ),
             MetadataUpkeep(resources.table.metadata_services, resources.table.metadata_interval),
+            resources.services.run,
         )
 
     @property
@@ -322,6 +325,7 @@ class Membership:
             lock_path,
             self._with.observer.metrics,
             self._with.observer.saw,
+            self._with.commits.run,
         )
         machine = Coordinator(coordinator_config(self._with.settings, self._member.incarnation, lock_path))
         actor = self._actor("coordinator", machine, handler, self._with.coordinating, resign)

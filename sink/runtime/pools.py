@@ -1,7 +1,8 @@
 """Lets many sinks share the threads of one process.
 
 Guarantee: what a `SerialExecutor` is given runs in that order, one at a time, on a pool that it shares with others; a
-job that hangs keeps a thread of the pool, and nothing of another executor. A `CoalescedRun` runs once more after the
+job that hangs keeps a thread of the pool, and nothing of another executor. What is given to `Turns` runs in few
+threads, in the order in which it came; what hangs there gives up its turn. A `CoalescedRun` runs once more after the
 last trigger, however many come while it runs. A `Ticker` calls each of its subscribers again and again, less often the
 more there are, so that their number does not decide what an idle process costs. None of them raises what a job raises.
 """
@@ -9,16 +10,18 @@ more there are, so that their number does not decide what an idle process costs.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
 from sink.telemetry.logs import ContextThread, in_context
 
 LOG = structlog.get_logger("sink.worker")
+_R = TypeVar("_R")
 MOST_THREADS = 4096
 """A thread is only started when no other one is idle. A sink that hangs keeps two: this is a bound for defects."""
 TICK_SECONDS = 0.1
@@ -76,6 +79,48 @@ class SerialExecutor(Executor):
                     return
                 job = self._waiting.popleft()
             job()
+
+
+class Turns:
+    """At most `size` jobs run side by side, in threads of their own. One that takes longer than `patience` seconds no
+    longer counts, so that a store that hangs keeps nothing from other sinks.
+
+    Hudi keeps a megabyte for each thread that has ever committed, and jobs side by side share the cores: of a hundred
+    that begin together, the first would end with the last.
+    """
+
+    def __init__(self, name: str, size: int, patience: float) -> None:
+        self._pool = ThreadPoolExecutor(MOST_THREADS, name)
+        self._size = size
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._waiting: deque[threading.Event] = deque()
+        self._running: dict[threading.Event, float] = {}
+        """When each turn began that counts."""
+
+    def run(self, job: Callable[[], _R]) -> _R:
+        """Waits for its turn, runs `job`, and returns what it returns, or raises what it raises."""
+        turn = threading.Event()
+        with self._lock:
+            self._waiting.append(turn)
+        self.look()
+        turn.wait()
+        try:
+            return self._pool.submit(in_context(job)).result()
+        finally:
+            with self._lock:
+                self._running.pop(turn, None)
+            self.look()
+
+    def look(self) -> None:
+        """Gives free turns to those that wait. To be called again and again by a ticker, too."""
+        now = time.monotonic()
+        with self._lock:
+            self._running = {turn: at for turn, at in self._running.items() if now - at < self._patience}
+            while self._waiting and len(self._running) < self._size:
+                turn = self._waiting.popleft()
+                self._running[turn] = now
+                turn.set()
 
 
 class CoalescedRun:

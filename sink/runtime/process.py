@@ -34,7 +34,7 @@ from sink.runtime.commit_warmup import CommitWarmup
 from sink.runtime.discovery import TopicDiscovery
 from sink.runtime.facts import ProcessFacts
 from sink.runtime.jvm_watchdog import EXIT_JVM_SILENT, JvmWatchdog, kill_process_tree
-from sink.runtime.pools import CoalescedRun, SerialExecutor, Ticker, new_pool
+from sink.runtime.pools import CoalescedRun, SerialExecutor, Ticker, Turns, new_pool
 from sink.runtime.presence import Presence
 from sink.runtime.reloading import changes_of
 from sink.runtime.signals import Signals
@@ -50,6 +50,12 @@ PAUSED_SECONDS = 3.0
 ALIVE_SECONDS = 5.0
 LOOK_SECONDS = 0.5
 CLOSE_SECONDS = 10.0
+COMMITS_SIDE_BY_SIDE = 16
+"""On an object store a commit waits more than it works."""
+COMMIT_SECONDS = 20.0
+SERVICES_SIDE_BY_SIDE = 4
+SERVICE_SECONDS = 300.0
+"""Longer than these, and a commit or a table service gives up its turn to another sink's."""
 
 
 class WorkerProcess:
@@ -117,12 +123,18 @@ class WorkerProcess:
         try:
             with new_pool() as pool:
                 is_warm = Event()
+                commits = Turns("commits", COMMITS_SIDE_BY_SIDE, COMMIT_SECONDS)
+                services = Turns("services", SERVICES_SIDE_BY_SIDE, SERVICE_SECONDS)
+                ticker.subscribe(commits.look)
+                ticker.subscribe(services.look)
                 self._shared.set_result(
                     SharedParts(
                         session,
                         spark,
                         watchdog,
                         pool,
+                        commits,
+                        services,
                         ticker,
                         self._kafka.of,
                         self._kafka.groups,

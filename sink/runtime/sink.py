@@ -39,7 +39,7 @@ from sink.runtime.jvm_watchdog import JvmWatchdog
 from sink.runtime.landed_offsets import LandedOffsets
 from sink.runtime.membership import Membership, Resources, new_member
 from sink.runtime.notes import Observer
-from sink.runtime.pools import SerialExecutor, Ticker
+from sink.runtime.pools import SerialExecutor, Ticker, Turns
 from sink.runtime.waiting import until_stopped
 from sink.schema import TableSchema
 from sink.storage.faults import fault_in
@@ -54,7 +54,7 @@ LOG = structlog.get_logger("sink.worker")
 REQUEST_SECONDS = 900.0
 """Longer than anything that a coordinator asks for can sensibly take: what hangs on storage for so long, holds lock and
 session, and nobody else may act."""
-AILING_SECONDS = 30.0
+AILING_SECONDS = 90.0
 """A request that takes longer counts as a fault for sharing out coordinators."""
 REJOIN_SECONDS = 1.0
 DRAIN_SECONDS = 60.0
@@ -79,6 +79,8 @@ class SharedParts:
     spark: SparkSession
     watchdog: JvmWatchdog
     pool: Executor
+    commits: Turns
+    services: Turns
     ticker: Ticker
     kafka: Callable[[Settings], SharedLog]
     groups: Callable[[Settings], GroupCommitter]
@@ -289,6 +291,8 @@ class Sink:
             SerialExecutor(shared.pool),
             SerialExecutor(shared.pool),
             shared.pool,
+            shared.commits,
+            shared.services,
             shared.ticker,
             observer,
         )

@@ -29,6 +29,7 @@ from sink.telemetry.metrics import SinkMetrics
 LOG = structlog.get_logger("sink.worker")
 LOOK_SECONDS = 2.0
 RETRY_SECONDS = 0.5
+Run = Callable[[], tuple[Service, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +45,20 @@ class MetadataUpkeep:
 class TableServiceRunner:
     """One incarnation's. `run` performs the services, `leads` says whether this worker coordinates; `catalog`, in a
     thread of its own, works while this worker holds the lock, and so do `reports` and, between two runs, `metadata`.
+    `in_turn` runs the services when it is their turn.
     """
 
     def __init__(
         self,
         settings: Settings,
         lock: TableServiceLock,
-        run: Callable[[], tuple[Service, ...]],
+        run: Run,
         leads: Callable[[], bool],
         metrics: SinkMetrics,
         catalog: CatalogSync | None = None,
         reports: TableReports | None = None,
         metadata: MetadataUpkeep | None = None,
+        in_turn: Callable[[Run], tuple[Service, ...]] = lambda run: run(),
     ) -> None:
         self._settings = settings
         self._lock = lock
@@ -65,6 +68,7 @@ class TableServiceRunner:
         self._catalog = catalog
         self._reports = reports
         self._metadata = metadata
+        self._in_turn = in_turn
         self._ended = threading.Event()
         self._thread = ContextThread(target=self._stand, name="services", daemon=True)
 
@@ -151,9 +155,9 @@ class TableServiceRunner:
         self._tell(services)
         self._lock.record(TableServiceRun(self._settings.worker_id, time.time(), committed, services))
 
-    def _outcomes(self, name: str, run: Callable[[], tuple[Service, ...]]) -> tuple[Service, ...]:
+    def _outcomes(self, name: str, run: Run) -> tuple[Service, ...]:
         try:
-            return run()
+            return self._in_turn(lambda: () if self._ended.is_set() else run())
         except (SinkError, *JAVA_ERRORS, OSError) as error:
             return (Service(name, 0.0, "", error_summary(error)),)
 

@@ -83,7 +83,7 @@ def measure(
     wait_joined(it, len(names))
     tell("joined", seconds=round(time.monotonic() - began, 1))
     processes = {name: psutil.Process(it.workers[name].pid) for name in names}
-    time.sleep(45)  # new tables are still being prepared
+    time.sleep(75)  # new tables are still being prepared
     before, at = {name: cpu(process) for name, process in processes.items()}, time.monotonic()
     time.sleep(arguments.idle)
     for name, process in processes.items():

@@ -16,7 +16,7 @@ from coordination.state.model import PROTOCOL, Member
 from coordination.zookeeper.keeper import Keeper
 from sink.runtime.membership import Membership, Resources, new_member
 from sink.runtime.notes import Observer
-from sink.runtime.pools import SerialExecutor, Ticker, new_pool
+from sink.runtime.pools import SerialExecutor, Ticker, Turns, new_pool
 from sink.telemetry.metrics import ProcessMetrics
 from tests.chaos.proxy import Mode, Proxy
 from tests.integration.table_kit import settings
@@ -50,6 +50,8 @@ def resources(chroot: str, proxy: Proxy, tmp_path: Path):
             serial,
             serial,
             pool,
+            Turns("commits", 1, 60.0),
+            Turns("services", 1, 60.0),
             ticker,
             observer,
         )

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from sink.runtime import pools
-from sink.runtime.pools import CoalescedRun, SerialExecutor, Ticker, new_pool
+from sink.runtime.pools import CoalescedRun, SerialExecutor, Ticker, Turns, new_pool
 from tests.waiting import eventually
 
 
@@ -90,3 +90,39 @@ def test_more_subscribers_are_ticked_less_often(monkeypatch: pytest.MonkeyPatch)
         ticker._run()
         assert waits[0] == seconds
         assert ticks == list(range(subscribers))
+
+
+def test_turns_are_taken_in_the_order_in_which_they_were_asked_for_and_few_at_a_time() -> None:
+    turns, gate, order = Turns("turns", 2, 60.0), threading.Event(), list[int]()
+    threads = set[str]()
+
+    def job(number: int) -> int:
+        order.append(number)
+        threads.add(threading.current_thread().name)
+        assert gate.wait(30)
+        return number
+
+    with ThreadPoolExecutor(8) as callers:
+        asked = []
+        for number in range(8):
+            asked.append(callers.submit(turns.run, lambda number=number: job(number)))
+            eventually("it is in the queue", lambda number=number: len(turns._waiting) + len(order) == number + 1)
+        assert order == [0, 1]
+        gate.set()
+        assert [each.result(30) for each in asked] == list(range(8))
+    assert sorted(order) == list(range(8))
+    assert len(threads) <= 2
+
+
+def test_a_job_that_hangs_gives_up_its_turn_and_one_that_raises_tells_who_asked() -> None:
+    turns, gate = Turns("turns", 1, 0.1), threading.Event()
+    with ThreadPoolExecutor(2) as callers:
+        hanging = callers.submit(turns.run, lambda: gate.wait(30))
+        eventually("it runs", lambda: len(turns._running) == 1)
+        other = callers.submit(turns.run, lambda: 1 / 0)
+        eventually("the other one had its turn", lambda: turns.look() or other.done())
+        with pytest.raises(ZeroDivisionError):
+            other.result(30)
+        gate.set()
+        assert hanging.result(30)
+    assert turns.run(lambda: 1) == 1
