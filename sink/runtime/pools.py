@@ -23,7 +23,7 @@ from sink.telemetry.logs import ContextThread, in_context
 LOG = structlog.get_logger("sink.worker")
 _R = TypeVar("_R")
 MOST_THREADS = 4096
-"""A thread is only started when no other one is idle. A sink that hangs keeps two: this is a bound for defects."""
+"""A thread is only started when no other one is idle. A sink that hangs keeps three: this is a bound for defects."""
 TICK_SECONDS = 0.1
 TICKS_PER_SECOND = 200
 """All subscribers together get no more."""
