@@ -54,7 +54,7 @@ def log_stats(hudi: HudiObjects, stats_json: Sequence[str]) -> Any:
 def java_stats(hudi: HudiObjects, stats_json: Sequence[str], name: str) -> Any:
     """Java objects of that class in a list, in one call."""
     factory, classes = hudi.mapper.getTypeFactory(), hudi.jvm.java.lang.Class
-    loader = hudi.jvm.Thread.currentThread().getContextClassLoader()
+    loader = hudi.jvm.java.lang.Thread.currentThread().getContextClassLoader()
     kind = classes.forName(f"org.apache.hudi.common.model.{name}", True, loader)
     kinds = factory.constructCollectionType(classes.forName("java.util.ArrayList"), kind)
     return hudi.mapper.readValue(f"[{','.join(stats_json)}]", kinds)

@@ -13,6 +13,8 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from sink.clients.java_packages import JavaPackage
+
 COMMIT = "commit"
 DELTA_COMMIT = "deltacommit"
 METADATA = "hoodie.metadata.enable"
@@ -39,9 +41,10 @@ class HudiObjects:
     def context(self) -> SparkContext:
         return self._spark.sparkContext
 
-    @property
-    def jvm(self) -> Any:
-        return self.context._jvm
+    @cached_property
+    def jvm(self) -> JavaPackage:
+        jvm: Any = self.context._jvm
+        return JavaPackage(jvm._gateway_client)
 
     @cached_property
     def java(self) -> Any:
