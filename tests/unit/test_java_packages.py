@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from py4j.java_gateway import GatewayClient, JavaClass
+from py4j.java_gateway import JavaClass, JavaGateway
 
 from sink.clients.java_packages import JavaPackage
 
 
 def test_a_part_that_begins_with_a_capital_is_a_class_and_nothing_is_asked() -> None:
     """The client has no JVM: a question would raise."""
-    root = JavaPackage(GatewayClient())
+    root = JavaPackage(JavaGateway()._gateway_client)
     found = root.org.apache.hudi.common.table.HoodieTableConfig
     assert isinstance(found, JavaClass)
     assert found._fqn == "org.apache.hudi.common.table.HoodieTableConfig"
