@@ -123,22 +123,8 @@ class SinkControl:
 
     def wait_switched(self, contender: tuple[str, str], seconds: float) -> str:
         incarnation = contender[1]
-
-        def switched(view: KeeperView) -> str | None:
-            if view.coordinator is not None and view.coordinator != incarnation and view.control.switchover is None:
-                return f"{_worker(view.coordinator)} coordinates sink {self.name}, {_worker(incarnation)} did before"
-            if view.control.switchover is None and len(view.contenders) < 2:
-                raise Conflict(f"sink {self.name}: no other worker is left that could coordinate it; nothing was done")
-            if view.control.switchover is None and view.contenders[0] != contender:
-                # It has yielded, and stands in front again.
-                raise Conflict(
-                    f"sink {self.name}: {_worker(incarnation)} coordinates it again, for the worker that took over has"
-                    " gone; try again"
-                )
-            return None
-
         late = f"sink {self.name}: {_worker(incarnation)} still has to finish what is open"
-        return self.wait(switched, seconds, lambda: late)
+        return self.wait(lambda view: switched(self.name, view, contender), seconds, lambda: late)
 
     def drain(self, worker: str) -> tuple[str, ...]:
         """Have a worker leave. Returns its incarnations that have to."""
@@ -266,6 +252,25 @@ VERBS: Mapping[str, Callable[[Settings, KazooClient, str], str]] = {
     "drain": _asked_only(lambda sink, worker: sink.drain(worker)),
 }
 """For the HTTP server, which does not wait: by name, over a sink's settings, a client, and the worker that is named."""
+
+
+def switched(sink: str, view: KeeperView, contender: tuple[str, str]) -> str | None:
+    """How a switchover has ended that asked this contender to yield, or None while it is under way. Raises Conflict
+    where it has come to nothing.
+    """
+    before = contender[1]
+    if view.control.switchover is not None:
+        return None
+    if view.coordinator is not None and view.coordinator != before:
+        return f"{_worker(view.coordinator)} coordinates sink {sink}, {_worker(before)} did before"
+    if len(view.contenders) < 2:
+        raise Conflict(f"sink {sink}: no other worker is left that could coordinate it; nothing was done")
+    if view.contenders[0] != contender:
+        # It has yielded, and stands in front again.
+        raise Conflict(
+            f"sink {sink}: {_worker(before)} coordinates it again, for the worker that took over has gone; try again"
+        )
+    return None
 
 
 def requester() -> str:

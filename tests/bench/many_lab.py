@@ -108,11 +108,12 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def cpu(process: psutil.Process) -> float:
+    """Seconds of a process and its descendants, those that have ended included."""
     total = 0.0
     for each in (process, *process.children(recursive=True)):
         try:
             times = each.cpu_times()
-            total += times.user + times.system
+            total += times.user + times.system + times.children_user + times.children_system
         except psutil.NoSuchProcess:
             continue
     return total

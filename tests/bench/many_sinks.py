@@ -11,7 +11,7 @@ import itertools
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -98,6 +98,7 @@ def measure(
     used = sum(cpu(process) - before[name] for name, process in processes.items())
     records = sum(sent[-1][0] for sent in trickle.sent.values())
     peak = {name: memory(process) for name, process in processes.items()}
+    until = time.time() - 2 * arguments.interval if arguments.kill else float("inf")
     if arguments.kill:
         killed(it, names[0], landings, topics, arguments)
     trickle.stop()
@@ -105,13 +106,13 @@ def measure(
     eventually("all has landed", lambda: all(it.landed(sink) >= produced[sink] for sink in topics), PATIENCE, it.logs)
     time.sleep(2 * LOOK_SECONDS)
     landings.stop()
-    seconds = freshness(trickle.sent, landings.seen, topics, warm)
     tell("phases", **phases(it, topics))
+    if arguments.kill:
+        undisturbed = freshness(trickle.sent, landings.seen, topics, warm, until)
+        tell("freshness before the kill", **spread(undisturbed))
     tell(
         "freshness",
-        p50=round(statistics.median(seconds), 1),
-        p99=round(percentile(seconds, 0.99), 1),
-        most=round(max(seconds), 1),
+        **spread(freshness(trickle.sent, landings.seen, topics, warm)),
         cores=round(used / (time.monotonic() - at), 2),
         cpu_seconds_per_million=round(used / records * 1e6, 1),
         memory=peak,
@@ -120,6 +121,14 @@ def measure(
     for sink in list(topics)[:: max(1, len(topics) // 10)]:
         it.assert_exactly_once(sink, produced[sink])
     tell("audit", held=True)
+
+
+def spread(seconds: Sequence[float]) -> dict[str, float]:
+    return {
+        "p50": round(statistics.median(seconds), 1),
+        "p99": round(percentile(seconds, 0.99), 1),
+        "most": round(max(seconds), 1),
+    }
 
 
 def phases(it: ManySinks, topics: Mapping[str, str]) -> dict[str, object]:

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from coordination.errors import Conflict
 from coordination.planning.offsets import DataLossPolicy
 from coordination.state import tree
 from coordination.state.control import Asked, Control, Switchover
 from coordination.state.messages import Begin, ReadLog, Write
 from coordination.state.model import Phase, TopicPartition, WorkerState
+from sink.operations.control import switched
 from tests.unit.machine_kit import SOURCE, Driver, Environment, new_term
 
 ME = Asked("me@host", 1.0, "maintenance")
@@ -237,6 +239,23 @@ def test_the_next_coordinator_puts_a_switchover_away_that_was_for_the_one_before
     following = new_term(env, "b:1")
     following.until(Begin)
     assert env.view.control.switchover is None
+
+
+def test_a_switchover_is_told_done_under_way_or_come_to_nothing(env: Environment) -> None:
+    term = new_term(env)
+    lock = contender(env, "b:1")
+    asked = env.view.contenders[0]
+    ask(env, env.view.control.ask_switchover(*asked, ME), term)
+    assert switched("orders", env.view, asked) is None
+    env.keeper.write([tree.control_op(env.view, replace(env.view.control, switchover=None))])
+    led = env.view
+    ahead, behind = (lock, "b:1"), ("election/z", asked[1])
+    done = replace(led, contenders=(ahead, behind))
+    assert switched("orders", done, asked) == "b coordinates sink orders, a did before"
+    with pytest.raises(Conflict, match="no other worker is left"):
+        switched("orders", replace(led, contenders=(asked,)), asked)
+    with pytest.raises(Conflict, match="a coordinates it again"):
+        switched("orders", replace(led, contenders=(behind, ahead)), asked)
 
 
 def test_a_coordinator_without_a_successor_leads_on_and_puts_the_switchover_away(env: Environment) -> None:
