@@ -1,6 +1,6 @@
 """Selects rows of an errors table, as an SQL condition for DuckDB and as a column for Spark.
 
-Guarantee: both select the same rows. Raises ConfigError for an invalid offset or time.
+Guarantee: both select the same rows. Raises ConfigError for an invalid offset.
 """
 
 from __future__ import annotations
@@ -85,15 +85,3 @@ def offsets(written: str | None) -> tuple[int | None, int | None]:
     if match is None:
         raise ConfigError(f"--offset {written!r} is neither an offset nor a range. Write it like 12 or 12..40.")
     return int(match[1]), int(match[2] or match[1])
-
-
-def moment(option: str, written: str | None) -> datetime | None:
-    """Parses ISO 8601; without a zone the time is in UTC."""
-    if written is None:
-        return None
-    try:
-        parsed = datetime.fromisoformat(written)
-        return (parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
-    except (ValueError, OverflowError):
-        # OverflowError: the zone shifts the time out of Python's calendar.
-        raise ConfigError(f"{option} {written!r} is not a time. Write it like 2024-02-29T12:30.") from None

@@ -27,6 +27,7 @@ from sink.clients.zookeeper import connected
 from sink.commands.common import CONFIG_HELP, ConfigOption, JsonOption, SinkOption, one_sink
 from sink.commands.examples import epilog
 from sink.commands.reset import UNCHANGED
+from sink.commands.times import parse_time
 from sink.telemetry.terminal import console
 
 if TYPE_CHECKING:
@@ -60,11 +61,12 @@ class Chosen:
     reason: Annotated[str | None, typer.Option(help="Only where the reason has this text in it.")] = None
 
     def selection(self, replayed: bool = False) -> Selection:
-        from sink.bad_records.selection import Selection, moment, offsets
+        from sink.bad_records.selection import Selection, offsets
 
         low, high = offsets(self.offset)
-        times = moment("--since", self.since), moment("--until", self.until)
-        return Selection(self.topic, self.partition, low, high, *times, self.kind, self.reason, replayed)
+        since = None if self.since is None else parse_time("--since", self.since)
+        until = None if self.until is None else parse_time("--until", self.until)
+        return Selection(self.topic, self.partition, low, high, since, until, self.kind, self.reason, replayed)
 
 
 def _choosing(command: Callable[..., None]) -> Callable[..., None]:

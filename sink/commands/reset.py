@@ -24,8 +24,9 @@ from coordination.zookeeper.keeper import Keeper
 from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption, SinkOption, one_sink
+from sink.commands.times import parse_time
 from sink.config import Settings
-from sink.operations.catching_up import parse_time, positions_at
+from sink.operations.catching_up import positions_at
 from sink.operations.reset import (
     Position,
     Reset,
@@ -83,7 +84,7 @@ def _position(to: str | None) -> tuple[Position | None, float | None]:
     if to is None or to in (position.value for position in Position):
         return None if to is None else Position(to), None
     try:
-        at = parse_time(to, "--to")
+        at = parse_time("--to", to).timestamp()
     except ConfigError as error:
         names = ", ".join(position.value for position in Position)
         raise ConfigError(f"{error}, or one of {names}") from error

@@ -7,21 +7,17 @@ Errors: Conflict (the sink is halted or paused), Overdue, Unavailable; those of 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from threading import Event
 
-from coordination.errors import ConfigError, Conflict
+from coordination.errors import Conflict
 from coordination.planning.batches import topics_to_read
 from coordination.state.model import LogView, PartitionLog, PartitionState, TopicPartition
 from coordination.state.tree import KeeperView
 from sink.clients.kafka import Log
 from sink.config import Settings
 from sink.operations.control import SinkControl, described
-
-_TIME = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{3}(\d{3})?)?)?)?(Z|[+-]\d{2}:\d{2})?\Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +39,6 @@ class Target:
 
 def _committed(state: PartitionState | None, topic_id: str) -> int:
     return state.end if state is not None and state.topic_id == topic_id else 0
-
-
-def parse_time(text: str, option: str) -> float:
-    """Seconds since 1970 of an ISO 8601 time; without a zone it is UTC. Raises ConfigError."""
-    try:
-        if not _TIME.match(text):
-            raise ValueError(text)
-        at = datetime.fromisoformat(_with_minutes(text.replace("Z", "+00:00")))
-    except ValueError as error:
-        raise ConfigError(
-            f"{option} {text!r} is no time; write 2026-11-25T14:30:00Z, or 2026-11-25 for midnight UTC"
-        ) from error
-    return (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).timestamp()
-
-
-def _with_minutes(text: str) -> str:
-    """A date with a zone needs a time for Python's parser."""
-    return f"{text[:10]}T00:00{text[10:]}" if re.fullmatch(r".{10}[+-].*", text) else text
 
 
 def target_of(log: Log, settings: Settings, view: KeeperView, at: float | None = None) -> Target:

@@ -417,7 +417,7 @@ def test_reset_in_a_tree_from_a_backup_lets_what_is_not_moved_go_on_where_the_ta
         (("--to", "checkpoint"), "the table has no checkpoint of this sink"),
         (("--to", "latest", "--forget"), "exclude one another"),
         (("--to", "latest", "--topic", "other"), "nothing is known of other"),
-        (("--to", "yesterday"), "'yesterday' is no time"),
+        (("--to", "yesterday"), "'yesterday' is not a time"),
     ],
 )
 def test_a_reset_that_makes_no_sense_is_refused_in_one_sentence(fleet: Fleet, sink, arguments, said):

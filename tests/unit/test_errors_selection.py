@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from coordination.errors import ConfigError
-from sink.bad_records.selection import Selection, moment, offsets
+from sink.bad_records.selection import Selection, offsets
 
 NOON = datetime(2024, 2, 29, 12, tzinfo=timezone.utc)
 ROWS = [
@@ -47,14 +47,8 @@ def test_all_that_is_given_has_to_be_true(selection: Selection, expected: list[i
     assert chosen(selection) == expected
 
 
-def test_offsets_and_times_are_read_as_they_are_written() -> None:
+def test_offsets_are_read_as_they_are_written() -> None:
     assert (offsets(None), offsets("7"), offsets("7..9")) == ((None, None), (7, 7), (7, 9))
-    assert moment("--since", "2024-02-29T12:00") == NOON
-    assert moment("--since", "2024-02-29T13:00+01:00") == NOON
-    assert moment("--since", None) is None
     for wrong in ("x", "-1", "1..", "1...2"):
         with pytest.raises(ConfigError, match="--offset"):
             offsets(wrong)
-    for never in ("yesterday", "0001-01-01T00:00:00+14:00"):
-        with pytest.raises(ConfigError, match="--until"):
-            moment("--until", never)

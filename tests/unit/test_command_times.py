@@ -1,0 +1,41 @@
+"""Times that the options of commands take."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordination.errors import ConfigError
+from sink.commands.times import parse_time
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1970-01-02", 86_400.0),
+        ("1970-01-01T00:01", 60.0),
+        ("1970-01-01 00:00:01.500", 1.5),
+        ("1970-01-01T01:00:00Z", 3600.0),
+        ("1970-01-01T02:00:00+02:00", 0.0),
+        ("1970-01-02Z", 86_400.0),
+    ],
+)
+def test_a_time_without_a_zone_is_utc(text: str, seconds: float) -> None:
+    assert parse_time("--to", text).timestamp() == seconds
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "yesterday",
+        "2026-13-01",
+        "14:30",
+        "2026-11-25T25:00",
+        "2026-11-25T14:30:00X",
+        "1",
+        "0001-01-01T00:00:00+14:00",
+    ],
+)
+def test_what_is_no_time_is_refused_with_one_that_is(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"--until .* is not a time; write 2026-11-25T14:30:00Z"):
+        parse_time("--until", text)
