@@ -35,6 +35,7 @@ from sink.clients.inline_reads import executor_options
 from sink.clients.java import find_java
 from sink.clients.java_errors import JAVA_ERRORS, error_text, message
 from sink.clients.java_options import collector, committing_jvm
+from sink.clients.spark_pools import ALLOCATIONS
 from sink.clients.spark_storage import base_paths, class_path, session_options
 from sink.config import Settings
 from sink.storage.access import HADOOP
@@ -43,15 +44,8 @@ from sink.storage.identity import for_java
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-if sys.version_info >= (3, 11):
-    pass
-else:
-    pass
-
 SHIPPED = ("sink", "coordination")
 WARM_UP = "warm-up"
-_POOL = "spark.scheduler.pool"
-_GROUP = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 SLOTS_OF_MANY = 7
 """Tasks that write wait for Kafka and for their store most of the time: with slots for the cores alone, the sinks of a
 process wait for one another, and the cores idle."""
@@ -120,15 +114,6 @@ appender.file.strategy.max = 3
 """
 _LOG4J_NOTHING = "rootLogger.level = off\n"
 
-COMMITS = "commits"
-_POOLS = f"""\
-<?xml version="1.0"?>
-<allocations>
-  <pool name="{COMMITS}"><schedulingMode>FAIR</schedulingMode><weight>1</weight><minShare>64</minShare></pool>
-</allocations>
-"""
-"""A commit is a dozen small jobs, one after the other: each gets the next slot that is free, before any write's."""
-
 
 def start_session(
     settings: Settings,
@@ -151,7 +136,7 @@ def start_session(
         _add_java_options(conf, first=f"{archive} {_IN_UTC} {lean}", last=_NO_ATTACHING)
         _add_java_options(conf, last=f"-Dlog4j2.configurationFile={log4j.as_uri()}")
         pools = Path(directory, "pools.xml")
-        pools.write_text(_POOLS)
+        pools.write_text(ALLOCATIONS)
         conf.setIfMissing("spark.scheduler.allocation.file", pools.as_uri())
         # The JVM reads both files when it starts; they may be deleted then.
         context = _context(conf, sinks, spark_log, many)
@@ -202,33 +187,6 @@ def warm_up(spark: SparkSession) -> None:
             " (pyarrow, numpy, pandas, confluent-kafka, xxhash): simplest is the same virtual environment at the same"
             " place."
         ) from error
-
-
-def enter_commit_pool(spark: SparkSession) -> None:
-    """Puts jobs of the calling thread into the pool of commits, and into no job group."""
-    for name in _GROUP:
-        # A shared thread keeps the group of its job before, of another sink: to cancel that would cancel this.
-        spark.sparkContext.setLocalProperty(name, None)  # type: ignore[arg-type]
-    spark.sparkContext.setLocalProperty(_POOL, COMMITS)
-
-
-def enter_write_pool(spark: SparkSession, sink: str, instant: str, tasks: int) -> None:
-    """Puts jobs of the calling thread into the sink's pool, and into the job group of a write. The pools of all sinks
-    and of table services share what commits leave, evenly, however many jobs they have.
-    """
-    spark.sparkContext.setLocalProperty(_POOL, sink)
-    group = _job_group(sink, instant)
-    spark.sparkContext.setJobGroup(group, f"{sink}: {tasks} write tasks under {instant}", True)
-
-
-def cancel_write(spark: SparkSession, sink: str, instant: str) -> None:
-    """Cancels the jobs of a write, from any thread."""
-    spark.sparkContext.cancelJobGroup(_job_group(sink, instant))
-
-
-def _job_group(sink: str, instant: str) -> str:
-    """The instant alone is unique only for one table, and a process may have more."""
-    return f"{sink}: {instant}"
 
 
 def _import_writer(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from coordination.state.model import WriteTask
-from sink.clients.spark import cancel_write, enter_write_pool
+from sink.clients.spark_pools import cancel_write, enter_write_pool
 from sink.config import Settings
 from sink.hudi.options import arrow_codec, partition_columns, populate_meta_fields
 from sink.hudi.preflight import require_usable

@@ -22,7 +22,7 @@ from pyspark.sql import types as T
 
 from coordination.errors import BadRecord
 from coordination.state.model import WriteTask
-from sink.clients.spark import cancel_write, enter_write_pool
+from sink.clients.spark_pools import cancel_write, enter_write_pool
 from sink.config import Settings
 from sink.hudi.client import HudiClient
 from sink.hudi.options import commit_options
