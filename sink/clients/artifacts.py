@@ -48,11 +48,6 @@ its log."""
 ATTEMPTS = 3
 
 
-def java_binary() -> Path:
-    """Returns a Java for Spark and Hudi. Raises `ConfigError`."""
-    return find_java().binary
-
-
 def pyspark_jars() -> Path:
     """Returns the directory of PySpark's jars: Spark, ZooKeeper, Ivy. Raises `ConfigError`."""
     spec = importlib.util.find_spec("pyspark")

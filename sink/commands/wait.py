@@ -33,8 +33,10 @@ def wait(
     def wait_caught_up(control: SinkControl) -> str:
         log = Log(control.settings.kafka_native)
         try:
-            return wait_for(control, target_of(log, control.settings, control.read()), timeout)
+            target = target_of(log, control.settings, control.read())
         finally:
+            # Before the wait: of a hundred sinks each would keep a client's threads until its last offset.
             log.close()
+        return wait_for(control, target, timeout)
 
     act_on(config, sink, wait_caught_up)

@@ -109,11 +109,6 @@ class TableSchema:
         return arrow_schema(storage_struct(self.value_struct))
 
     @cached_property
-    def declared_arrow(self) -> pa.Schema:
-        """The value columns in the declared types, which a record must satisfy."""
-        return arrow_schema(self.value_struct)
-
-    @cached_property
     def arrow(self) -> pa.Schema:
         """The whole table."""
         return arrow_schema(self.spark)

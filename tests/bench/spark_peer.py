@@ -22,7 +22,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from sink.clients.artifacts import java_binary, spark_jars
+from sink.clients.artifacts import spark_jars
+from sink.clients.java import find_java
 from tests.bench.orders import ends
 from tests.bench.spark_plan import Plan
 
@@ -31,7 +32,7 @@ FRAME_BYTES = 5
 
 
 def session(plan: Plan, cores: int, heap: str) -> SparkSession:
-    os.environ.setdefault("JAVA_HOME", str(java_binary().resolve().parent.parent))
+    os.environ.setdefault("JAVA_HOME", str(find_java().home))
     builder = (
         SparkSession.builder.master(f"local[{cores}]")
         .appName("bench")
