@@ -18,6 +18,7 @@ from coordination.machines import advance, control, housekeeping, opening
 from coordination.machines.term import Term
 from coordination.planning.config import CoordinatorConfig
 from coordination.state.messages import (
+    Admission,
     Answered,
     Begin,
     Complete,
@@ -43,6 +44,9 @@ from coordination.state.messages import (
 )
 from coordination.state.model import NO_TRANSACTION, InstantState, TableView
 from coordination.state.tree import Halt
+
+FRESH_SECONDS = 0.1
+"""A reading of the log that is no older is planned from after an admission."""
 
 Rule = Callable[[Term], Operation | None]
 
@@ -84,6 +88,15 @@ class Coordinator:
         """The epoch of this term, once it has been raised."""
         return self._term.epoch
 
+    @property
+    def waits_to_open(self) -> bool:
+        """Whether it needs an `Admission` to go on."""
+        return self._term.waits_to_open
+
+    @property
+    def has_open(self) -> bool:
+        return self._term.has_open
+
     def step(self, event: Event) -> list[Effect]:
         term = self._term
         if term.resigned:
@@ -96,6 +109,8 @@ class Coordinator:
                 term.view, term.changed_during_read = None, True
             case StoreSeen(faulty=faulty):
                 term.store_is_faulty = faulty
+            case Admission(granted=granted):
+                self._admitted(granted)
             case Tick(wall=wall):
                 term.wall = wall
             case Drain():
@@ -164,12 +179,12 @@ class Coordinator:
         term = self._term
         match operation:
             case ReadKeeper():
-                term.view = value
+                term.view, term.has_open = value, bool(value.transactions)
             case ReadTable():
                 # What was asked about was named by a transaction then: whatever it has become, no orphan.
                 term.table, term.table_read_at = value.without_orphans(value.instants), term.at
             case ReadLog():
-                term.log, term.next_poll = value, self._next_poll()
+                term.log, term.log_read_at, term.next_poll = value, term.at, self._next_poll()
             case Write():
                 self._written()
             case Begin(number=number):
@@ -185,6 +200,13 @@ class Coordinator:
                 if term.table is not None:
                     term.table = term.table.without_orphans((instant,))
                 term.rolled_back.add(instant)
+
+    def _admitted(self, granted: bool) -> None:
+        term = self._term
+        term.may_open = granted
+        if granted and term.waits_to_open and term.at - term.log_read_at > FRESH_SECONDS:
+            # What has come while it waited goes with what it waited for.
+            term.log, term.next_poll = None, term.at
 
     def _next_poll(self) -> float:
         """Not after the moment at which the next transaction is due: its records would wait for the poll after it."""

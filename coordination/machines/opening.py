@@ -37,6 +37,9 @@ def plan(term: Term) -> Operation | None:
         or any(t.header.phase not in started for t in term.open_transactions())
         or not assignment.eligible(term.keeper_view.members, ())
     ):
+        term.waits_to_open = False
+        return None
+    if term.waits_to_open and not term.may_open:
         return None
     log, term.log = term.log, None
     if log is None:
@@ -53,7 +56,12 @@ def plan(term: Term) -> Operation | None:
     due = not term.open_transactions() and (term.at >= term.next_plan or control.is_flushing(term))
     limits = term.batch_sizes.limits(term.config.limits)
     weight = term.batch_sizes.bytes_per_offset
-    return _take(term, planner.next_step(term.keeper_view, term.table_view, log, term.config, limits, due, weight))
+    step = planner.next_step(term.keeper_view, term.table_view, log, term.config, limits, due, weight)
+    if isinstance(step, planner.OpenBatch) and not term.open_transactions() and not term.may_open:
+        term.log, term.waits_to_open = log, True
+        return None
+    term.waits_to_open = False
+    return _take(term, step)
 
 
 def _take(term: Term, step: planner.Step) -> Operation | None:
@@ -79,6 +87,7 @@ def _take(term: Term, step: planner.Step) -> Operation | None:
 
 
 def _open_batch(term: Term, step: planner.OpenBatch) -> Operation:
+    term.has_open = True
     plan = batches.assigned(
         step.tasks,
         term.keeper_view.members,

@@ -89,6 +89,12 @@ class Term:
         self.storage_failures = 0
         """Transactions in a row that the store made fail."""
         self.store_is_faulty = False
+        self.may_open = True
+        self.waits_to_open = False
+        """Whether a batch would be opened if only the process let it."""
+        self.has_open = False
+        """Whether a transaction was open when the tree was read last, or has been opened since."""
+        self.log_read_at = 0.0
         self.backoff = Backoff()
         self.worker_health = WorkerHealth()
         self.batch_sizes = BatchSizeController(config.flush_bytes)

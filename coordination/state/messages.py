@@ -223,13 +223,21 @@ class StoreSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class Admission:
+    """Whether this process lets the sink open a transaction now. Without one, it does."""
+
+    at: float
+    granted: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     """Finish what is open, take on nothing new."""
 
     at: float
 
 
-Event = Answered | KeeperChanged | ParticipantViewSeen | StoreSeen | Tick | Drain
+Event = Answered | KeeperChanged | ParticipantViewSeen | StoreSeen | Admission | Tick | Drain
 
 
 def unique(names: Collection[str]) -> tuple[str, ...]:

@@ -22,11 +22,6 @@ from kazoo.protocol.states import KazooState
 from coordination.errors import ConfigError, Corrupt, NewerVersion, Unavailable
 from coordination.machines.coordinator import Coordinator
 from coordination.machines.participant import Participant
-from coordination.planning.config import CoordinatorConfig
-from coordination.planning.offsets import DataLossPolicy, OffsetReset
-from coordination.planning.slicing import Limits
-from coordination.planning.tolerance import NO_ERRORS, ErrorLimits
-from coordination.planning.write_tasks import USUAL_SIZES, TaskSizes
 from coordination.state import versions
 from coordination.state.messages import Drain, KeeperChanged, ParticipantViewSeen, StoreSeen
 from coordination.state.model import Member, WorkerState
@@ -38,12 +33,13 @@ from coordination.zookeeper.table_service_lock import TableServiceLock
 from sink.bad_records.table import ErrorsTable
 from sink.clients.kafka import LogSource
 from sink.config import Settings
-from sink.config.values import flag
 from sink.hudi import Table
 from sink.runtime.actor import Actor, EffectHandler, Machine
 from sink.runtime.catalog_sync import CatalogSync
+from sink.runtime.coordinator_config import coordinator_config
 from sink.runtime.effect_handlers import CoordinatorEffectHandler, ParticipantEffectHandler
 from sink.runtime.notes import Observer
+from sink.runtime.openings import AdmittedCoordinator, Openings
 from sink.runtime.pools import CoalescedRun, SerialExecutor, Ticker, Turns
 from sink.runtime.storage_watch import WatchedEffectHandler
 from sink.runtime.table_reports import TableReports
@@ -72,6 +68,7 @@ class Resources:
     participating: SerialExecutor
     pool: Executor
     commits: Turns
+    openings: Openings
     services: Turns
     ticker: Ticker
     observer: Observer
@@ -327,7 +324,8 @@ class Membership:
             self._with.observer.saw,
             self._with.commits.run,
         )
-        machine = Coordinator(coordinator_config(self._with.settings, self._member.incarnation, lock_path))
+        config = coordinator_config(self._with.settings, self._member.incarnation, lock_path)
+        machine = AdmittedCoordinator(Coordinator(config), self._with.openings)
         actor = self._actor("coordinator", machine, handler, self._with.coordinating, resign)
         actor.start()
         self._coordinator = actor
@@ -342,6 +340,7 @@ class Membership:
         self._coordinator = None
         self._with.observer.metrics.coordinating(False)
         actor.stop()
+        machine.close()
         self._with.table.stop_heartbeats()
 
     def _actor(
@@ -373,25 +372,3 @@ def _catalog_sync(resources: Resources, service_lock: TableServiceLock) -> Catal
 def new_member(settings: Settings, host: str, pid: int, version: str, cores: int = 1) -> Member:
     incarnation = f"{settings.worker_id}:{uuid.uuid4().hex[:12]}"
     return Member(incarnation, host, pid, version, config=settings.config_digest, cores=cores)
-
-
-def coordinator_config(settings: Settings, incarnation: str, lock_path: str) -> CoordinatorConfig:
-    return CoordinatorConfig(
-        sink=settings.name,
-        incarnation=incarnation,
-        lock_path=lock_path,
-        config_digest=settings.config_digest,
-        topics=settings.topics,
-        topic_pattern=settings.topic_pattern,
-        limits=Limits(settings.flush_size, settings.slice_records),
-        interval=settings.interval_ms / 1000,
-        timeout=settings.writestatus_timeout_ms / 1000,
-        in_flight=settings.in_flight,
-        reset=OffsetReset(settings.offset_reset),
-        on_data_loss=DataLossPolicy(settings.on_data_loss),
-        single_writer=settings.operation != "append",
-        flush_bytes=settings.flush_bytes,
-        allow_empty=flag(settings.hudi.get("hoodie.allow.empty.commit", "false")),
-        errors=ErrorLimits(settings.errors_max, settings.errors_ratio) if settings.tolerant else NO_ERRORS,
-        task_sizes=TaskSizes(settings.task_bytes, min(USUAL_SIZES.least, settings.task_bytes)),
-    )

@@ -34,6 +34,7 @@ from sink.runtime.commit_warmup import CommitWarmup
 from sink.runtime.discovery import TopicDiscovery
 from sink.runtime.facts import ProcessFacts
 from sink.runtime.jvm_watchdog import EXIT_JVM_SILENT, JvmWatchdog, kill_process_tree
+from sink.runtime.openings import Openings
 from sink.runtime.pools import CoalescedRun, SerialExecutor, Ticker, Turns, new_pool
 from sink.runtime.presence import Presence
 from sink.runtime.reloading import changes_of
@@ -134,6 +135,7 @@ class WorkerProcess:
                         watchdog,
                         pool,
                         commits,
+                        Openings(spark.sparkContext.defaultParallelism),
                         services,
                         ticker,
                         self._kafka.of,

@@ -39,6 +39,7 @@ from sink.runtime.jvm_watchdog import JvmWatchdog
 from sink.runtime.landed_offsets import LandedOffsets
 from sink.runtime.membership import Membership, Resources, new_member
 from sink.runtime.notes import Observer
+from sink.runtime.openings import Openings
 from sink.runtime.pools import SerialExecutor, Ticker, Turns
 from sink.runtime.waiting import until_stopped
 from sink.schema import TableSchema
@@ -80,6 +81,7 @@ class SharedParts:
     watchdog: JvmWatchdog
     pool: Executor
     commits: Turns
+    openings: Openings
     services: Turns
     ticker: Ticker
     kafka: Callable[[Settings], SharedLog]
@@ -292,6 +294,7 @@ class Sink:
             SerialExecutor(shared.pool),
             shared.pool,
             shared.commits,
+            shared.openings,
             shared.services,
             shared.ticker,
             observer,

@@ -16,6 +16,7 @@ from coordination.state.model import PROTOCOL, Member
 from coordination.zookeeper.keeper import Keeper
 from sink.runtime.membership import Membership, Resources, new_member
 from sink.runtime.notes import Observer
+from sink.runtime.openings import Openings
 from sink.runtime.pools import SerialExecutor, Ticker, Turns, new_pool
 from sink.telemetry.metrics import ProcessMetrics
 from tests.chaos.proxy import Mode, Proxy
@@ -51,6 +52,7 @@ def resources(chroot: str, proxy: Proxy, tmp_path: Path):
             serial,
             pool,
             Turns("commits", 1, 60.0),
+            Openings(1),
             Turns("services", 1, 60.0),
             ticker,
             observer,

@@ -328,3 +328,10 @@ def held_ids_not_asked_for(patch: Patch) -> None:
 
 def leadership_kept_though_nothing_works(patch: Patch) -> None:
     patch(Backoff, "exhausted", lambda self: None)  # noqa: ARG005
+
+
+def admission_not_heard(patch: Patch) -> None:
+    def admitted(self: Coordinator, granted: bool) -> None:
+        self._term.may_open = False
+
+    patch(Coordinator, "_admitted", admitted)

@@ -10,7 +10,7 @@ from coordination.errors import ConfigError
 from sink.hudi.options import commit_options
 from sink.hudi.preflight import preflight_errors
 from sink.operations.validation import _schema as described
-from sink.runtime.membership import coordinator_config
+from sink.runtime.coordinator_config import coordinator_config
 from sink.write.row_spec import table_schema
 from tests.unit.change_kit import settings_of
 
