@@ -23,7 +23,7 @@ from coordination.errors import ConfigError, Corrupt, NewerVersion, Unavailable
 from coordination.machines.coordinator import Coordinator
 from coordination.machines.participant import Participant
 from coordination.state import versions
-from coordination.state.messages import Drain, KeeperChanged, ParticipantViewSeen, StoreSeen
+from coordination.state.messages import Drain, KeeperChanged, ParticipantViewSeen, StoreSeen, Tick
 from coordination.state.model import Member, WorkerState
 from coordination.zookeeper.audit_record import AuditRecord
 from coordination.zookeeper.catalog_progress import CatalogRecord
@@ -327,6 +327,7 @@ class Membership:
         config = coordinator_config(self._with.settings, self._member.incarnation, lock_path)
         machine = AdmittedCoordinator(Coordinator(config), self._with.openings)
         actor = self._actor("coordinator", machine, handler, self._with.coordinating, resign)
+        machine.wake = lambda: actor.post(Tick(time.monotonic(), time.time()))
         actor.start()
         self._coordinator = actor
         self._with.observer.metrics.coordinating(True)

@@ -42,7 +42,7 @@ def busy_share() -> Callable[[], float]:
 
 
 class Openings:
-    """`grants` is asked again and again by each sink that leads."""
+    """`grants` is asked again and again by each sink that leads, and by the first that waits when one has ended."""
 
     def __init__(
         self, cores: int, busy: Callable[[], float] | None = None, clock: Callable[[], float] = time.monotonic
@@ -53,25 +53,27 @@ class Openings:
         self._lock = threading.Lock()
         self._open: dict[object, float] = {}
         """Since when each has been open, or was let in."""
-        self._waiting: dict[object, float] = {}
+        self._waiting: dict[object, tuple[float, Callable[[], None]]] = {}
+        """Since when each has waited, and what wakes it."""
         self._sampled = clock()
         self._extra = False
 
-    def grants(self, sink: object, waits: bool, has_open: bool) -> bool:
-        """Whether `sink` may open a transaction, or has one open. `waits`: it would open one."""
+    def grants(self, sink: object, waits: bool, has_open: bool, wake: Callable[[], None] = lambda: None) -> bool:
+        """Whether `sink` may open a transaction, or has one open. `waits`: it would open one. `wake` returns at once:
+        it makes the sink ask again.
+        """
+        if not waits and not has_open:
+            self.forget(sink)
+            return False
         now = self._clock()
         with self._lock:
             self._sample(now)
             if has_open:
                 self._waiting.pop(sink, None)
                 self._open.setdefault(sink, now)
-                return True
-            if not waits:
-                self._forget(sink)
-                return False
             if sink in self._open:
                 return True
-            since = self._waiting.setdefault(sink, now)
+            since, _ = self._waiting.setdefault(sink, (now, wake))
             if now - since >= PATIENCE_SECONDS or (next(iter(self._waiting)) is sink and self._has_room(now)):
                 del self._waiting[sink]
                 self._open[sink] = now
@@ -79,12 +81,13 @@ class Openings:
             return False
 
     def forget(self, sink: object) -> None:
+        """Gives back what `sink` was granted."""
         with self._lock:
-            self._forget(sink)
-
-    def _forget(self, sink: object) -> None:
-        self._waiting.pop(sink, None)
-        self._open.pop(sink, None)
+            self._waiting.pop(sink, None)
+            if self._open.pop(sink, None) is None or not self._waiting:
+                return
+            _, wake = next(iter(self._waiting.values()))
+        wake()
 
     def _has_room(self, now: float) -> bool:
         count = sum(now - at < PATIENCE_SECONDS for at in self._open.values())
@@ -108,16 +111,21 @@ class AdmittedCoordinator:
         self._coordinator = coordinator
         self._openings = openings
         self._granted: bool | None = None
+        self.wake: Callable[[], None] = lambda: None
+        """Makes it step, from any thread."""
 
     def step(self, event: Event) -> list[Effect]:
         effects = [] if self._granted is not None else self._admit(event.at, False)
         effects += self._coordinator.step(event)
-        granted = self._openings.grants(self, self._coordinator.waits_to_open, self._coordinator.has_open)
+        granted = self._openings.grants(self, self._coordinator.waits_to_open, self._coordinator.has_open, self._wake)
         return effects if granted is self._granted else effects + self._admit(event.at, granted)
 
     def close(self) -> None:
-        """Gives back what it was granted. It makes no step any more."""
+        """It makes no step any more."""
         self._openings.forget(self)
+
+    def _wake(self) -> None:
+        self.wake()
 
     def _admit(self, at: float, granted: bool) -> list[Effect]:
         self._granted = granted

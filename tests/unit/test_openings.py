@@ -63,6 +63,16 @@ def test_what_is_let_in_keeps_its_place_until_its_transaction_has_ended(house: H
     assert house.ask(3) == [3]
 
 
+def test_the_first_that_waits_is_woken_when_one_ends(house: House) -> None:
+    woken: list[int] = []
+    for sink in range(6):
+        house.openings.grants(sink, True, False, lambda sink=sink: woken.append(sink))
+    house.end(0)
+    assert woken == [3]
+    house.end(4)
+    assert woken == [3]
+
+
 def test_a_transaction_that_was_open_before_counts(house: House) -> None:
     assert house.openings.grants("inherited", False, True)
     assert house.ask(*range(6)) == [0, 1]
