@@ -34,6 +34,7 @@ MOVED: Mapping[str, str] = {
     "tests/integration/test_page.py*thousand_partitions*": "only here",
     "tests/integration/test_page.py*phone*": "only here",
     "tests/integration/test_discovery.py*outlasts_a_broker*": "only here: the thread. Its looks are in the other tests",
+    "tests/integration/test_s3_outage.py*ends_in_time*": "only here: a minute of a store that hangs",
     "tests/integration/test_s3_outage.py*slow_store*": "test_storage_watch, and its other outages",
 }
 
