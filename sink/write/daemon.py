@@ -2,11 +2,16 @@
 
 Spark ends a Python worker that was idle for a minute. Without this daemon every transaction of a quiet sink would
 import the modules again, in one process for each core. Only Spark starts it, with a local master.
+
+Tasks yield the cores to the JVM, which commits: the backlog of one sink would keep the small commits of others waiting.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+
+NICENESS = 10
 
 
 def _without_archives() -> None:
@@ -19,6 +24,7 @@ def _without_archives() -> None:
 
 
 if __name__ == "__main__":
+    os.nice(NICENESS)
     _without_archives()
 
     from pyspark.daemon import manager

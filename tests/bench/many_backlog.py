@@ -3,8 +3,8 @@ topic that a pattern matches needs to its first row.
 
 `python -m tests.bench.many_backlog --sinks 20 --rate 200 --interval 5 --backlog 20000000`
 
-One worker of two cores. The sink with the backlog comes by SIGHUP, in the middle of the trickle. Its records are
-counted at the end of the window, so that the figure says whether it had a share, too.
+One worker of two cores. The sink with the backlog comes by SIGHUP, in the middle of the trickle: beside it is until
+all of it has landed, which says whether it had a share, too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
+from sink.devtools.local.workers import Part
 from tests.bench.many_lab import (
     LOOK_SECONDS,
     PATIENCE,
@@ -41,7 +43,7 @@ def main() -> None:
     parser.add_argument("--sinks", type=int, default=20)
     parser.add_argument("--rate", type=float, default=200, help="records a second of each sink")
     parser.add_argument("--interval", type=float, default=5, help="seconds")
-    parser.add_argument("--seconds", type=float, default=90, help="of the trickle alone, and again beside the backlog")
+    parser.add_argument("--seconds", type=float, default=90, help="of the trickle alone")
     parser.add_argument("--backlog", type=int, default=20_000_000, help="records")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="many-backlog-") as directory, servers(Path(directory)) as (zk, kafka):
@@ -76,13 +78,11 @@ def measure(arguments: argparse.Namespace, it: ManySinks, kafka: str) -> None:
     time.sleep(arguments.seconds)
     it.add(BACKLOG.name, BACKLOG.name)
     it.configure(WORKER)
-    it.workers[WORKER].signal(signal.SIGHUP)
-    eventually("the backlog's first commit", lambda: it.landed(BACKLOG.name) > 0, PATIENCE, it.logs)
     beside = time.time()
-    began = it.landed(BACKLOG.name)
-    time.sleep(arguments.seconds)
+    it.workers[WORKER].signal(signal.SIGHUP, Part.PYTHON)
+    eventually("the backlog has landed", lambda: it.landed(BACKLOG.name) >= arguments.backlog, PATIENCE, it.logs)
     ended = time.time()
-    tell("backlog", records_per_second=round((it.landed(BACKLOG.name) - began) / (ended - beside)))
+    tell("backlog", landed_after=round(ended - beside, 1), transactions=transactions(it))
     new_topic(it, kafka)
     trickle.stop()
     wait_all(it, trickle, topics)
@@ -93,6 +93,17 @@ def measure(arguments: argparse.Namespace, it: ManySinks, kafka: str) -> None:
     for sink, topic in list(topics.items())[::5]:
         it.assert_exactly_once(sink, trickle.sent[topic][-1][0])
     tell("audit", held=True)
+
+
+class Landed(NamedTuple):
+    records: int
+    seconds: float
+
+
+def transactions(it: ManySinks) -> list[Landed]:
+    """Those of the backlog that have ended, from plan to end."""
+    history = it.view(BACKLOG.name).ledger.history
+    return [Landed(t.records, round(max(t.times.values()) - min(t.times.values()), 1)) for t in history]
 
 
 def new_topic(it: ManySinks, kafka: str) -> None:
