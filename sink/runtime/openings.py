@@ -1,8 +1,8 @@
 """Lets a process of many sinks open no more transactions than its cores can carry.
 
 Guarantee: sinks that wait are let in by the order in which they began to. One is let in at once while few have a
-transaction open, and one a second beyond those while the host's cores idle, as they do where a store is slow; who has
-waited for `PATIENCE_SECONDS` is let in anyway. A transaction that takes longer than that no longer counts. Raises
+transaction open, and one a second beyond those while the host's cores idle, as they do where a store is slow. One that
+has waited for `PATIENCE_SECONDS` is let in anyway. A transaction that takes longer than that no longer counts. Raises
 nothing.
 """
 

@@ -48,7 +48,7 @@ def test_few_are_let_in_at_once_and_the_others_one_by_one_as_they_end(house: Hou
     assert house.ask(5, 4) == []
 
 
-def test_whoever_asked_first_is_let_in_first(house: House) -> None:
+def test_the_sink_that_asked_first_is_let_in_first(house: House) -> None:
     house.ask(*range(6))
     house.end(0)
     assert house.ask(5, 4) == []
@@ -89,7 +89,7 @@ def test_while_cores_idle_one_more_is_let_in_each_second(house: House) -> None:
     assert counts[-1] == MOST
 
 
-def test_patience_lets_in_who_waits_though_all_others_hang(house: House) -> None:
+def test_a_sink_that_has_waited_long_is_let_in_though_all_others_hang(house: House) -> None:
     house.ask(*range(6))
     house.at += PATIENCE_SECONDS
     assert house.ask(3, 4, 5) == [3, 4, 5]
