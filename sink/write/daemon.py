@@ -4,12 +4,14 @@ Spark ends a Python worker that was idle for a minute. Without this daemon every
 import the modules again, in one process for each core. Only Spark starts it, with a local master.
 
 Tasks yield the cores to the JVM, which commits: the backlog of one sink would keep the small commits of others waiting.
+Where a service manager forbids it they do not, and all else stays the same.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 
 NICENESS = 10
 
@@ -24,7 +26,8 @@ def _without_archives() -> None:
 
 
 if __name__ == "__main__":
-    os.nice(NICENESS)
+    with suppress(OSError):
+        os.nice(NICENESS)
     _without_archives()
 
     from pyspark.daemon import manager
