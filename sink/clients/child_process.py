@@ -179,8 +179,13 @@ class Child:
         self._process.wait(GONE_SECONDS)
 
     def pause(self) -> None:
-        """Sends SIGSTOP to the child and its descendants."""
-        self._send(signal.SIGSTOP, self._members())
+        """Stops the child and its descendants. Returns when no thread of them runs any more: the signal does not wait
+        for that, and a server could still answer."""
+        members = self._members()
+        self._send(signal.SIGSTOP, members)
+        limit = time.monotonic() + GONE_SECONDS
+        while any(map(_runs, members)) and time.monotonic() < limit:
+            time.sleep(POLL_SECONDS)
 
     def resume(self) -> None:
         self._send(signal.SIGCONT, self._members())
@@ -220,3 +225,12 @@ def _lives(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def _runs(pid: int) -> bool:
+    """Whether a thread of the process is not stopped."""
+    try:
+        states = [stat.read_text().rpartition(")")[2].split()[0] for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:
+        return False  # it, or one of its threads, has ended meanwhile
+    return any(state not in "TtZX" for state in states)
