@@ -44,16 +44,12 @@ MOVED: Mapping[str, str] = {
     "tests/integration/test_takeover.py*miss_the_write_status_deadline*": "the simulation; its other kills here",
     "tests/integration/test_takeover.py*participant_paused*": "its coordinator that is paused",
     "tests/integration/test_takeover.py*only_the_*_of_a_committing*": "its coordinator that is paused as a whole",
-    "tests/integration/test_s3_validate.py*worker_says_the_same*[wrong secret*": "its cell of a wrong key",
-    "tests/integration/test_s3_validate.py*worker_says_the_same*[no server*": "its cell of a missing bucket",
-    "tests/integration/test_s3_validate.py*worker_says_the_same*[no jar*": "its cell of a missing bucket",
-    "tests/integration/test_s3_validate.py*worker_says_the_same*[no directory*": "its cell of a missing bucket",
-    "tests/integration/test_s3_validate.py*one_sentence_without_a_secret[wrong secret*": "its cell of a wrong key",
-    "tests/integration/test_s3_validate.py*one_sentence_without_a_secret[no directory*": "its cell of a missing bucket",
+    "tests/integration/test_s3_validate.py*worker_says_the_same*[wrong secret*": "`sink validate` says it",
+    "tests/integration/test_s3_validate.py*worker_says_the_same*[no directory*": "`sink validate` says it",
     "tests/integration/test_s3_validate.py*trailing_checksums*": "only here: a server that refuses them",
     "tests/integration/test_s3_validate.py*may_only_read*": "only here: a server with rights",
     "tests/integration/test_s3_requests.py*without a metadata table*": "its cell with Hudi's defaults",
-    "tests/integration/test_http.py*halt_is_told*": "test_http_health judges it; test_page shows one",
+    "tests/integration/test_http.py*halt_is_told*": "test_http_health judges it",
 }
 
 

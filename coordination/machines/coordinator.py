@@ -89,9 +89,9 @@ class Coordinator:
         return self._term.epoch
 
     @property
-    def waits_to_open(self) -> bool:
+    def waits_for_admission(self) -> bool:
         """Whether it needs an `Admission` to go on."""
-        return self._term.waits_to_open
+        return self._term.waits_for_admission
 
     @property
     def has_open(self) -> bool:
@@ -203,8 +203,8 @@ class Coordinator:
 
     def _admitted(self, granted: bool) -> None:
         term = self._term
-        term.may_open = granted
-        if granted and term.waits_to_open and term.at - term.log_read_at > FRESH_SECONDS:
+        term.is_admitted = granted
+        if granted and term.waits_for_admission and term.at - term.log_read_at > FRESH_SECONDS:
             # What has come while it waited goes with what it waited for.
             term.log, term.next_poll = None, term.at
 

@@ -37,9 +37,9 @@ def plan(term: Term) -> Operation | None:
         or any(t.header.phase not in started for t in term.open_transactions())
         or not assignment.eligible(term.keeper_view.members, ())
     ):
-        term.waits_to_open = False
+        term.waits_for_admission = False
         return None
-    if term.waits_to_open and not term.may_open:
+    if term.waits_for_admission and not term.is_admitted:
         return None
     log, term.log = term.log, None
     if log is None:
@@ -57,10 +57,10 @@ def plan(term: Term) -> Operation | None:
     limits = term.batch_sizes.limits(term.config.limits)
     weight = term.batch_sizes.bytes_per_offset
     step = planner.next_step(term.keeper_view, term.table_view, log, term.config, limits, due, weight)
-    if isinstance(step, planner.OpenBatch) and not term.open_transactions() and not term.may_open:
-        term.log, term.waits_to_open = log, True
+    if isinstance(step, planner.OpenBatch) and not term.open_transactions() and not term.is_admitted:
+        term.log, term.waits_for_admission = log, True
         return None
-    term.waits_to_open = False
+    term.waits_for_admission = False
     return _take(term, step)
 
 

@@ -89,8 +89,8 @@ class Term:
         self.storage_failures = 0
         """Transactions in a row that the store made fail."""
         self.store_is_faulty = False
-        self.may_open = True
-        self.waits_to_open = False
+        self.is_admitted = True
+        self.waits_for_admission = False
         """Whether a batch would be opened if only the process let it."""
         self.has_open = False
         """Whether a transaction was open when the tree was read last, or has been opened since."""

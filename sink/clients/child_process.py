@@ -184,7 +184,9 @@ class Child:
         members = self._members()
         self._send(signal.SIGSTOP, members)
         limit = time.monotonic() + GONE_SECONDS
-        while any(map(_runs, members)) and time.monotonic() < limit:
+        while running := [pid for pid in members if _runs(pid)]:
+            if time.monotonic() > limit:
+                raise Unavailable(f"{self.name}: processes {running} do not stop on SIGSTOP")
             time.sleep(POLL_SECONDS)
 
     def resume(self) -> None:
@@ -229,8 +231,8 @@ def _lives(pid: int) -> bool:
 
 def _runs(pid: int) -> bool:
     """Whether a thread of the process is not stopped."""
-    try:
-        states = [stat.read_text().rpartition(")")[2].split()[0] for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
-    except OSError:
-        return False  # it, or one of its threads, has ended meanwhile
-    return any(state not in "TtZX" for state in states)
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if stat.read_text().rpartition(")")[2].split()[0] not in "TtZX":
+                return True
+    return False

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 
 from coordination.errors import ConfigError
 
-_TIME = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{3}(\d{3})?)?)?)?(Z|[+-]\d{2}:\d{2})?\Z", re.ASCII)
+_TIME = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}(:\d{2}(:\d{2}(\.\d{3}(\d{3})?)?)?)?)?(Z|[+-]\d{2}:\d{2})?\Z", re.ASCII)
 
 
 def parse_time(option: str, text: str) -> datetime:

@@ -35,11 +35,11 @@ from sink.clients.kafka import LogSource
 from sink.config import Settings
 from sink.hudi import Table
 from sink.runtime.actor import Actor, EffectHandler, Machine
+from sink.runtime.admission import AdmissionControl, AdmittedCoordinator
 from sink.runtime.catalog_sync import CatalogSync
 from sink.runtime.coordinator_config import coordinator_config
 from sink.runtime.effect_handlers import CoordinatorEffectHandler, ParticipantEffectHandler
 from sink.runtime.notes import Observer
-from sink.runtime.openings import AdmittedCoordinator, Openings
 from sink.runtime.pools import CoalescedRun, SerialExecutor, Ticker, Turns
 from sink.runtime.storage_watch import WatchedEffectHandler
 from sink.runtime.table_reports import TableReports
@@ -68,7 +68,7 @@ class Resources:
     participating: SerialExecutor
     pool: Executor
     commits: Turns
-    openings: Openings
+    admission: AdmissionControl
     services: Turns
     ticker: Ticker
     observer: Observer
@@ -325,7 +325,7 @@ class Membership:
             self._with.commits.run,
         )
         config = coordinator_config(self._with.settings, self._member.incarnation, lock_path)
-        machine = AdmittedCoordinator(Coordinator(config), self._with.openings)
+        machine = AdmittedCoordinator(Coordinator(config), self._with.admission)
         actor = self._actor("coordinator", machine, handler, self._with.coordinating, resign)
         machine.wake = lambda: actor.post(Tick(time.monotonic(), time.time()))
         actor.start()

@@ -30,11 +30,11 @@ from sink.clients.starting_session import StartingSession
 from sink.clients.zookeeper import ZooKeeperSession, require_chroot
 from sink.config import Fleet, Settings, TopicProblem, load_fleet
 from sink.http.server import WorkerHttp
+from sink.runtime.admission import AdmissionControl
 from sink.runtime.commit_warmup import CommitWarmup
 from sink.runtime.discovery import TopicDiscovery
 from sink.runtime.facts import ProcessFacts
 from sink.runtime.jvm_watchdog import EXIT_JVM_SILENT, JvmWatchdog, kill_process_tree
-from sink.runtime.openings import Openings
 from sink.runtime.pools import CoalescedRun, SerialExecutor, Ticker, Turns, new_pool
 from sink.runtime.presence import Presence
 from sink.runtime.reloading import changes_of
@@ -126,6 +126,8 @@ class WorkerProcess:
                 is_warm = Event()
                 commits = Turns("commits", COMMITS_SIDE_BY_SIDE, COMMIT_SECONDS)
                 services = Turns("services", SERVICES_SIDE_BY_SIDE, SERVICE_SECONDS)
+                admission = AdmissionControl(spark.sparkContext.defaultParallelism)
+                ticker.subscribe(admission.look)
                 ticker.subscribe(commits.look)
                 ticker.subscribe(services.look)
                 self._shared.set_result(
@@ -135,7 +137,7 @@ class WorkerProcess:
                         watchdog,
                         pool,
                         commits,
-                        Openings(spark.sparkContext.defaultParallelism),
+                        admission,
                         services,
                         ticker,
                         self._kafka.of,

@@ -35,11 +35,11 @@ from sink.hudi import Table
 from sink.hudi.lock import TableLocks
 from sink.hudi.preflight import require_usable
 from sink.operations.adoption import read_foreign_offsets, unadopted_offsets_warning
+from sink.runtime.admission import AdmissionControl
 from sink.runtime.jvm_watchdog import JvmWatchdog
 from sink.runtime.landed_offsets import LandedOffsets
 from sink.runtime.membership import Membership, Resources, new_member
 from sink.runtime.notes import Observer
-from sink.runtime.openings import Openings
 from sink.runtime.pools import SerialExecutor, Ticker, Turns
 from sink.runtime.waiting import until_stopped
 from sink.schema import TableSchema
@@ -81,7 +81,7 @@ class SharedParts:
     watchdog: JvmWatchdog
     pool: Executor
     commits: Turns
-    openings: Openings
+    admission: AdmissionControl
     services: Turns
     ticker: Ticker
     kafka: Callable[[Settings], SharedLog]
@@ -294,7 +294,7 @@ class Sink:
             SerialExecutor(shared.pool),
             shared.pool,
             shared.commits,
-            shared.openings,
+            shared.admission,
             shared.services,
             shared.ticker,
             observer,

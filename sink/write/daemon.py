@@ -3,8 +3,8 @@
 Spark ends a Python worker that was idle for a minute. Without this daemon every transaction of a quiet sink would
 import the modules again, in one process for each core. Only Spark starts it, with a local master.
 
-Tasks yield the cores to the JVM, which commits: the backlog of one sink would keep the small commits of others waiting.
-Where a service manager forbids it they do not, and all else stays the same.
+Tasks have a lower priority than the JVM, which commits: the backlog of one sink would keep the small commits of others
+waiting. Where a service manager forbids that, they keep the JVM's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _without_archives() -> None:
 
 
 if __name__ == "__main__":
-    with suppress(OSError):
+    with suppress(PermissionError):
         os.nice(NICENESS)
     _without_archives()
 

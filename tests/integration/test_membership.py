@@ -14,9 +14,9 @@ from kazoo.client import KazooClient
 from coordination.errors import ConfigError, Unavailable
 from coordination.state.model import PROTOCOL, Member
 from coordination.zookeeper.keeper import Keeper
+from sink.runtime.admission import AdmissionControl
 from sink.runtime.membership import Membership, Resources, new_member
 from sink.runtime.notes import Observer
-from sink.runtime.openings import Openings
 from sink.runtime.pools import SerialExecutor, Ticker, Turns, new_pool
 from sink.telemetry.metrics import ProcessMetrics
 from tests.chaos.proxy import Mode, Proxy
@@ -52,7 +52,7 @@ def resources(chroot: str, proxy: Proxy, tmp_path: Path):
             serial,
             pool,
             Turns("commits", 1, 60.0),
-            Openings(1),
+            AdmissionControl(1),
             Turns("services", 1, 60.0),
             ticker,
             observer,

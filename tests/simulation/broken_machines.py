@@ -332,6 +332,6 @@ def leadership_kept_though_nothing_works(patch: Patch) -> None:
 
 def admission_not_heard(patch: Patch) -> None:
     def admitted(self: Coordinator, granted: bool) -> None:
-        self._term.may_open = False
+        self._term.is_admitted = False
 
     patch(Coordinator, "_admitted", admitted)

@@ -104,8 +104,8 @@ class Profile:
     """Whether the sink is paused when everything heals, until what was open has come to its end."""
     new_topics: float
     """More than 0: the sink's topics are those that match a pattern, and more of them are made."""
-    takes_turns: bool
-    """Whether the sink shares its processes with others, which lets it open a transaction only now and then."""
+    admission: bool
+    """Whether the sink shares its processes with others, so that they admit a transaction only now and then."""
 
 
 Maybe = Callable[..., float]
@@ -147,7 +147,7 @@ def draw(rng: Random) -> Profile:
         store_is_known=later.random() < 0.5,
         **_verbs(later, maybe_later),
         new_topics=maybe_later(0.1, 0.2),
-        takes_turns=later.random() < 0.3,
+        admission=later.random() < 0.3,
     )
 
 

@@ -3,7 +3,8 @@
 Each sink is a `World` of its own: tree, table, log and invariants. A `Host` is a process that has a part in each. What
 hits the process (crash, pause, lost session, cut connection, clock, drain) hits all of its parts at once. What hits one
 sink (a refusal, a halt, a table that is away, a store that hangs) stays with it. Hosts hand coordinators over with the
-product's rule, and their shares are even once all has healed.
+product's rule, and their shares are even once all has healed. What a host opens goes through the product's admission
+control, with room for one transaction.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from enum import Enum
 from random import Random
 from typing import Any
 
+from coordination.machines.coordinator import Coordinator
 from coordination.planning.offsets import DataLossPolicy
 from coordination.zookeeper.worker_records import HostedRecord, WorkerRecord
 from sink.runtime import spreading
+from sink.runtime.admission import PATIENCE_SECONDS, AdmissionControl
 from tests.simulation.faults import Profile, draw
 from tests.simulation.process import DRAIN_SECONDS, Process
 from tests.simulation.violation import Violation
@@ -39,6 +42,7 @@ OF_THE_PROCESS = ("crashes", "pauses", "expiries", "keeper_cuts", "log_cuts", "d
 ENDS_WITH_ITS_PROCESS = "what ends a process ends every sink in it"
 LEAVES_ALONE = "a sink leaves only when it was asked to"
 EVEN = "coordinators are shared evenly once healed"
+ADMITTED = "a sink is admitted when its patience ends"
 STEADY = "coordinators stay where they are once shared"
 
 
@@ -69,6 +73,7 @@ class SinkProcess(Process):
     """A process's part in one sink."""
 
     world: SinkWorld
+    _waits_since = math.inf
 
     @property
     def host(self) -> Host:
@@ -88,6 +93,20 @@ class SinkProcess(Process):
 
     def pause(self, seconds: float) -> None:
         self.host.pause(seconds)
+
+    def admits(self, coordinator: Coordinator) -> bool | None:
+        if not self.world.fleet.shares:
+            return super().admits(coordinator)
+        waits, now = coordinator.waits_for_admission, self.world.now
+        admitted = self.host.admission.admits(self, waits, coordinator.has_open)
+        if not waits or admitted:
+            self._waits_since = math.inf
+        elif now - min(now, self._waits_since) > PATIENCE_SECONDS + LOOK_SECONDS:
+            raise Violation(ADMITTED, f"{self.name} of {self.world.name}")
+        else:
+            self.world.count("admissions withheld")
+            self._waits_since = min(now, self._waits_since)
+        return admitted
 
     def drain_with_process(self) -> None:
         if self.participant is not None:
@@ -155,6 +174,7 @@ class Host:
         self.paused_until = 0.0
         self.record: WorkerRecord | None = None
         self._is_survivor = is_survivor
+        self.admission = self._new_admission()
         self._asked: dict[str, float] = {}
         self._led_since: dict[str, float] = {}
         self._ailed: dict[str, float] = {}
@@ -164,9 +184,14 @@ class Host:
         """Those that a fault of the process hits; `_hit` is the one in whose request it came."""
         return list(self.parts.values())
 
+    def _new_admission(self) -> AdmissionControl:
+        """Of a process without cores, which admits one sink at a time."""
+        return AdmissionControl(0, lambda: 100.0, lambda: self.fleet.now)
+
     def crash(self, hit: SinkProcess | None = None) -> None:
         if self.down:
             return
+        self.admission = self._new_admission()
         self.down, self.draining, self.paused_until = True, False, 0.0
         fleet = self.fleet
         fleet.counts["processes crashed"] += 1
@@ -249,6 +274,9 @@ class Host:
 
     def look(self) -> None:
         self.check()
+        for part in self.parts.values():
+            if part.coordinator is None:
+                self.admission.forget(part)
         if self.down or self.paused_until > self.fleet.now or any("keeper" in p.cut for p in self.parts.values()):
             return
         hosted = {}

@@ -128,7 +128,7 @@ CAUGHT: tuple[Mutant, ...] = (
         faults=AHEAD,
         first=230,
     ),
-    Mutant("wait for ever for a turn", machines.admission_not_heard, faults={"takes_turns": True}),
+    Mutant("hear of no admission", machines.admission_not_heard, faults={"admission": True}),
     Mutant("compare with the table once a term", machines.compared_once_a_term, 60, faults=HANDS, first=610),
     Mutant("go on with a transaction of an older epoch", machines.without(advance.abort_superseded), faults=DEATHS),
     Mutant("a checkpoint of only what moved", decisions.checkpoint_of_what_moved),

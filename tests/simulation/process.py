@@ -40,8 +40,8 @@ CONFIG = "config"
 ANOTHER_CONFIG = "another config"
 TOPIC_PATTERN = "t[0-9]+"
 TICK = 0.25
-TURN_CHANCE = 0.1
-"""That a sink which waits for a turn gets it at a tick."""
+ADMISSION_CHANCE = 0.1
+"""That a sink which waits for admission gets it at a tick."""
 DRAIN_SECONDS = 60.0
 NEVER = 1e6
 REPUBLISH_AFTER = 5
@@ -270,17 +270,20 @@ class Process:
             if machine is not None:
                 self.feed(machine, Tick(self.at, self.world.now + self.wall))
                 self.world.invariants.remembers(machine)
-        if self.coordinator is not None and self.world.profile.takes_turns:
-            self._take_turn(self.coordinator)
+        if self.coordinator is not None and (admitted := self.admits(self.coordinator)) is not None:
+            self.feed(self.coordinator, Admission(self.at, admitted))
         self._check_that_news_arrive()
 
-    def _take_turn(self, coordinator: Coordinator) -> None:
-        """As `sink.runtime.openings` lets it: what waits for others to end waits long, and not for ever."""
-        granted = coordinator.has_open
-        if coordinator.waits_to_open:
-            granted = self.world.healed or self.world.rng.random() < TURN_CHANCE
-            self.world.count("turns" if granted else "waits for a turn")
-        self.feed(coordinator, Admission(self.at, granted))
+    def admits(self, coordinator: Coordinator) -> bool | None:
+        """Whether this process lets it open a transaction; None where it never withholds that. What waits for others to
+        end waits long, and not for ever."""
+        if not self.world.profile.admission:
+            return None
+        if not coordinator.waits_for_admission:
+            return coordinator.has_open
+        admitted = self.world.healed or self.world.rng.random() < ADMISSION_CHANCE
+        self.world.count("admissions" if admitted else "admissions withheld")
+        return admitted
 
     def _check_that_news_arrive(self) -> None:
         """A coordinator that rests on a reading, with nothing on its way to it, has read the tree as it is now."""

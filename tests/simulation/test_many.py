@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
@@ -10,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from coordination.zookeeper.worker_records import WorkerRecord
-from sink.runtime import spreading
+from sink.runtime import admission, spreading
 from tests.simulation import many
 from tests.simulation.many import Host, ManySinksWorld, Poison, SinkProcess
 from tests.simulation.process import Process
@@ -42,6 +43,7 @@ def test_every_invariant_of_every_sink_holds_under_faults_of_processes_and_of_si
     for what in ("processes crashed", "processes paused", "processes drained", "sessions of processes lost"):
         assert totals[what] >= SEEDS / 20, (what, totals[what])
     assert totals["sinks refused"]
+    assert totals["admissions withheld"] >= SEEDS
     assert totals["halts for bad records"] or totals["halts"]
 
 
@@ -99,12 +101,19 @@ def _leaving_takes_others_along(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Host, "part_left", part_left)
 
 
+def _places_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Patience alone would make up for it."""
+    monkeypatch.setattr(admission, "PATIENCE_SECONDS", math.inf)
+    monkeypatch.setattr(admission.AdmissionControl, "forget", lambda *_: None)
+
+
 MUTANTS: tuple[tuple[Callable[[pytest.MonkeyPatch], None], tuple[str, ...], Poison], ...] = (
     (_crash_of_one_sink, (many.ENDS_WITH_ITS_PROCESS,), Poison.NONE),
     (_hands_over_for_ever, (many.STEADY, many.EVEN), Poison.NONE),
     (_hands_nothing_over, (many.EVEN,), Poison.NONE),
     (_ailing_sinks_count, (many.STEADY, many.EVEN), Poison.AWAY),
     (_leaving_takes_others_along, (many.LEAVES_ALONE,), Poison.NONE),
+    (_places_kept_for_ever, (many.ADMITTED,), Poison.NONE),
 )
 
 

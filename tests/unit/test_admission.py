@@ -9,7 +9,7 @@ import pytest
 from coordination.machines.coordinator import Coordinator
 from coordination.state.messages import Admission, Begin
 from coordination.state.model import Phase
-from sink.runtime.openings import MOST, PATIENCE_SECONDS, SAMPLE_SECONDS, AdmittedCoordinator, Openings
+from sink.runtime.admission import MOST, PATIENCE_SECONDS, SAMPLE_SECONDS, AdmissionControl, AdmittedCoordinator
 from tests.unit.machine_kit import SOURCE, Driver, Environment, new_term
 
 CORES = 2
@@ -20,20 +20,20 @@ LEAST = CORES + 1
 class House:
     """A process whose sinks all want to open a transaction."""
 
-    busy: float = 1.0
+    busy: float = 100.0
     at: float = 0.0
-    openings: Openings = field(init=False)
+    control: AdmissionControl = field(init=False)
 
     def __post_init__(self) -> None:
-        self.openings = Openings(CORES, lambda: self.busy, lambda: self.at)
+        self.control = AdmissionControl(CORES, lambda: self.busy, lambda: self.at)
 
     def ask(self, *sinks: int) -> list[int]:
         """Those that are let in, of sinks that wait."""
-        return [sink for sink in sinks if self.openings.grants(sink, True, False)]
+        return [sink for sink in sinks if self.control.admits(sink, True, False)]
 
     def end(self, *sinks: int) -> None:
         for sink in sinks:
-            self.openings.grants(sink, False, False)
+            self.control.admits(sink, False, False)
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_the_sink_that_asked_first_is_let_in_first(house: House) -> None:
 
 def test_what_is_let_in_keeps_its_place_until_its_transaction_has_ended(house: House) -> None:
     house.ask(*range(4))
-    assert house.openings.grants(0, False, True)
+    assert house.control.admits(0, False, True)
     assert house.ask(3) == []
     house.end(0)
     assert house.ask(3) == [3]
@@ -66,7 +66,7 @@ def test_what_is_let_in_keeps_its_place_until_its_transaction_has_ended(house: H
 def test_the_first_that_waits_is_woken_when_one_ends(house: House) -> None:
     woken: list[int] = []
     for sink in range(6):
-        house.openings.grants(sink, True, False, lambda sink=sink: woken.append(sink))
+        house.control.admits(sink, True, False, lambda sink=sink: woken.append(sink))
     house.end(0)
     assert woken == [3]
     house.end(4)
@@ -74,16 +74,18 @@ def test_the_first_that_waits_is_woken_when_one_ends(house: House) -> None:
 
 
 def test_a_transaction_that_was_open_before_counts(house: House) -> None:
-    assert house.openings.grants("inherited", False, True)
+    assert house.control.admits("inherited", False, True)
     assert house.ask(*range(6)) == [0, 1]
 
 
 def test_while_cores_idle_one_more_is_let_in_each_second(house: House) -> None:
-    house.busy = 0.5
-    house.ask(*range(40))
+    house.busy = 50.0
+    house.control.look()
+    assert house.ask(*range(40)) == [0, 1, 2]
     counts = []
     for _ in range(MOST):
         house.at += SAMPLE_SECONDS
+        house.control.look()
         counts.append(len(house.ask(*range(40))))
     assert counts[:3] == [LEAST + 1, LEAST + 2, LEAST + 3]
     assert counts[-1] == MOST
@@ -97,7 +99,7 @@ def test_a_sink_that_has_waited_long_is_let_in_though_all_others_hang(house: Hou
 
 def test_a_sink_that_no_longer_leads_gives_its_place_back(house: House) -> None:
     house.ask(*range(4))
-    house.openings.forget(2)
+    house.control.forget(2)
     assert house.ask(3) == [3]
 
 
@@ -108,7 +110,7 @@ def test_a_coordinator_that_waits_plans_what_has_come_by_its_turn() -> None:
     assert isinstance(term.machine, Coordinator)
     term.step(Admission(term.at, False))
     rest(term)
-    assert term.machine.waits_to_open
+    assert term.machine.waits_for_admission
     assert env.view.transactions == ()
     env.log.partitions[SOURCE].end = 30
     term.at += 1.0
@@ -116,12 +118,12 @@ def test_a_coordinator_that_waits_plans_what_has_come_by_its_turn() -> None:
     term.until(Begin)
     assert planned(env) == 30
     assert isinstance(term.machine, Coordinator)
-    assert (term.machine.waits_to_open, term.machine.has_open) == (False, True)
+    assert (term.machine.waits_for_admission, term.machine.has_open) == (False, True)
 
 
 def test_two_coordinators_of_a_small_process_take_turns(house: House) -> None:
-    openings = Openings(0, lambda: 1.0)
-    first, second = led(openings), led(openings)
+    control = AdmissionControl(0, lambda: 100.0)
+    first, second = led(control), led(control)
     rest(first)
     rest(second)
     assert (first.env.phase(), second.env.view.transactions) == (Phase.STARTED, ())
@@ -133,13 +135,13 @@ def test_two_coordinators_of_a_small_process_take_turns(house: House) -> None:
     assert second.env.phase() is Phase.STARTED
 
 
-def led(openings: Openings) -> Driver:
+def led(control: AdmissionControl) -> Driver:
     """A term of a sink of its own. Its log has less than a batch, so that the next one waits for the interval."""
     env = Environment()
     env.log.partitions[SOURCE].end = 10
     term = new_term(env)
     assert isinstance(term.machine, Coordinator)
-    term.machine = AdmittedCoordinator(term.machine, openings)  # type: ignore[assignment]
+    term.machine = AdmittedCoordinator(term.machine, control)  # type: ignore[assignment]
     return term
 
 

@@ -1,8 +1,8 @@
-"""Lets a process of many sinks open no more transactions than its cores can carry.
+"""Admission control: a process of many sinks opens no more transactions than its cores can carry.
 
-Guarantee: sinks that wait are let in by the order in which they began to. One is let in at once while few have a
+Guarantee: sinks that wait are admitted in the order in which they began to. One is admitted at once while few have a
 transaction open, and one a second beyond those while the host's cores idle, as they do where a store is slow. One that
-has waited for `PATIENCE_SECONDS` is let in anyway. A transaction that takes longer than that no longer counts. Raises
+has waited for `PATIENCE_SECONDS` is admitted anyway. A transaction that takes longer than that no longer counts. Raises
 nothing.
 """
 
@@ -22,43 +22,43 @@ SPARE = 1
 """Transactions that may be open beyond one a core: each waits for Kafka and for files in between."""
 MOST = 16
 SAMPLE_SECONDS = 1.0
-BUSY = 0.85
-"""A share of the host's cores. Above it, another transaction makes those that are open slower."""
+BUSY_PERCENT = 85.0
+"""Of the host's cores. Above it, another transaction makes those that are open slower."""
 
 
-def busy_share() -> Callable[[], float]:
-    """A function that tells the share of the host's cores that was busy since it was last asked."""
-    before = psutil.cpu_times()
-
-    def ask() -> float:
-        nonlocal before
-        now = psutil.cpu_times()
-        idle = now.idle - before.idle + getattr(now, "iowait", 0.0) - getattr(before, "iowait", 0.0)
-        total = sum(now) - sum(before)
-        before = now
-        return 1.0 - idle / total if total > 0 else 1.0
-
-    return ask
-
-
-class Openings:
-    """`grants` is asked again and again by each sink that leads, and by the first that waits when one has ended."""
+class AdmissionControl:
+    """`admits` is asked again and again by each sink that leads, and by the first that waits when one has ended. `look`
+    is for one thread, again and again.
+    """
 
     def __init__(
-        self, cores: int, busy: Callable[[], float] | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        cores: int,
+        busy_percent: Callable[[], float] = psutil.cpu_percent,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`busy_percent`: of the host's cores, since it was last asked. Its first answer counts for nothing."""
         self._least = cores + SPARE
-        self._busy = busy or busy_share()
+        self._busy_percent = busy_percent
         self._clock = clock
         self._lock = threading.Lock()
         self._open: dict[object, float] = {}
-        """Since when each has been open, or was let in."""
+        """Since when each has been open, or was admitted."""
         self._waiting: dict[object, tuple[float, Callable[[], None]]] = {}
         """Since when each has waited, and what wakes it."""
-        self._sampled = clock()
-        self._extra = False
+        self._sampled: float | None = None
+        self._has_idle_cores = False
 
-    def grants(self, sink: object, waits: bool, has_open: bool, wake: Callable[[], None] = lambda: None) -> bool:
+    def look(self) -> None:
+        """Asks once a second whether cores idle."""
+        now = self._clock()
+        if self._sampled is not None and now - self._sampled < SAMPLE_SECONDS:
+            return
+        busy = self._busy_percent()
+        self._has_idle_cores = self._sampled is not None and busy < BUSY_PERCENT
+        self._sampled = now
+
+    def admits(self, sink: object, waits: bool, has_open: bool, wake: Callable[[], None] = lambda: None) -> bool:
         """Whether `sink` may open a transaction, or has one open. `waits`: it would open one. `wake` returns at once:
         it makes the sink ask again.
         """
@@ -67,7 +67,6 @@ class Openings:
             return False
         now = self._clock()
         with self._lock:
-            self._sample(now)
             if has_open:
                 self._waiting.pop(sink, None)
                 self._open.setdefault(sink, now)
@@ -93,40 +92,33 @@ class Openings:
         count = sum(now - at < PATIENCE_SECONDS for at in self._open.values())
         if count < self._least:
             return True
-        if count >= MOST or not self._extra:
+        if count >= MOST or not self._has_idle_cores:
             return False
-        self._extra = False
+        self._has_idle_cores = False  # one a look
         return True
-
-    def _sample(self, now: float) -> None:
-        if now - self._sampled >= SAMPLE_SECONDS:
-            self._sampled = now
-            self._extra = self._busy() < BUSY
 
 
 class AdmittedCoordinator:
-    """A coordinator that opens transactions when `openings` lets it."""
+    """A coordinator that opens transactions when `control` admits it."""
 
-    def __init__(self, coordinator: Coordinator, openings: Openings) -> None:
+    def __init__(self, coordinator: Coordinator, control: AdmissionControl) -> None:
         self._coordinator = coordinator
-        self._openings = openings
-        self._granted: bool | None = None
+        self._control = control
+        self._admitted: bool | None = None
         self.wake: Callable[[], None] = lambda: None
         """Makes it step, from any thread."""
 
     def step(self, event: Event) -> list[Effect]:
-        effects = [] if self._granted is not None else self._admit(event.at, False)
+        effects = [] if self._admitted is not None else self._tell(event.at, False)
         effects += self._coordinator.step(event)
-        granted = self._openings.grants(self, self._coordinator.waits_to_open, self._coordinator.has_open, self._wake)
-        return effects if granted is self._granted else effects + self._admit(event.at, granted)
+        waits, has_open = self._coordinator.waits_for_admission, self._coordinator.has_open
+        admitted = self._control.admits(self, waits, has_open, lambda: self.wake())
+        return effects if admitted is self._admitted else effects + self._tell(event.at, admitted)
 
     def close(self) -> None:
         """It makes no step any more."""
-        self._openings.forget(self)
+        self._control.forget(self)
 
-    def _wake(self) -> None:
-        self.wake()
-
-    def _admit(self, at: float, granted: bool) -> list[Effect]:
-        self._granted = granted
-        return self._coordinator.step(Admission(at, granted))
+    def _tell(self, at: float, admitted: bool) -> list[Effect]:
+        self._admitted = admitted
+        return self._coordinator.step(Admission(at, admitted))
