@@ -88,7 +88,9 @@ def _show(download: Download, child: subprocess.Popen[bytes]) -> None:
                 )
         return
     print(f"downloading {download.name} jars, once", file=sys.stderr, flush=True)
-    while not _ended(child, PLAIN_SECONDS):
+    has_ended = False
+    while not has_ended:
+        has_ended = _ended(child, PLAIN_SECONDS)
         done, total, megabytes = _state(download)
         print(
             f"  {download.name}: {done} of {total or '?'} jars, {megabytes:.0f} MB",

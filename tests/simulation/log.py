@@ -20,6 +20,8 @@ class _Partition:
     """The offset from which on records are of a schema, and its number; both rise."""
     replaced: int = 0
     """Below it there may be other records than those that a plan was made of: the log was truncated, and grew again."""
+    truncations: list[int] = field(default_factory=list)
+    """The ends to which the log was truncated, in their order."""
 
 
 class SimLog:
@@ -55,6 +57,7 @@ class SimLog:
         partition = self.partitions[source]
         partition.replaced = max(partition.replaced, partition.end)
         partition.end = end
+        partition.truncations.append(end)
         partition.holes = {offset for offset in partition.holes if offset < end}
         partition.schemas = [(offset, schema) for offset, schema in partition.schemas if offset < end]
 

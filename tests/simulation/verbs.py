@@ -26,7 +26,8 @@ PAUSED_SECONDS = 8.0
 AGAIN = 10.0
 
 Edit = Callable[[KeeperView], Control]
-Ends = dict[TopicPartition, tuple[str, int]]
+Ends = dict[TopicPartition, tuple[str, int, int]]
+"""The id of its topic, its end, and how often the log had been truncated by then."""
 
 
 class Commands:
@@ -141,7 +142,8 @@ class VerbInvariants:
         if after.flush.asked > before.flush.asked:
             partitions = self._log.partitions.items()
             self._ends[after.flush.asked] = {
-                source: (self._log.ids[source.topic], partition.end) for source, partition in partitions
+                source: (self._log.ids[source.topic], partition.end, len(partition.truncations))
+                for source, partition in partitions
             }
         if after.switchover != before.switchover:
             self._was_alone = False
@@ -162,10 +164,12 @@ class VerbInvariants:
 
     def _flushed(self, request: int, ends: Ends, reached: Callable[[TopicPartition], int], gaps: Sequence[Gap]) -> None:
         """Visible, or declared lost: a gap of the ledger becomes visible no more, in a commit or not."""
-        for source, (topic_id, end) in ends.items():
+        for source, (topic_id, asked, truncations) in ends.items():
             partition = self._log.partitions.get(source)
-            if partition is None or self._log.ids[source.topic] != topic_id or partition.end < end:
-                continue  # recreated or truncated since
+            if partition is None or self._log.ids[source.topic] != topic_id:
+                continue  # recreated since
+            # What the log lost has no reader, though others have its offsets since.
+            end = min([asked, *partition.truncations[truncations:]])
             visible = beyond(reached(source), end, gaps_of(source, gaps))
             if visible < end:
                 raise Violation(
