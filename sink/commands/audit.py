@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import typer
@@ -46,14 +47,12 @@ def audit(
     if len(sinks) == 1:
         report = _audited(sinks[0], log)
         typer.echo(report.to_json()) if as_json else report.render(console())
-        _record(sinks[0], report)
+        _record([(sinks[0], report)])
         held = report.held
     else:
         answers = side_by_side(sinks, lambda settings: _audited(settings, log), AT_ONCE)
         _show_json(answers) if as_json else _show(answers)
-        for answer in answers:
-            if answer.result is not None:
-                _record(answer.settings, answer.result)
+        _record([(answer.settings, answer.result) for answer in answers if answer.result is not None])
         held = all(answer.result is None or answer.result.held for answer in answers)
         if held and (failed := [answer for answer in answers if answer.error is not None]):
             names = shown([answer.settings for answer in failed])
@@ -98,11 +97,12 @@ def _show_json(answers: Sequence[Answer[Report]]) -> None:
     typer.echo(json.dumps({"format": FORMAT, "held": held, "sinks": sinks}, indent=2))
 
 
-def _record(settings: Settings, report: Report) -> None:
-    """The answer itself was printed already: it does not depend on ZooKeeper."""
-    answer = AuditAnswer(report.held, time.time(), report.verdict())
-    try:
-        with connected(settings, RECORD_SECONDS) as client:
+def _record(audited: Sequence[tuple[Settings, Report]]) -> None:
+    """The answers were printed already: they do not depend on ZooKeeper, which the sinks of a file share."""
+    if not audited:
+        return
+    # Who audits may not even reach it.
+    with suppress(SinkError), connected(audited[0][0], RECORD_SECONDS) as client:
+        for settings, report in audited:
+            answer = AuditAnswer(report.held, time.time(), report.verdict())
             AuditRecord(client, settings.root_znode).record(answer)
-    except SinkError:
-        return  # who audits may not even reach ZooKeeper

@@ -23,7 +23,7 @@ SPARE = 1
 MOST = 16
 SAMPLE_SECONDS = 1.0
 BUSY_PERCENT = 85.0
-"""Of the host's cores. Above it, another transaction makes those that are open slower."""
+"""The share of the host's cores in use above which another transaction makes those that are open slower."""
 
 
 class AdmissionControl:

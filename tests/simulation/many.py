@@ -185,7 +185,7 @@ class Host:
         return list(self.parts.values())
 
     def _new_admission(self) -> AdmissionControl:
-        """Of a process without cores, which admits one sink at a time."""
+        """Makes that of a process without cores, which admits one sink at a time."""
         return AdmissionControl(0, lambda: 100.0, lambda: self.fleet.now)
 
     def crash(self, hit: SinkProcess | None = None) -> None:

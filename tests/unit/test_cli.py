@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -89,6 +90,20 @@ def test_a_reader_that_goes_away_is_no_error():
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
+@pytest.fixture
+def absent_zookeeper(monkeypatch) -> list[float]:
+    """The seconds for which commands waited for a ZooKeeper that is not there, each of them once."""
+    waited: list[float] = []
+
+    def absent(_settings, seconds: float) -> NoReturn:
+        waited.append(seconds)
+        raise Unavailable("ZooKeeper did not answer")
+
+    monkeypatch.setattr("sink.commands.audit.connected", absent)
+    return waited
+
+
+@pytest.mark.usefixtures("absent_zookeeper")
 @pytest.mark.parametrize(("broken", "status", "said"), [(False, 0, "Held"), (True, 1, "Not held")])
 def test_audit_says_by_its_exit_status_whether_the_table_held(capsys, tmp_path: Path, broken, status, said):
     table = HandmadeTable(tmp_path / "table")
@@ -106,7 +121,9 @@ def test_audit_says_by_its_exit_status_whether_the_table_held(capsys, tmp_path: 
 
 
 @pytest.mark.parametrize(("broken", "status", "held"), [(False, 0, 2), (True, 1, 1)])
-def test_an_audit_of_several_sinks_holds_when_each_of_them_does(capsys, tmp_path: Path, broken, status, held):
+def test_an_audit_of_several_sinks_holds_when_each_of_them_does(
+    capsys, tmp_path: Path, absent_zookeeper, broken, status, held
+):
     sinks = ""
     for name in (SINK, "more"):
         table = HandmadeTable(tmp_path / name)
@@ -122,3 +139,4 @@ def test_an_audit_of_several_sinks_holds_when_each_of_them_does(capsys, tmp_path
     document = json.loads(capsys.readouterr().out)
     assert document["held"] is not broken
     assert [each["sink"] for each in document["sinks"]] == [SINK, "more"]
+    assert len(absent_zookeeper) == 2, "each of the two audits waits once for all its sinks"
