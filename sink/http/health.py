@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from coordination.state.model import Phase
 from coordination.state.tree import KeeperView
@@ -22,6 +23,8 @@ EARLY, LATE = 0.5, 0.9
 """Shares of a retention."""
 ABORTS = 2
 """One abort alone is no news."""
+CLOCK_SECONDS = 5.0
+"""How far a clock may be off, as for the alert `SinkClockOff`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,13 @@ def last_commit(view: KeeperView) -> float | None:
     return min(started) if started and view.ledger.committed else None
 
 
+def newest_time(view: KeeperView) -> float:
+    """The last moment that a coordinator has recorded of a transaction, in seconds since 1970; 0 without any."""
+    ended = (summary.times for summary in view.ledger.history)
+    entered = (transaction.header.times for transaction in view.transactions)
+    return max((max(times.values(), default=0.0) for times in chain(ended, entered)), default=0.0)
+
+
 def judge(evidence: Evidence) -> Judgement:
     if evidence.view is None or evidence.status is None:
         unread = evidence.unread or finding("not-read", "nothing was read of this sink yet")
@@ -116,6 +126,10 @@ def _notes(evidence: Evidence, view: KeeperView, status: Status) -> Iterator[Fin
         yield finding("kafka", status.kafka_error)
     if not status.same_config:
         yield finding("configuration", "the fleet runs another configuration than this worker's file")
+    behind = newest_time(view) - evidence.wall
+    if behind > CLOCK_SECONDS:
+        text = f"this worker's clock is {_seconds(behind)} or more behind the coordinator's, by the last transaction"
+        yield finding("clock", text)
     yield from _waits(evidence)
     yield from (finding("worker-gone", f"{worker} has left the fleet without draining") for worker in evidence.left)
     yield from (

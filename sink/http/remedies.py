@@ -211,6 +211,11 @@ DO = {
     ),
     "catalog": ("Commits go on. Mend the catalogue; the sink registers the table again by itself.", "the-log"),
     "bad-records": ("List them: `sink errors --group-by reason`. Replay them: `sink errors replay`.", "a-bad-record"),
+    "clock": (
+        "Let NTP set the clock of this worker's host. Hudi names instants by the clock: a worker whose clock is behind"
+        " can begin no transaction.",
+        "incidents",
+    ),
     "configuration": ("Give every worker the same file.", ""),
     "falls-behind": (
         "Start more workers, or give them more cores. Compare the time that retention leaves with the backlog.",

@@ -13,11 +13,13 @@ from coordination.planning.offsets import DataLossPolicy, OffsetReset, reconcile
 from coordination.state import tree
 from coordination.state.model import (
     Checkpoint,
+    Header,
     LogView,
     Member,
     PartitionLog,
     PartitionState,
     Phase,
+    Plan,
     TopicPartition,
     WorkerState,
 )
@@ -157,6 +159,19 @@ def test_what_needs_nobody_yet_is_told(settings: Settings) -> None:
     reasons, notes = kinds(judge(told))
     assert reasons == []
     assert notes == ["waits", "worker-gone", "aborts", "bad-records", "service-failed"]
+
+
+@pytest.mark.parametrize(("ahead", "told"), [(-3.0, []), (3.0, []), (40.0, ["clock"])])
+@pytest.mark.parametrize("phase", [Phase.STARTED, Phase.COMMITTED])
+def test_a_clock_behind_that_of_the_last_transaction_is_told(
+    settings: Settings, ahead: float, told: list[str], phase: Phase
+) -> None:
+    view = a_view(settings, 5.0 if phase is Phase.STARTED else -ahead)
+    if phase is Phase.STARTED:
+        times = {"PLANNED": WALL + ahead - 1, "STARTED": WALL + ahead}
+        header = Header(8, 8, 1, 1, 7, phase, 60.0, "digest", times=times)
+        view = replace(view, transactions=(tree.Transaction(header, 1, Plan({}), {}),))
+    assert kinds(judge(evidence_of(settings, view))) == ([], told)
 
 
 def test_in_a_quiet_hour_nothing_is_told(settings: Settings) -> None:
