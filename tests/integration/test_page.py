@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from coordination.errors import Unavailable
 from coordination.zookeeper.table_service_lock import Service
 from sink.devtools.local.servers import free_ports
 from tests.chromium import MISSING, Chromium, command
@@ -86,6 +87,22 @@ def test_a_halt_is_on_top_with_its_remedy_and_goes_when_it_is_over(browser: Chro
     assert browser.value("document.title") == "(1) sink"
     a_fleet.client.delete(f"{orders.settings.root_znode}/halt")
     browser.until("document.querySelector('#alerts').hidden")
+
+
+def test_what_needs_nobody_yet_is_told_for_all_sinks_at_once(browser: Chromium, a_fleet: SyntheticFleet) -> None:
+    for name in ("clicks", "orders"):
+        a_fleet.add(name, 2)
+    a_fleet.log.error = Unavailable("Kafka at k:9092 gave no answer")
+    browser.open(a_fleet.http.url)
+    browser.until("document.querySelector('#fleet-notes .what')")
+    assert browser.value("document.querySelectorAll('#fleet-notes .note').length") == 1
+    notes = browser.text("#fleet-notes")
+    assert "clicks: Kafka at k:9092 gave no answer" in notes
+    assert "orders: Kafka at k:9092 gave no answer" in notes
+    assert "Bring Kafka back" in notes
+    assert browser.text("#alerts") == ""
+    a_fleet.log.error = None
+    browser.until("document.querySelector('#fleet-notes').hidden")
 
 
 def test_a_sink_shows_its_open_transaction_its_partitions_and_why_the_last_ones_were_aborted(

@@ -247,6 +247,7 @@ function showFleet(overview) {
   findings.sort((a, b) => (b.finding.kind === "halted") - (a.finding.kind === "halted"));
   showAlerts(byId("alerts"), findings, false);
   if (byId("fleet").hidden) return;
+  showAlerts(byId("fleet-notes"), sinks.flatMap((sink) => sink.notes.map((finding) => ({ finding, sink: sink.sink }))), true);
   keyed(byId("sinks").tBodies[0], shown.sort(order[byId("order").value]), (sink) => sink.sink, sinkRow, fillSinkRow);
   keyed(byId("workers").tBodies[0], workers, (worker) => worker.worker, workerRow, fillWorkerRow);
 }
