@@ -35,6 +35,8 @@ SPARK_HEAP = "1g"
 
 OWN_PROCESSES = frozenset({"fleet", "demo"})
 """Fixtures whose tests start every Spark that they use as a process of its own."""
+LONGEST = ("test_takeover", "test_demo", "test_many_sinks", "test_s3_leak", "test_upsert_fleet", "test_topics")
+"""Files with such tests of half a minute and more. They go first, so that none is left alone at the end."""
 
 TopicFactory = Callable[..., str]
 
@@ -61,6 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.thorough)
         if not OWN_PROCESSES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.xdist_group(str(item.path)))
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
 
 
 @pytest.fixture(autouse=True)

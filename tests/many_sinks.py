@@ -52,8 +52,9 @@ class ManySinks:
         config.write_text(yaml.safe_dump(shared))
         return config
 
-    def start(self, worker: str, **own: object) -> WorkerProcess:
-        process = WorkerProcess(self.configure(worker, **own), self.directory / f"{worker}.log", {}, worker)
+    def start(self, worker: str, environment: Mapping[str, str] | None = None, **own: object) -> WorkerProcess:
+        config, log = self.configure(worker, **own), self.directory / f"{worker}.log"
+        process = WorkerProcess(config, log, environment or {}, worker)
         process.start()
         self.workers[worker] = process
         return process

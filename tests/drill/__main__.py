@@ -1,0 +1,186 @@
+"""A drill: twelve faults, one after another, and how soon each shows in `/health`, on the page, as a metric and as an
+alert; then an hour in which nothing is wrong, and nothing may be shown.
+
+`python -m tests.drill` needs Debian's `prometheus`, `chromium` and `faketime`. It prints a table for
+docs/monitoring.md. Prometheus scrapes and evaluates every 5 s. `--faults NAME,NAME` and `--quiet SECONDS` do less. The
+exit status is 1 if a fault did not show in time, or something showed in the quiet hour.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from sink.http.remedies import DO, halt_remedy
+from tests.chromium import Chromium
+from tests.drill.faults import FAULTS, Fault
+from tests.drill.lab import WORKERS, Lab
+from tests.prometheus import MISSING, Prometheus
+from tests.waiting import eventually
+
+LOOK_SECONDS = 0.5
+SHOWN_SECONDS = 15.0
+"""Each fault has to show within this, and what it needs to be known at all."""
+GIVE_UP_SECONDS = 150.0
+CALM_SECONDS = 900.0
+SCRAPE_SECONDS = 5
+LINGERING = frozenset({"SinkBadRecords", "SinkAborts"})
+"""Alerts over the last ten and fifteen minutes: they stay for so long after their fault."""
+PLACES = ("/health", "page", "metric", "alert pending", "alert firing")
+
+
+@dataclass
+class Showing:
+    """Seconds from a fault's beginning until it showed, by place."""
+
+    fault: Fault
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def late(self) -> list[str]:
+        allowed = dict.fromkeys(PLACES, self.fault.known + SHOWN_SECONDS)
+        allowed["alert firing"] += self.fault.alert_waits
+        return [place for place in PLACES if self.seconds.get(place, GIVE_UP_SECONDS) > allowed[place]]
+
+    def row(self) -> str:
+        needs = f"{self.fault.known:.0f} s: {self.fault.why}" if self.fault.known else "nothing"
+        cells = [f"{self.seconds[place]:.1f}" if place in self.seconds else "not seen" for place in PLACES]
+        waits = f" (its rule waits {self.fault.alert_waits:.0f})" if self.fault.alert_waits else ""
+        return f"| {self.fault.name} | {needs} | {' | '.join(cells)}{waits} |"
+
+
+class Watch:
+    """What an operator looks at."""
+
+    def __init__(self, lab: Lab, browser: Chromium, prometheus: Prometheus) -> None:
+        self._lab = lab
+        self._browser = browser
+        self._prometheus = prometheus
+
+    def open(self, worker: str) -> None:
+        self._browser.open(f"http://127.0.0.1:{self._lab.ports[worker]}/")
+
+    def kinds(self, worker: str) -> set[str]:
+        """Of all that `/health` tells there."""
+        try:
+            told = self._lab.at(worker).ask("/health").json
+        except (OSError, ValueError):
+            return set()
+        sinks = told["sinks"].values()
+        found = [*told["reasons"], *(note for sink in sinks for note in (*sink["reasons"], *sink["notes"]))]
+        return {finding["kind"] for finding in found}
+
+    def page(self, fault: Fault) -> bool:
+        """Whether it says what to do, or that ZooKeeper is away."""
+        text = " ".join(self._browser.text().split())
+        if fault.kind == "zookeeper" and "ZooKeeper does not answer this worker" in text:
+            return True
+        do = halt_remedy("orders-0: offsets [5, 10) were deleted").do if fault.kind == "halted" else DO[fault.kind][0]
+        return do.replace("`", "")[:60] in text
+
+    def metric(self, fault: Fault) -> bool:
+        told = [self._is_told(worker, fault) for worker in WORKERS]
+        return all(told) if fault.metric.of_all else any(told)
+
+    def _is_told(self, worker: str, fault: Fault) -> bool:
+        try:
+            text = self._lab.at(worker).ask("/metrics").body.decode()
+        except OSError:
+            return False
+        at, metric = time.time(), fault.metric
+        values = [
+            sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == metric.name and metric.labels.items() <= sample.labels.items()
+        ]
+        if metric.name == "sink_worker_time_seconds":
+            return any(at - value > SCRAPE_SECONDS for value in values)
+        return bool(values) and (all if metric.of_all else any)(map(metric.is_told, values))
+
+    def alerts(self, *states: str) -> set[str]:
+        return self._prometheus.alerts(*states)
+
+    def shown(self) -> set[str]:
+        """Everything that is shown anywhere now, but for alerts that look back."""
+        alerts = self.alerts("firing", "pending") - LINGERING
+        return alerts.union(*(self.kinds(worker) for worker in WORKERS))
+
+
+def drilled(fault: Fault, lab: Lab, watch: Watch) -> Showing:
+    """Begins it, waits until it shows everywhere, and ends it."""
+    showing, worker = Showing(fault), fault.at(lab)
+    fault.begin(lab)
+    began = time.monotonic()
+    watch.open(worker)
+    looks = {
+        "/health": lambda: fault.kind in watch.kinds(worker),
+        "page": lambda: watch.page(fault),
+        "metric": lambda: watch.metric(fault),
+        "alert pending": lambda: fault.alert in watch.alerts("pending", "firing"),
+        "alert firing": lambda: fault.alert in watch.alerts("firing"),
+    }
+    while len(showing.seconds) < len(looks) and time.monotonic() - began < GIVE_UP_SECONDS:
+        for place, is_shown in looks.items():
+            if place not in showing.seconds and is_shown():
+                showing.seconds[place] = time.monotonic() - began
+        time.sleep(LOOK_SECONDS)
+    fault.end(lab)
+    return showing
+
+
+def quiet(watch: Watch, seconds: float) -> Iterator[str]:
+    """What was shown meanwhile, and when."""
+    began = time.monotonic()
+    while (at := time.monotonic() - began) < seconds:
+        if shown := watch.shown() | watch.alerts("firing", "pending"):
+            yield f"{at:.0f} s: {', '.join(sorted(shown))}"
+        time.sleep(SHOWN_SECONDS / 5)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--faults", default="", help="names, or their beginnings, separated by commas")
+    parser.add_argument("--quiet", type=float, default=3600.0, help="seconds in which nothing may be shown")
+    options = parser.parse_args(arguments)
+    wanted = [name for name in options.faults.split(",") if name]
+    faults = [fault for fault in FAULTS if not wanted or any(fault.name.startswith(name) for name in wanted)]
+    program = shutil.which("prometheus")
+    if program is None:
+        sys.exit(MISSING)
+    showings: list[Showing] = []
+    with tempfile.TemporaryDirectory(prefix="sink-drill-") as place, Lab(Path(place)) as lab, Chromium() as browser:
+        prometheus = Prometheus(
+            program, Path(place, "prometheus"), tuple(lab.ports.values()), SCRAPE_SECONDS, SCRAPE_SECONDS
+        )
+        prometheus.child.start()
+        try:
+            eventually("Prometheus answers", prometheus.answers, 60, prometheus.child.tail)
+            watch = Watch(lab, browser, prometheus)
+            print(f"| fault | what it needs to be known | {' | '.join(PLACES)} |\n|---|---|{'---:|' * len(PLACES)}")
+            for fault in faults:
+                eventually("nothing is shown", lambda: not watch.shown(), CALM_SECONDS, lambda: str(watch.shown()))
+                showings.append(drilled(fault, lab, watch))
+                print(showings[-1].row(), flush=True)
+            eventually("nothing is shown", lambda: not watch.shown(), CALM_SECONDS, lambda: str(watch.shown()))
+            for alert in LINGERING:
+                eventually(f"{alert} is over", lambda a=alert: a not in watch.alerts("firing"), 2 * CALM_SECONDS)  # type: ignore[misc]
+            surprises = list(quiet(watch, options.quiet))
+        finally:
+            prometheus.child.stop()
+    print(f"\n{options.quiet:.0f} quiet seconds: {'; '.join(surprises) or 'nothing was shown'}")
+    late = [f"{showing.fault.name} ({', '.join(showing.late)})" for showing in showings if showing.late]
+    print(f"too late: {'; '.join(late) or 'none'}")
+    return 1 if late or surprises else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

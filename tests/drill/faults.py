@@ -1,0 +1,205 @@
+"""The twelve faults: how each begins and ends, and where it has to show."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from confluent_kafka import OFFSET_END, TopicPartition
+
+from sink.devtools.local.workers import Part
+from tests.drill.lab import EVENTS, PARTITIONS, PATIENCE, RETENTION_SECONDS, SHORT, WORKERS, Lab
+from tests.storage.s3_proxy import SILENT
+from tests.waiting import eventually
+
+FIRST, SECOND = WORKERS
+BROKEN = "broken"
+SESSION_SECONDS = 10
+CLOCK_BEHIND = "-60s"
+FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
+"""From Debian's package `faketime`."""
+FAKED = {"LD_PRELOAD": FAKETIME, "FAKETIME": CLOCK_BEHIND, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """`is_told` of the value of a sample with these labels, on any worker; None: the metric is missing everywhere."""
+
+    name: str
+    is_told: Callable[[float], bool]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    of_all: bool = False
+    """Whether every worker has to tell it."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`begin` returns at the moment when it begins."""
+
+    name: str
+    begin: Callable[[Lab], None]
+    end: Callable[[Lab], None]
+    kind: str
+    """The finding in `/health`."""
+    metric: Metric
+    alert: str
+    known: float
+    """Seconds before which nobody can know of it, for the reason `why`."""
+    why: str
+    alert_waits: float = 0.0
+    """Seconds for which the rule wants to see it."""
+    at: Callable[[Lab], str] = lambda _: FIRST
+    """The worker whose address and page are looked at."""
+
+
+def _waits_for(what: str) -> Metric:
+    return Metric("sink_waiting", lambda value: value == 1, {"for": what})
+
+
+def _away(lab: Lab) -> None:
+    lab.store.fault(SILENT)
+
+
+def _back(lab: Lab) -> None:
+    lab.store.fault(0)
+
+
+def _close_registry(lab: Lab) -> None:
+    lab.close_the_registry()
+    lab.use_a_new_schema()
+
+
+def _stick(lab: Lab) -> None:
+    lab.fleet.workers[SECOND].pause_part(Part.JVM)
+
+
+def _start_again(lab: Lab) -> None:
+    """As a supervisor does, once the process has ended."""
+    worker = lab.fleet.workers[SECOND]
+    eventually("the worker has ended", lambda: not worker.running, PATIENCE, lab.fleet.logs)
+    worker.kill()
+    lab.start(SECOND)
+    lab.ready(SECOND)
+
+
+def _begin_without_store(lab: Lab) -> None:
+    for worker in WORKERS:
+        lab.fleet.workers[worker].terminate()
+    for worker in WORKERS:
+        lab.fleet.workers[worker].wait(PATIENCE)
+    lab.store.fault(SILENT)
+    for worker in WORKERS:
+        lab.start(worker)
+    for worker in WORKERS:
+        lab.at(worker).wait("/liveness", 200, PATIENCE)
+
+
+def _restart_second(lab: Lab, environment: Mapping[str, str] | None = None) -> None:
+    worker = lab.fleet.workers[SECOND]
+    worker.terminate()
+    worker.wait(PATIENCE)
+    lab.start(SECOND, environment)
+    lab.ready(SECOND)
+
+
+def _pause_short(lab: Lab) -> None:
+    lab.command("pause", "--sink", SHORT)
+
+
+def _add_broken(lab: Lab) -> None:
+    """A clustering by a class that does not exist."""
+    missing = {"hoodie.clustering.plan.strategy.class": "org.example.Missing"}
+    lab.add(BROKEN, **{"services.clustering": True, "services.interval.commits": 1, **missing})
+    lab.configure()
+    for worker in WORKERS:
+        lab.fleet.workers[worker].signal(signal.SIGHUP, Part.PYTHON)
+    eventually("a service has failed", lambda: lab.has_logged("services.failed"), PATIENCE, lab.fleet.logs)
+
+
+def _remove_broken(lab: Lab) -> None:
+    del lab.fleet.sinks[BROKEN]
+    lab.configure()
+    for worker in WORKERS:
+        lab.fleet.workers[worker].signal(signal.SIGHUP, Part.PYTHON)
+
+
+def _delete_unread(lab: Lab) -> None:
+    lab.command("pause", "--sink", SHORT)
+    before = lab.fleet.landed(SHORT)
+    to_the_end = [TopicPartition(SHORT, partition, OFFSET_END) for partition in range(PARTITIONS)]
+
+    eventually("records wait", lambda: lab.log_end(SHORT) > before + 20, PATIENCE)
+    for deleted in lab.admin.delete_records(to_the_end).values():
+        deleted.result()
+    lab.command("resume", "--sink", SHORT)
+
+
+def _reset(lab: Lab) -> None:
+    for worker in WORKERS:
+        lab.fleet.workers[worker].terminate()
+    for worker in WORKERS:
+        lab.fleet.workers[worker].wait(PATIENCE)
+    lab.command("reset", "--sink", SHORT, "--to", "earliest", "--yes")
+    for worker in WORKERS:
+        lab.start(worker)
+        lab.ready(worker)
+
+
+FAULTS = (
+    Fault(
+        "ZooKeeper away", lambda lab: lab.zookeeper.pause(), lambda lab: lab.zookeeper.resume(),
+        "zookeeper", _waits_for("zookeeper"), "SinkWaiting",
+        SESSION_SECONDS * 2 / 3, "two thirds of the session time-out", 15.0,
+    ),
+    Fault(
+        "Kafka away", lambda lab: lab.kafka.pause(), lambda lab: lab.kafka.resume(),
+        "kafka", _waits_for("kafka"), "SinkWaiting", 10.0, "the time that a look at the log may take", 15.0,
+    ),
+    Fault(
+        "storage away", _away, _back, "waits", _waits_for("storage"), "SinkWaiting",
+        10.0, "a store may take as long for an answer", 15.0, lambda lab: lab.fleet.leader(EVENTS),
+    ),
+    Fault(
+        "registry away", _close_registry, lambda lab: lab.open_the_registry(), "waits", _waits_for("registry"),
+        "SinkWaiting", 3.0, "the next record with a schema that no worker knows", 15.0,
+        lambda lab: lab.fleet.leader(EVENTS),
+    ),
+    Fault(
+        "a bad record", lambda lab: lab.produce(EVENTS, b"no Avro"), lambda _: None, "bad-records",
+        Metric("sink_bad_records_total", lambda value: value > 0), "SinkBadRecords",
+        5.0, "the commit that leaves it aside",
+    ),
+    Fault(
+        "a stuck JVM", _stick, _start_again, "silent",
+        Metric("sink_jvm_silent_seconds", lambda value: value > 5), "SinkJvmSilent",
+        5.0, "a JVM may take as long for an answer", at=lambda _: SECOND,
+    ),
+    Fault(
+        "a worker gone", lambda lab: lab.fleet.workers[SECOND].kill(), _start_again, "worker-gone",
+        Metric("sink_workers", lambda value: value == 1), "SinkWorkerGone",
+        SESSION_SECONDS, "the session time-out", 30.0,
+    ),
+    Fault(
+        "no coordinator", _begin_without_store, _back, "no-coordinator",
+        Metric("sink_coordinator", lambda value: value == 0, of_all=True), "SinkNoCoordinator", 0.0, "", 60.0,
+    ),
+    Fault(
+        "retention at risk", _pause_short, lambda lab: lab.command("resume", "--sink", SHORT), "retention",
+        Metric("sink_retention_left_seconds", lambda value: value < RETENTION_SECONDS / 2), "SinkRetentionAtRisk",
+        RETENTION_SECONDS / 2, "half of the retention", at=lambda lab: lab.fleet.leader(SHORT),
+    ),
+    Fault(
+        "a service that fails", _add_broken, _remove_broken, "service-failed",
+        Metric("sink_table_service_failed", lambda value: value == 1), "SinkServiceFails", 0.0, "",
+    ),
+    Fault(
+        "a clock behind", lambda lab: _restart_second(lab, FAKED), _restart_second, "clock",
+        Metric("sink_worker_time_seconds", lambda value: value > 0), "SinkClockOff",
+        0.0, "", 30.0, lambda _: SECOND,
+    ),
+    Fault(
+        "a halt", _delete_unread, _reset, "halted", Metric("sink_halted", lambda value: value == 1), "SinkHalted",
+        0.0, "",
+    ),
+)  # fmt: skip
