@@ -29,7 +29,7 @@ MOVED: Mapping[str, str] = {
     "tests/integration/test_errors_table.py*[hudi-*": "its cell of the Arrow engine",
     "tests/integration/test_monitoring.py*can_hang_and_die*": "test_group_offsets; a killed child only here",
     "tests/integration/test_monitoring.py*shows_as_a_wait*": "test_metrics, from the same calls",
-    "tests/integration/test_http.py*zookeeper_that_is_away*": "test_http_health judges it",
+    "tests/integration/test_http.py*zookeeper_that_is_away*": "test_health judges it",
     "tests/integration/test_http.py*one_leads_and_both_tell*": "test_http_server, test_http_fleet",
     "tests/integration/test_page.py*thousand_partitions*": "only here",
     "tests/integration/test_page.py*phone*": "only here",
@@ -49,7 +49,7 @@ MOVED: Mapping[str, str] = {
     "tests/integration/test_s3_validate.py*trailing_checksums*": "only here: a server that refuses them",
     "tests/integration/test_s3_validate.py*may_only_read*": "only here: a server with rights",
     "tests/integration/test_s3_requests.py*without a metadata table*": "its cell with Hudi's defaults",
-    "tests/integration/test_http.py*halt_is_told*": "test_http_health judges it",
+    "tests/integration/test_http.py*halt_is_told*": "test_health judges it",
 }
 
 

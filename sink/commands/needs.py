@@ -1,6 +1,6 @@
 """Orders what needs doing, worst first: for one sink, and for all of a fleet in a line each.
 
-A judgement is that of the workers' own health (`sink.http.health`), made from one look. Pure; raises nothing.
+A judgement is that of the workers' own health (`sink.operations.health`), made from one look. Pure; raises nothing.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from rich.text import Text
 
 from coordination.state.tree import KeeperView
 from sink.config import Settings
-from sink.http.health import INTERVALS, Evidence, Judgement, judge, last_commit
-from sink.http.remedies import Finding, finding
-from sink.http.trend import Trend
+from sink.operations.health import INTERVALS, Evidence, Judgement, judge, last_commit
+from sink.operations.remedies import Finding, finding
 from sink.operations.status import Status
+from sink.operations.trend import Trend
 
 SHOWN = 10
 URGENT = frozenset({"halted", "no-tree", "no-coordinator", "zookeeper", "znode"})
-"""Kinds of findings for which nothing lands."""
+"""Kinds of findings for which nothing is committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Look:
 
     @property
     def urgency(self) -> int:
-        """3: nothing lands; 2: it is unhealthy; 1: something is to be told; 0: nothing needs doing."""
+        """3: nothing is committed; 2: it is unhealthy; 1: something is to be told; 0: nothing needs doing."""
         if any(reason.kind in URGENT for reason in self.judgement.reasons):
             return 3
         return 2 if self.judgement.reasons else 1 if self.judgement.notes else 0
@@ -50,7 +50,7 @@ class Look:
             return "HALTED"
         if self.status is None or self.judgement.reasons:
             return "unhealthy"
-        return "paused" if self.paused else "lands"
+        return "paused" if self.paused else "committing"
 
     def to_json(self) -> dict[str, Any]:
         """As `sink status --json` shows it: the status, and what the judgement adds."""
@@ -63,10 +63,10 @@ class Look:
         }
 
 
-def look_at(settings: Settings, view: KeeperView, status: Status, trend: Trend, paused: str = "") -> Look:
+def look_at(settings: Settings, view: KeeperView, status: Status, trend: Trend) -> Look:
     """`trend` has seen the view."""
-    evidence = Evidence(settings, time.time(), view, status, trend=trend, paused=paused)
-    return Look(settings.name, status, judge(evidence), last_commit(view), bool(paused))
+    evidence = Evidence(settings, time.time(), view, status, trend=trend)
+    return Look(settings.name, status, judge(evidence), last_commit(view), bool(evidence.paused))
 
 
 def unread(settings: Settings, reason: str) -> Look:

@@ -25,9 +25,8 @@ from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption, JsonOption, SinksOption, several_sinks
 from sink.commands.needs import Look, look_at, needs, new_trend, overview, unread
 from sink.config import Settings
-from sink.http.fleet import paused
-from sink.http.health import last_commit
 from sink.operations.control import described
+from sink.operations.health import last_commit
 from sink.operations.status import FORMAT, CatalogStatus, EndedStatus, PartitionStatus, Status, collect
 from sink.telemetry.terminal import console
 
@@ -91,7 +90,7 @@ class _Looker:
                 raise
             return unread(settings, str(error))
         trend.look(seen.view.states, seen.log, last_commit(seen.view), time.time())
-        return look_at(settings, seen.view, seen.status, trend, paused(seen.view))
+        return look_at(settings, seen.view, seen.status, trend)
 
     def _log(self, settings: Settings) -> Log | None:
         native = settings.kafka_native

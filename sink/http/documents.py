@@ -13,10 +13,10 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from sink.http.fleet import Fleet, SinkNow
-from sink.http.health import last_commit
-from sink.http.remedies import finding
-from sink.http.trend import PartitionTrend
+from sink.operations.health import last_commit
+from sink.operations.remedies import finding
 from sink.operations.status import FORMAT, NEWEST, EndedStatus, PartitionStatus, Status, ended_status
+from sink.operations.trend import PartitionTrend
 from sink.telemetry.version import sink_version
 
 STALE_SECONDS = 15.0

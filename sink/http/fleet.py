@@ -24,12 +24,12 @@ from coordination.zookeeper.catalog_progress import CatalogState
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.table_service_lock import TableServiceRun
 from sink.http.facts import HostedSink, WorkerFacts
-from sink.http.health import INTERVALS, Evidence, Judgement, judge, last_commit
 from sink.http.logs import LogLooks
 from sink.http.outside import OutsideLooks
-from sink.http.remedies import Finding, finding
-from sink.http.trend import Trend
+from sink.operations.health import INTERVALS, Evidence, Judgement, judge, last_commit
+from sink.operations.remedies import Finding, finding
 from sink.operations.status import NEWEST, build, catalog_status
+from sink.operations.trend import Trend
 from sink.telemetry.logs import ContextThread
 
 LOG = structlog.get_logger("sink.worker")
@@ -219,7 +219,6 @@ class FleetWatch:
                 view=view,
                 status=replace(status, services=watched.services, catalog=catalog, outside=outside),
                 left=tuple(sorted(w for w, at in watched.left.items() if wall - at < GONE_SECONDS)),
-                paused=paused(view),
                 trend=watched.trend,
                 retention=self._facts.retention(name),
             )
@@ -256,9 +255,3 @@ def _watch_member(watched: _Watched, incarnation: str) -> None:
 def _newest(view: KeeperView) -> KeeperView:
     """The view with the last few ended transactions: it is made into a status every few seconds, for all sinks."""
     return replace(view, ledger=replace(view.ledger, history=view.ledger.history[-NEWEST:]))
-
-
-def paused(view: KeeperView) -> str:
-    """Why nothing new is planned though nothing is wrong; empty while it goes on."""
-    asked = view.control.paused
-    return "" if asked is None else f"paused: {asked.reason or f'by {asked.by}'}"

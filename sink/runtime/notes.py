@@ -13,7 +13,7 @@ import structlog
 from coordination.state.messages import Note
 from coordination.state.tree import KeeperView
 from sink.config import Settings
-from sink.http.remedies import RUNBOOK, halt_remedy
+from sink.operations.remedies import RUNBOOK, halt_remedy
 from sink.runtime.landed_offsets import LandedOffsets
 from sink.runtime.storage_watch import StorageWatch
 from sink.telemetry.metrics import SinkMetrics

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from sink.http.remedies import DO, halt_remedy
+from sink.operations.remedies import DO, halt_remedy
 from tests.chromium import Chromium
 from tests.drill.faults import FAULTS, Fault
 from tests.drill.lab import WORKERS, Lab
@@ -58,7 +58,7 @@ class Showing:
 
 
 class Watch:
-    """What an operator looks at."""
+    """All that an operator looks at: the addresses, the page, and Prometheus."""
 
     def __init__(self, lab: Lab, browser: Chromium, prometheus: Prometheus) -> None:
         self._lab = lab
@@ -69,7 +69,7 @@ class Watch:
         self._browser.open(f"http://127.0.0.1:{self._lab.ports[worker]}/")
 
     def kinds(self, worker: str) -> set[str]:
-        """Of all that `/health` tells there."""
+        """Returns the kinds of all findings that `/health` tells there."""
         try:
             told = self._lab.at(worker).ask("/health").json
         except (OSError, ValueError):
@@ -138,7 +138,7 @@ def drilled(fault: Fault, lab: Lab, watch: Watch) -> Showing:
 
 
 def quiet(watch: Watch, seconds: float) -> Iterator[str]:
-    """What was shown meanwhile, and when."""
+    """Yields what was shown meanwhile, and when."""
     began = time.monotonic()
     while (at := time.monotonic() - began) < seconds:
         if shown := watch.shown() | watch.alerts("firing", "pending"):

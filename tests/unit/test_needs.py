@@ -15,7 +15,7 @@ from coordination.state.reading import TreeReader
 from coordination.state.tree import Halt, KeeperInfo, KeeperView, Ledger, Summary
 from sink.commands.needs import Look, look_at, needs, new_trend, overview, unread
 from sink.config import Settings
-from sink.http.health import last_commit
+from sink.operations.health import last_commit
 from sink.operations.status import build
 from tests.unit.settings_kit import minimal_settings
 
@@ -60,9 +60,9 @@ def printed(*parts: object, colours: bool = False) -> str:
     return out.getvalue()
 
 
-def test_a_sink_that_lands_needs_nothing(settings: Settings) -> None:
+def test_a_sink_that_commits_needs_nothing(settings: Settings) -> None:
     healthy = look(settings, view(settings))
-    assert (healthy.urgency, healthy.state) == (0, "lands")
+    assert (healthy.urgency, healthy.state) == (0, "committing")
     assert list(needs([healthy])) == []
     assert healthy.to_json()["healthy"] is True
 
@@ -105,7 +105,7 @@ def test_of_ten_sinks_the_one_with_most_to_do_is_first_and_each_has_a_line(setti
     assert [line.split()[0] for line in table[:3]] == ["halted-one", "torn-one", "late-one"]
     assert table[0].split()[:3] == ["halted-one", "HALTED", "w1"]
     assert len(table) == 11
-    assert table[-1].split() == ["sink7", "lands", "w1", "0", "0", "5", "s", "ago", "0"]
+    assert table[-1].split() == ["sink7", "committing", "w1", "0", "0", "5", "s", "ago", "0"]
 
 
 def test_colours_go_to_a_terminal_only_and_not_where_nobody_wants_them(

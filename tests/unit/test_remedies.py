@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from coordination.state.messages import Note
-from sink.http.remedies import DO, halt_remedy
+from sink.operations.remedies import DO, halt_remedy
 from sink.runtime.notes import Observer
 from sink.telemetry.logs import configure
 from sink.telemetry.metrics import ProcessMetrics

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordination.state.model import LogView, PartitionLog, PartitionState, TopicPartition
-from sink.http.trend import MARKERS, SAMPLES, Trend
+from sink.operations.trend import MARKERS, SAMPLES, Trend
 
 SOURCE = TopicPartition("orders", 0)
 

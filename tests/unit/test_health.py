@@ -11,6 +11,7 @@ import pytest
 from coordination.machines import recovery
 from coordination.planning.offsets import DataLossPolicy, OffsetReset, reconcile
 from coordination.state import tree
+from coordination.state.control import Asked, Control
 from coordination.state.model import (
     Checkpoint,
     Header,
@@ -26,11 +27,11 @@ from coordination.state.model import (
 from coordination.state.tree import Halt, KeeperInfo, KeeperView, Ledger, Summary
 from coordination.zookeeper.table_service_lock import Service, TableServiceRun
 from sink.config import Settings
-from sink.http.health import Evidence, Judgement, deadline, judge, last_commit
-from sink.http.remedies import DO, finding, halt_remedy
-from sink.http.trend import Trend
+from sink.operations.health import Evidence, Judgement, deadline, judge, last_commit
+from sink.operations.remedies import DO, finding, halt_remedy
 from sink.operations.reset import INTERRUPTED
 from sink.operations.status import build
+from sink.operations.trend import Trend
 from tests.unit.settings_kit import minimal_settings
 
 WALL = 1_000_000.0
@@ -129,7 +130,8 @@ def test_a_halt_is_ill_and_comes_with_what_to_do(settings: Settings) -> None:
 def test_a_pause_is_told_and_no_illness(settings: Settings) -> None:
     behind = evidence_of(settings, a_view(settings, 9000), 150, 100)
     assert kinds(judge(behind))[0] == ["not-committing"]
-    reasons, notes = kinds(judge(replace(behind, paused="paused by an operator")))
+    paused = replace(a_view(settings, 9000), control=Control(paused=Asked(WALL, "an operator")))
+    reasons, notes = kinds(judge(replace(behind, view=paused)))
     assert (reasons, notes[0]) == ([], "paused")
 
 

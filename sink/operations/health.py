@@ -14,9 +14,9 @@ from itertools import chain
 from coordination.state.model import Phase
 from coordination.state.tree import KeeperView
 from sink.config import Settings
-from sink.http.remedies import Finding, Remedy, finding, halt_remedy
-from sink.http.trend import PartitionTrend, Trend
+from sink.operations.remedies import Finding, Remedy, finding, halt_remedy
 from sink.operations.status import Status
+from sink.operations.trend import PartitionTrend, Trend
 
 INTERVALS = 3
 EARLY, LATE = 0.5, 0.9
@@ -52,10 +52,15 @@ class Evidence:
     troubles: tuple[str, ...] = ()
     silent: tuple[str, ...] = ()
     """Why this worker is not alive."""
-    paused: str = ""
     retention: Mapping[str, float] = field(default_factory=dict)
     """How long Kafka keeps a record, in seconds, by topic."""
     trend: Trend = field(default_factory=lambda: Trend(0.0))
+
+    @property
+    def paused(self) -> str:
+        """Why nothing new is planned though nothing is wrong; empty while it goes on."""
+        asked = None if self.view is None else self.view.control.paused
+        return "" if asked is None else f"paused: {asked.reason or f'by {asked.by}'}"
 
 
 def deadline(settings: Settings) -> float:
