@@ -141,7 +141,7 @@ def _prepared(term: Term, t: Transaction) -> Operation | None:
 
 def _committed(term: Term, t: Transaction) -> Operation | None:
     term.worker_health.wrote(t.plan)
-    term.storage_failures = 0
+    term.failures_by_servers = 0
     progress = term.progress_of(t.header.number)
     if not progress.accounted:
         progress.accounted = True

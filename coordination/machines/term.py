@@ -86,8 +86,8 @@ class Term:
         self.next_poll = 0.0
         self.next_plan = 0.0
         self._first_interval_end: float | None = None
-        self.storage_failures = 0
-        """Transactions in a row that the store made fail."""
+        self.failures_by_servers = 0
+        """Transactions in a row that failed because a server was away."""
         self.store_is_faulty = False
         self.is_admitted = True
         self.waits_for_admission = False
@@ -179,10 +179,10 @@ class Term:
         self.note("transaction.aborted", transaction=header.number, attempt=header.attempt, reason=reason)
         halt = None
         if failure is not None:
-            if failure.kind is FailureKind.STORAGE:
-                self.storage_failures += 1
+            if failure.kind is FailureKind.AWAY:
+                self.failures_by_servers += 1
             # By its attempts alone a batch that the store made fail would be tried again at once, for ever.
-            self.next_poll = self.at + retry_after(max(header.attempt, self.storage_failures))
+            self.next_poll = self.at + retry_after(max(header.attempt, self.failures_by_servers))
             if failure.kind is FailureKind.BAD_RECORD and self.keeper_view.halt is None:
                 halt = Halt(failure.reason, failure.topic, failure.partition, failure.offset, self.wall)
                 self.note("sink.halted", reason=halt.reason)

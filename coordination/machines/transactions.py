@@ -111,8 +111,8 @@ def readiness(transaction: Transaction, members: Collection[str], waited: float)
     planned = {i: slices for i, slices in transaction.plan.slices.items() if slices}
     for incarnation, status in sorted(transaction.statuses.items()):
         if status.failure is not None:
-            # A store that is away for one worker only is reached by another.
-            retryable = status.failure.kind in (FailureKind.RETRYABLE, FailureKind.STORAGE)
+            # A server that is away for one worker only is reached by another.
+            retryable = status.failure.kind in (FailureKind.RETRYABLE, FailureKind.AWAY)
             blamed = (incarnation,) if retryable else ()
             return MustAbort(f"{incarnation}: {status.failure.reason}", blamed, status.failure)
     missing = sorted(set(planned) - set(transaction.statuses))
@@ -137,10 +137,10 @@ def ran_out_of_memory(transaction: Transaction) -> bool:
     return any(failure.kind is FailureKind.OUT_OF_MEMORY for failure in failures)
 
 
-def failed_by_storage(transaction: Transaction) -> bool:
-    """Whether nothing but the table's store made it fail."""
+def failed_by_a_server(transaction: Transaction) -> bool:
+    """Whether it failed for nothing but servers that were away."""
     failures = [status.failure for status in transaction.statuses.values() if status.failure is not None]
-    return bool(failures) and all(failure.kind is FailureKind.STORAGE for failure in failures)
+    return bool(failures) and all(failure.kind is FailureKind.AWAY for failure in failures)
 
 
 def results(transaction: Transaction) -> tuple[SliceResult, ...]:

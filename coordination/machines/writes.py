@@ -109,7 +109,7 @@ def end(view: KeeperView, transaction: Transaction, wall: float, divide_after: i
         tries = ledger.attempts.get(header.batch, 0)
         if transactions.ran_out_of_memory(transaction):
             tries = max(tries, divide_after)
-        elif transactions.failed_by_storage(transaction):
+        elif transactions.failed_by_a_server(transaction):
             tries = min(tries, header.attempt - 1)
         if tries != ledger.attempts.get(header.batch, 0):
             ledger = replace(ledger, attempts={**ledger.attempts, header.batch: tries})

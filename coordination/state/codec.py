@@ -212,9 +212,9 @@ def decode_header(data: bytes, origin: str, version: int | None = None) -> Heade
 
 def encode_status(s: WriteStatus) -> bytes:
     failure = s.failure
-    # A fault of the store is RETRYABLE to a worker that does not know of it.
-    by_storage = failure is not None and failure.kind is FailureKind.STORAGE
-    kind = FailureKind.RETRYABLE if by_storage or failure is None else failure.kind
+    # That a server was away is RETRYABLE to a worker that does not know of it.
+    is_away = failure is not None and failure.kind is FailureKind.AWAY
+    kind = FailureKind.RETRYABLE if is_away or failure is None else failure.kind
     return to_bytes(
         {
             "number": s.number,
@@ -228,7 +228,7 @@ def encode_status(s: WriteStatus) -> bytes:
             "failure": None
             if failure is None
             else [kind.value, failure.reason, failure.topic, failure.partition, failure.offset],
-            **({"storage": True} if by_storage else {}),
+            **({"storage": True} if is_away else {}),
         },
         compress_above=4096,
     )
@@ -238,7 +238,7 @@ def decode_status(data: bytes, origin: str, version: int | None = None) -> Write
     def build(d: Any) -> WriteStatus:
         failure = d["failure"] and [*d["failure"]]
         if failure and d.get("storage"):
-            failure[0] = FailureKind.STORAGE.value
+            failure[0] = FailureKind.AWAY.value
         return WriteStatus(
             number=require_int(d["number"]),
             incarnation=require_str(d["incarnation"]),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
 LOGIN = "basic.auth.user.info"
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 10.0
 REQUEST_SECONDS = 5.0
 """The default of schema.registry.timeout: how long one server may be silent."""
 

@@ -353,7 +353,7 @@ class Membership:
         on_resign: Callable[[str], None],
     ) -> Actor:
         shared, observer = self._with, self._with.observer
-        watched = WatchedEffectHandler(handler, observer.storage)
+        watched = WatchedEffectHandler(handler, observer.storage, observer.registry)
         steps = SerialExecutor(shared.pool)
         return Actor(name, machine, watched, executor, steps, shared.ticker, observer.note, on_resign)
 

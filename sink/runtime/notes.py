@@ -15,6 +15,7 @@ from coordination.state.tree import KeeperView
 from sink.config import Settings
 from sink.operations.remedies import RUNBOOK, halt_remedy
 from sink.runtime.landed_offsets import LandedOffsets
+from sink.runtime.registry_watch import RegistryWatch
 from sink.runtime.storage_watch import StorageWatch
 from sink.telemetry.metrics import SinkMetrics
 
@@ -38,6 +39,7 @@ class Observer:
         self.metrics = metrics
         self._landed = landed
         self.storage = StorageWatch(settings)
+        self.registry = RegistryWatch()
 
     def saw(self, view: KeeperView) -> None:
         """The coordinator has read the tree."""

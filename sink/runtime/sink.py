@@ -139,10 +139,10 @@ class Sink:
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        """Reasons why it waits, hangs or was refused, and the fault of its store."""
+        """Reasons why it waits, hangs or was refused, and the faults of its store and of the schema registry."""
         observer = self._observer
-        store = observer.storage.trouble if observer is not None else ""
-        return tuple(filter(None, (self.reason, store)))
+        away = () if observer is None else (observer.storage.trouble, observer.registry.trouble)
+        return tuple(filter(None, (self.reason, *away)))
 
     @property
     def is_ailing(self) -> bool:
@@ -274,7 +274,8 @@ class Sink:
         observer = self._observer = Observer(
             settings, self._metrics, LandedOffsets(settings, shared.groups(settings), self._metrics)
         )
-        self._metrics.watch(lambda: shared.watchdog.answered, lambda: observer.storage.is_faulty)
+        is_away = {"storage": lambda: observer.storage.is_faulty, "registry": lambda: bool(observer.registry.trouble)}
+        self._metrics.watch(lambda: shared.watchdog.answered, is_away)
         kafka = shared.kafka(settings)
         self._until_stopped("the store", lambda: self._in_store(self._ask_store))
         self._is_new_table = bool(self._until_stopped("the table", lambda: self._in_store(table.ensure)))

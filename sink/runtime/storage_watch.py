@@ -33,6 +33,7 @@ from coordination.state.messages import (
 from coordination.state.model import Failure, FailureKind
 from sink.config import Settings
 from sink.runtime.actor import EffectHandler
+from sink.runtime.registry_watch import RegistryWatch, registry_silence
 from sink.storage.access import S3_SCHEMES, scheme_of
 from sink.storage.faults import Fault, fault_in, fault_of_store, server_of
 from sink.storage.files import ask_store
@@ -54,23 +55,28 @@ _ON_THE_TABLE = (Begin, Complete, FindExistingFiles, ReadTable, RollBack, WriteT
 
 
 class WatchedEffectHandler:
-    """A handler whose requests on the table are watched. A write that failed for the store says so in its outcome."""
+    """A handler whose requests on the table are watched. A write that failed because the store or the schema registry
+    was away says so in its outcome.
+    """
 
-    def __init__(self, handler: EffectHandler, watch: StorageWatch) -> None:
+    def __init__(self, handler: EffectHandler, storage: StorageWatch, registry: RegistryWatch) -> None:
         self._handler = handler
-        self._watch = watch
+        self._storage = storage
+        self._registry = registry
 
     def perform(self, request: Request) -> Outcome:
         operation = request.operation
         if not isinstance(operation, _ON_THE_TABLE):
             return self._handler.perform(request)
-        with self._watch.request():
+        with self._storage.request():
             outcome = self._handler.perform(request)
-        self._watch.saw(type(operation).__name__, outcome)
+        for watch in (self._storage, self._registry):
+            watch.saw(type(operation).__name__, outcome)
         if isinstance(operation, WriteTasks) and isinstance(outcome, Failed) and outcome.failure is None:
-            fault = self._watch.fault(outcome.reason)
-            if fault is not None:
-                return Failed(outcome.reason, Failure(FailureKind.STORAGE, fault.sentence))
+            fault = self._storage.fault(outcome.reason)
+            away = registry_silence(outcome.reason) if fault is None else fault.sentence
+            if away is not None:
+                return Failed(outcome.reason, Failure(FailureKind.AWAY, away))
         return outcome
 
     def cancel(self, request_id: int) -> None:

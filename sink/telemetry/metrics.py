@@ -94,8 +94,8 @@ class SinkMetrics:
         self._opened: dict[int, tuple[float, int]] = {}
         self._retention: Mapping[str, float] = {}
         self._jvm_answered: Callable[[], float] | None = None
-        self._storage_is_faulty: Callable[[], bool] | None = None
-        self._waits_for_storage = False
+        self._is_away: Mapping[str, Callable[[], bool]] = {}
+        self._waiting: set[str] = set()
         self.offsets = PartitionOffsets(sink, process.clock)
         self._begin()
 
@@ -256,14 +256,16 @@ class SinkMetrics:
     @harmless
     def waits_for(self, what: str, now: bool) -> None:
         """Whether this worker waits for one of `WAITS`."""
-        if what == "storage":
-            self._waits_for_storage = now
+        if now:
+            self._waiting.add(what)
+        else:
+            self._waiting.discard(what)
         self._waits(what, now)
 
-    def watch(self, jvm_answered: Callable[[], float], storage_is_faulty: Callable[[], bool]) -> None:
-        """`jvm_answered` tells when the JVM gave its last sign of life, in monotonic seconds. Both are asked at each
-        scrape."""
-        self._jvm_answered, self._storage_is_faulty = jvm_answered, storage_is_faulty
+    def watch(self, jvm_answered: Callable[[], float], is_away: Mapping[str, Callable[[], bool]]) -> None:
+        """`jvm_answered` tells when the JVM gave its last sign of life, in monotonic seconds; `is_away`, of some of
+        `WAITS`, whether requests fail for it. All are asked at each scrape."""
+        self._jvm_answered, self._is_away = jvm_answered, is_away
 
     def refresh(self) -> None:
         """Figures that change by themselves, before a scrape."""
@@ -271,8 +273,8 @@ class SinkMetrics:
         self._of(families.worker_time).set(self._process.wall())
         if self._jvm_answered is not None:
             self._of(families.jvm_silent).set(max(self._clock() - self._jvm_answered(), 0.0))
-        if self._storage_is_faulty is not None:
-            self._waits("storage", self._waits_for_storage or self._storage_is_faulty())
+        for what, is_away in self._is_away.items():
+            self._waits(what, what in self._waiting or is_away())
         if not self.offsets.is_known:
             self._drop(families.freshness)
             self._drop(families.retention_left)

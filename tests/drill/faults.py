@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from confluent_kafka import OFFSET_END, TopicPartition
 
 from sink.devtools.local.workers import Part
-from tests.drill.lab import EVENTS, PARTITIONS, PATIENCE, RETENTION_SECONDS, SHORT, WORKERS, Lab
+from tests.drill.lab import EVENTS, PARTITIONS, PATIENCE, RETENTION_SECONDS, SESSION_SECONDS, SHORT, WORKERS, Lab
 from tests.storage.s3_proxy import SILENT
 from tests.waiting import eventually
 
 FIRST, SECOND = WORKERS
 BROKEN = "broken"
-SESSION_SECONDS = 10
 CLOCK_BEHIND = "-60s"
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
 """From Debian's package `faketime`."""
@@ -162,7 +161,7 @@ FAULTS = (
     ),
     Fault(
         "registry away", _close_registry, lambda lab: lab.open_the_registry(), "waits", _waits_for("registry"),
-        "SinkWaiting", 3.0, "the next record with a schema that no worker knows", 15.0,
+        "SinkWaiting", 13.0, "the next record with such a schema, and the 10 s that a task asks for it", 15.0,
         lambda lab: lab.fleet.leader(EVENTS),
     ),
     Fault(

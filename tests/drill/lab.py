@@ -41,6 +41,8 @@ RATE = 5
 FIELDS: list[dict[str, Any]] = [{"name": "id", "type": "int"}, {"name": "kind", "type": "string"}]
 AMOUNT: dict[str, Any] = {"name": "amount", "type": ["null", "double"], "default": None}
 PATIENCE = 180.0
+SESSION_SECONDS = 20
+"""ZooKeeper's. A JVM that is stuck for so long is ended by its worker: less would leave no time to look at it."""
 
 
 class Lab:
@@ -69,7 +71,7 @@ class Lab:
             made.result()
         shared = {
             **Store(self.store.url, store.access_key, store.secret_key).settings,
-            "zookeeper.session.timeout.ms": 10_000,
+            "zookeeper.session.timeout.ms": SESSION_SECONDS * 1000,
             "transaction.interval.ms": 2000,
             "coordinator.writestatus.timeout": "20s",
             "errors.tolerance": "all",

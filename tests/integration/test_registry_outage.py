@@ -22,6 +22,8 @@ ID, KIND = {"name": "id", "type": "int"}, {"name": "kind", "type": "string"}
 FIRST: dict[str, Any] = {"type": "record", "name": "Event", "fields": [ID, KIND]}
 SECOND = {**FIRST, "fields": [*FIRST["fields"], {"name": "amount", "type": ["null", "double"], "default": None}]}
 RECORDS = 300
+ATTEMPTS = 3
+"""After which a batch is divided, where its size may be the cause."""
 
 
 def produce(kafka: str, registry: str, topic: str, schema: Any, first: int) -> None:
@@ -57,9 +59,12 @@ def test_it_waits_and_says_so_until_the_registry_answers_and_loses_nothing(
         said = it.log("w1").count("no answer for schema id")
         produce(kafka.address, registry_url, name, SECOND, RECORDS)
         it.wait("it says so again", lambda _: it.log("w1").count("no answer for schema id") > said)
+        it.wait("attempts are none", lambda _: it.log("w1").count("transaction.aborted") > ATTEMPTS)
+        assert "batch.divided" not in it.log("w1")
         front.answer = up
         it.wait_landed({0: 2 * RECORDS})
         assert it.view().halt is None
+        assert it.log("w1").count("registry.unavailable") == it.log("w1").count("registry.available") == 2
         it.assert_exactly_once(2 * RECORDS)
     rows = pa.Table.from_batches(HudiTableBuilder.from_base_uri(it.table.as_uri()).build().read())
     assert sorted(rows.column("id").to_pylist()) == list(range(2 * RECORDS))

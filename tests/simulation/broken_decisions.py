@@ -309,7 +309,7 @@ def content_of_others_believed(patch: Patch) -> None:
 
 
 def faults_of_the_store_counted(patch: Patch) -> None:
-    patch(transactions, "failed_by_storage", lambda _: False)
+    patch(transactions, "failed_by_a_server", lambda _: False)
 
 
 def never_divided(patch: Patch) -> None:

@@ -271,7 +271,7 @@ class Effects:
                 return
             full = world.profile.capacity and sum(r.slice.size for r in results) + piece.size > world.profile.capacity
             if self._process.knows_of_store:
-                away = Failure(FailureKind.STORAGE, "the store does not answer")
+                away = Failure(FailureKind.AWAY, "the store does not answer")
                 self._answer(machine, request, Failed("the store is away", away))
                 return
             if "table" in self._process.cut or self._process.poisoned or (broken and not pieces) or (full and results):

@@ -246,7 +246,7 @@ class Invariants:
 
     def _counted(self, t: Transaction, after: KeeperView) -> None:
         kinds = {status.failure.kind for status in t.statuses.values() if status.failure is not None}
-        if t.header.phase is Phase.ABORTED and kinds == {FailureKind.STORAGE} and not self._profile.tampering:
+        if t.header.phase is Phase.ABORTED and kinds == {FailureKind.AWAY} and not self._profile.tampering:
             tries = after.ledger.attempts.get(t.header.batch, 0)
             if tries >= t.header.attempt:
                 raise Violation("a fault of the store is no attempt at a batch", f"{t.header}: {tries}")

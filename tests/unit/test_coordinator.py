@@ -313,7 +313,7 @@ def test_a_batch_is_never_divided_for_a_fault_of_the_store_and_waits_longer_each
         term.answer(term.perform(term.asked))  # type: ignore[arg-type]
         t = env.view.transactions[0]
         for incarnation in t.plan.slices:
-            failure = Failure(FailureKind.STORAGE, "http://minio:9000 does not answer")
+            failure = Failure(FailureKind.AWAY, "http://minio:9000 does not answer")
             env.keeper.write(tree.status_ops(WriteStatus(t.header.number, incarnation, failure=failure)))
         term.changed()
         term.until("ABORTED")

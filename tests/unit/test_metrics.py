@@ -263,17 +263,18 @@ def test_the_allowance_of_a_commit_is_three_intervals_or_the_write_deadline(
     assert value(process, "sink_commit_allowance_seconds") == 600
 
 
-def test_a_scrape_asks_the_jvms_watchdog_the_watch_of_the_store_and_the_clock(
+def test_a_scrape_asks_the_jvms_watchdog_the_watches_of_servers_and_the_clock(
     process: ProcessMetrics, metrics: SinkMetrics, clock: Clock
 ) -> None:
     faulty = False
-    metrics.watch(lambda: 95.0, lambda: faulty)
+    metrics.watch(lambda: 95.0, {"storage": lambda: faulty, "registry": lambda: faulty})
     clock.now = 102.0
     assert value(process, "sink_jvm_silent_seconds") == 7
     assert value(process, "sink_worker_time_seconds") == 1_000_102
     assert value(process, "sink_waiting", **{"for": "storage"}) == 0
     faulty = True
     assert value(process, "sink_waiting", **{"for": "storage"}) == 1
+    assert value(process, "sink_waiting", **{"for": "registry"}) == 1
     faulty = False
     metrics.waits_for("storage", True)
     assert value(process, "sink_waiting", **{"for": "storage"}) == 1

@@ -49,7 +49,7 @@ def served() -> dict[str, set[str]]:
     sink.log(LogView("c", {source: PartitionLog("id", 0, 9)}))
     sink.retention({"orders": 600.0})
     sink.group_committed("done")
-    sink.watch(lambda: 0.0, lambda: False)
+    sink.watch(lambda: 0.0, {})
     sink.served(Service("cleaning", 1.0))
     sink.registered(0, 1.0)
     sink.table(5)

@@ -13,11 +13,13 @@ from structlog.testing import capture_logs
 from coordination.errors import Unavailable
 from coordination.state.messages import Begin, Done, Failed, Outcome, ReadKeeper, ReadTable, Request, WriteTasks
 from coordination.state.model import Failure, FailureKind, Slice, WriteTask
+from sink.runtime.registry_watch import RegistryWatch
 from sink.runtime.storage_watch import QUIET_SECONDS, TELL_SECONDS, StorageWatch, WatchedEffectHandler
 from tests.unit.settings_kit import minimal_settings
 from tests.waiting import eventually
 
 REFUSED = "s3a://lake/t: com.amazonaws.SdkClientException: Connect to minio:9000 failed: Connection refused"
+SILENT = "schema registry: no answer for schema id 7 within 10 s (http://r: HTTP 503). The sink asks again with"
 SENTENCE = "storage.s3.endpoint: http://minio:9000 does not answer. Start it, or correct the address."
 
 
@@ -125,36 +127,43 @@ class Performs:
         self.cancelled.append(request_id)
 
 
+def watched(handler: Performs, store: Store) -> WatchedEffectHandler:
+    return WatchedEffectHandler(handler, store.watch, RegistryWatch())
+
+
 WRITE = WriteTasks(1, "i1", (WriteTask((Slice("t", 0, 0, 10, "id", 0),)),))
 
 
 @pytest.mark.parametrize(
     ("reason", "kind"),
     [
-        (REFUSED, FailureKind.STORAGE),
+        (REFUSED, FailureKind.AWAY),
         (
             "OSError: When uploading part: AWS Error NETWORK_CONNECTION during PutObject",
-            FailureKind.STORAGE,
+            FailureKind.AWAY,
         ),
+        (f"PythonException: sink.decode.registry_answers.RegistryUnavailable: {SILENT}", FailureKind.AWAY),
         ("KafkaError: kafka:9092: Connect failed: Connection refused", None),
     ],
 )
-def test_a_write_that_failed_for_the_store_says_so(store: Store, reason: str, kind: FailureKind | None) -> None:
-    outcome = WatchedEffectHandler(Performs(Failed(reason)), store.watch).perform(Request(1, WRITE))
+def test_a_write_that_failed_for_the_store_or_the_registry_says_so(
+    store: Store, reason: str, kind: FailureKind | None
+) -> None:
+    outcome = watched(Performs(Failed(reason)), store).perform(Request(1, WRITE))
     assert isinstance(outcome, Failed)
     assert (outcome.failure and outcome.failure.kind) == kind
 
 
 def test_a_write_that_failed_for_memory_is_left_as_it_is(store: Store) -> None:
     failed = Failed(REFUSED, Failure(FailureKind.OUT_OF_MEMORY, "the heap is full"))
-    assert WatchedEffectHandler(Performs(failed), store.watch).perform(Request(1, WRITE)) == failed
+    assert watched(Performs(failed), store).perform(Request(1, WRITE)) == failed
 
 
 @pytest.mark.parametrize(("operation", "told"), [(Begin(1, 1), True), (ReadTable(()), True), (ReadKeeper(), False)])
 def test_only_requests_on_the_table_say_something_of_the_store(store: Store, operation: Any, told: bool) -> None:
     handler = Performs(Failed(REFUSED))
-    watched = WatchedEffectHandler(handler, store.watch)
-    watched.perform(Request(1, operation))
-    watched.cancel(7)
+    watching = watched(handler, store)
+    watching.perform(Request(1, operation))
+    watching.cancel(7)
     assert bool(store.pass_time(TELL_SECONDS + 1)) is told
     assert handler.cancelled == [7]
