@@ -49,12 +49,12 @@ def end_term(term: Term, reason: str) -> None:
 def set_flush_target(term: Term, log: LogView) -> None:
     """Remembers where the log ended, for a flush that had been seen when that reading was asked for. Where Kafka has
     lost all that was not read, the state is behind the end until that is declared a gap, or halts the sink. A topic
-    that is gone since is waited for no longer.
+    that is gone since, and offsets that a log lost at its end, are waited for no longer.
     """
     flush, target = term.keeper_view.control.flush, term.flush_target
-    if target is not None and not target.ends.keys() <= log.partitions.keys():
-        ends = {source: end for source, end in target.ends.items() if source in log.partitions}
-        target = term.flush_target = replace(target, ends=ends)
+    if target is not None:
+        there = {source: log.partitions[source].end for source in target.ends if source in log.partitions}
+        target = term.flush_target = replace(target, ends={s: min(target.ends[s], end) for s, end in there.items()})
     known = flush.done if target is None else max(flush.done, target.request)
     if term.flush_seen > known:
         states = term.keeper_view.states

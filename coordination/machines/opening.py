@@ -38,7 +38,7 @@ def plan(term: Term) -> Operation | None:
         or not assignment.eligible(term.keeper_view.members, ())
     ):
         term.waits_for_admission = False
-        return None
+        return _watch_log(term)
     if term.waits_for_admission and not term.is_admitted:
         return None
     log, term.log = term.log, None
@@ -46,8 +46,7 @@ def plan(term: Term) -> Operation | None:
         if term.at < term.next_poll:
             return None
         term.flush_seen = term.keeper_view.control.flush.asked
-        topics = batches.topics_to_read(term.keeper_view.states, term.config.topics)
-        return ReadLog(topics, term.config.topic_pattern)
+        return _read_log(term)
     term.note_topics(log)
     control.set_flush_target(term, log)
     if (answer := control.answer_requests(term)) is not None:
@@ -62,6 +61,21 @@ def plan(term: Term) -> Operation | None:
         return None
     term.waits_for_admission = False
     return _take(term, step)
+
+
+def _read_log(term: Term) -> Operation:
+    topics = batches.topics_to_read(term.keeper_view.states, term.config.topics)
+    return ReadLog(topics, term.config.topic_pattern)
+
+
+def _watch_log(term: Term) -> Operation | None:
+    """While the sink is halted or paused, people want to know what waits, and for how long Kafka keeps it."""
+    view = term.keeper_view
+    stands_still = (view.halt is not None or view.control.paused is not None) and not view.transactions
+    if not stands_still or term.at < term.next_poll:
+        return None
+    term.log = None
+    return _read_log(term)
 
 
 def _take(term: Term, step: planner.Step) -> Operation | None:

@@ -82,11 +82,27 @@ def _start_again(lab: Lab) -> None:
     lab.ready(SECOND)
 
 
-def _begin_without_store(lab: Lab) -> None:
+def _stop(lab: Lab) -> None:
     for worker in WORKERS:
         lab.fleet.workers[worker].terminate()
     for worker in WORKERS:
         lab.fleet.workers[worker].wait(PATIENCE)
+
+
+def _start(lab: Lab) -> None:
+    for worker in WORKERS:
+        lab.start(worker)
+    for worker in WORKERS:
+        lab.ready(worker)
+
+
+def _restart(lab: Lab) -> None:
+    _stop(lab)
+    _start(lab)
+
+
+def _begin_without_store(lab: Lab) -> None:
+    _stop(lab)
     lab.store.fault(SILENT)
     for worker in WORKERS:
         lab.start(worker)
@@ -116,11 +132,10 @@ def _add_broken(lab: Lab) -> None:
     eventually("a service has failed", lambda: lab.has_logged("services.failed"), PATIENCE, lab.fleet.logs)
 
 
-def _remove_broken(lab: Lab) -> None:
-    del lab.fleet.sinks[BROKEN]
-    lab.configure()
-    for worker in WORKERS:
-        lab.fleet.workers[worker].signal(signal.SIGHUP, Part.PYTHON)
+def _mend_broken(lab: Lab) -> None:
+    """With other settings, for which its workers have to start again."""
+    lab.add(BROKEN)
+    _restart(lab)
 
 
 def _delete_unread(lab: Lab) -> None:
@@ -135,14 +150,9 @@ def _delete_unread(lab: Lab) -> None:
 
 
 def _reset(lab: Lab) -> None:
-    for worker in WORKERS:
-        lab.fleet.workers[worker].terminate()
-    for worker in WORKERS:
-        lab.fleet.workers[worker].wait(PATIENCE)
+    _stop(lab)
     lab.command("reset", "--sink", SHORT, "--to", "earliest", "--yes")
-    for worker in WORKERS:
-        lab.start(worker)
-        lab.ready(worker)
+    _start(lab)
 
 
 FAULTS = (
@@ -189,7 +199,7 @@ FAULTS = (
         RETENTION_SECONDS / 2, "half of the retention", at=lambda lab: lab.fleet.leader(SHORT),
     ),
     Fault(
-        "a service that fails", _add_broken, _remove_broken, "service-failed",
+        "a service that fails", _add_broken, _mend_broken, "service-failed",
         Metric("sink_table_service_failed", lambda value: value == 1), "SinkServiceFails", 0.0, "",
     ),
     Fault(

@@ -212,6 +212,7 @@ class Effects:
             if (refusal := self._guard(lock, op)) is not None:
                 then(refusal)
                 return
+            world.invariants.passed_check(op.instant)
             world.after(self._gap(), create)
 
         def create() -> None:

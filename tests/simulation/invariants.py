@@ -63,6 +63,7 @@ class Invariants:
         self._tampered = False
         self.restored = False
         """Whether the table is older than what ZooKeeper says of it, and nobody has decided yet what is to become."""
+        self._beyond_recall: set[str] = set()
         self._table_restored = False
         self._cut: dict[TopicPartition, set[Slice]] = {}
         """Slices that were planned, where their ranges may still be open."""
@@ -365,6 +366,13 @@ class Invariants:
 
     # The table
 
+    def passed_check(self, instant: str) -> None:
+        """ZooKeeper has allowed its completion, which nobody can call back, whatever tree comes back meanwhile."""
+        if self.restored:
+            self._beyond_recall.discard(instant)
+        else:
+            self._beyond_recall.add(instant)
+
     def completing(self, instant: SimInstant, op: Complete) -> None:
         stats, checkpoint = op.stats, op.checkpoint
         if instant.checkpoint is not None:
@@ -373,7 +381,7 @@ class Invariants:
             if again != (instant.stats, first.number, first.ends, first.gaps):
                 raise Violation("one instant, one content", f"{instant.name} is completed again with another one")
             return
-        if self.restored:
+        if self.restored and instant.name not in self._beyond_recall:
             raise Violation("nothing is committed to a restored table before somebody decides", instant.name)
         if instant.name in self.aborted and instant.name not in self.undecided:
             raise Violation("an aborted instant is never completed", instant.name)

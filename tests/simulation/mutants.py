@@ -129,7 +129,7 @@ CAUGHT: tuple[Mutant, ...] = (
         first=230,
     ),
     Mutant("hear of no admission", machines.admission_not_heard, faults={"admission": True}),
-    Mutant("compare with the table once a term", machines.compared_once_a_term, 60, faults=HANDS, first=610),
+    Mutant("compare with the table once a term", machines.compared_once_a_term, 60, faults=HANDS, first=310),
     Mutant("go on with a transaction of an older epoch", machines.without(advance.abort_superseded), faults=DEATHS),
     Mutant("a checkpoint of only what moved", decisions.checkpoint_of_what_moved),
     Mutant("miss no participant and no deadline", decisions.nobody_is_missed, faults=DEATHS),
@@ -209,7 +209,7 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("complete without publishing bad records", machines.bad_records_not_published, faults=BAD),
     Mutant("let any number of records be bad", decisions.any_number_may_be_bad, faults={**BAD, "errors_max": 10}),
     Mutant(
-        "believe a backup against the table", decisions.backup_believed_against_the_table, faults=BACKUPS, first=900
+        "believe a backup against the table", decisions.backup_believed_against_the_table, faults=BACKUPS, first=1300
     ),
     Mutant("a reset that leaves on record what is gone", resets.gone_stays_on_record, faults=OPERATED),
     Mutant("wait for no partition that a topic has no more", resets.nothing_is_awaited, faults=OPERATED),

@@ -58,6 +58,24 @@ def test_a_paused_sink_plans_nothing_until_it_is_resumed(env: Environment) -> No
     assert env.phase() is Phase.PLANNED
 
 
+@pytest.mark.parametrize("why", ["paused", "halted"])
+def test_what_comes_while_nothing_is_planned_is_still_looked_at(env: Environment, why: str) -> None:
+    """So that people see what waits, and how long Kafka keeps it."""
+    if why == "paused":
+        ask(env, Control().pause(ME))
+    else:
+        env.keeper.write((tree.Create(tree.HALT, tree.halt_data(tree.Halt("no"))),))
+    term = new_term(env)
+    for end in (100, 200):
+        env.log.partitions[SOURCE].end = end
+        term.until(ReadLog)
+        read = term.perform(term.asked)  # type: ignore[arg-type]
+        assert read.value.partitions[SOURCE].end == end  # type: ignore[union-attr]
+        term.answer(read)
+        waits(term, 1.0)
+    assert env.view.transactions == ()
+
+
 def test_a_transaction_that_is_open_when_the_sink_is_paused_is_committed(env: Environment) -> None:
     term = new_term(env)
     term.until(Begin)
@@ -172,6 +190,16 @@ def test_a_flush_of_records_that_kafka_has_lost_is_not_answered_by_a_sink_that_h
     lost_before_it_was_read(env, DataLossPolicy.FAIL)
     assert env.view.halt is not None
     assert env.view.control.flush.is_pending
+
+
+def test_a_flush_no_longer_waits_for_records_that_the_log_lost_at_its_end(env: Environment) -> None:
+    term = new_term(env)
+    ask(env, env.view.control.ask_flush(ME), term)
+    committed(env, term)
+    assert env.view.control.flush.is_pending
+    env.log.truncate(SOURCE, 50)
+    waits(term)
+    assert (env.view.states[SOURCE].end, env.view.control.flush.done) == (50, 1)
 
 
 def test_a_flush_no_longer_waits_for_a_topic_that_was_deleted_since(env: Environment) -> None:
