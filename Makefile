@@ -4,13 +4,15 @@
 VENV ?= .venv
 PYTHON ?= $(shell .ci/python)
 SEEDS ?= 0..10000
+# Test processes: each wants up to 5 GB, and two leave a third of two cores idle.
+PROCESSES ?= $(shell awk '/^MemTotal/ {gb = $$2 / 1e6; print (gb > 20 ? 4 : gb > 14 ? 3 : 2)}' /proc/meminfo 2>/dev/null || echo 2)
 BIN := $(VENV)/bin
 # Not --quiet: pip would hide its progress bars too, and PySpark takes minutes.
 INSTALL := $(BIN)/python -m pip install --editable
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONUNBUFFERED := 1
 PREPARED = $(BIN)/python -m sink.clients.artifacts --storage s3a && $(BIN)/python -m tests.registry_kit
-TESTED = $(BIN)/python -m pytest tests -n 2 --dist loadgroup --tb=short --durations=40
+TESTED = $(BIN)/python -m pytest tests -n $(PROCESSES) --dist loadgroup --tb=short --durations=40
 # setuptools explains at length what an editable installation is.
 $(VENV)/%.stamp: export PYTHONWARNINGS := ignore
 

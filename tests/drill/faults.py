@@ -21,7 +21,7 @@ FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
 FAKED = {
     "LD_PRELOAD": FAKETIME,
     "FAKETIME": CLOCK_BEHIND,
-    "DONT_FAKE_MONOTONIC": "1",
+    "NO_FAKE_STAT": "1",
     # Under a false clock its waits end early, and it does nothing but wait.
     "FAKETIME_SKIP_CMDS": "java",
 }
