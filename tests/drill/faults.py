@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from confluent_kafka import OFFSET_END, TopicPartition
 
@@ -15,16 +17,7 @@ from tests.waiting import eventually
 
 FIRST, SECOND = WORKERS
 BROKEN = "broken"
-CLOCK_BEHIND = "-60s"
-FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
-"""From Debian's package `faketime`."""
-FAKED = {
-    "LD_PRELOAD": FAKETIME,
-    "FAKETIME": CLOCK_BEHIND,
-    "NO_FAKE_STAT": "1",
-    # Under a false clock its waits end early, and it does nothing but wait.
-    "FAKETIME_SKIP_CMDS": "java",
-}
+CLOCK_BEHIND = Path(__file__).parent / "clock_behind"
 
 
 @dataclass(frozen=True)
@@ -124,6 +117,10 @@ def _restart_second(lab: Lab, environment: Mapping[str, str] | None = None) -> N
     lab.ready(SECOND)
 
 
+def _with_path(place: Path) -> str:
+    return os.pathsep.join(filter(None, (str(place), os.environ.get("PYTHONPATH"))))
+
+
 def _pause_short(lab: Lab) -> None:
     lab.command("pause", "--sink", SHORT)
 
@@ -209,7 +206,7 @@ FAULTS = (
         Metric("sink_table_service_failed", lambda value: value == 1), "SinkServiceFails", 0.0, "",
     ),
     Fault(
-        "a clock behind", lambda lab: _restart_second(lab, FAKED), _restart_second, "clock",
+        "a clock behind", lambda lab: _restart_second(lab, {"PYTHONPATH": _with_path(CLOCK_BEHIND)}), _restart_second, "clock",
         Metric("sink_worker_time_seconds", lambda value: value > 0), "SinkClockOff",
         0.0, "", 30.0, lambda _: SECOND,
     ),
