@@ -1,9 +1,9 @@
 """A drill: twelve faults, one after another, and how soon each shows in `/health`, on the page, as a metric and as an
 alert; then an hour in which nothing is wrong, and nothing may be shown.
 
-`python -m tests.drill` needs Debian's `prometheus` and `chromium`. It prints a table for
-docs/monitoring.md. Prometheus scrapes and evaluates every 5 s. `--faults NAME,NAME` and `--quiet SECONDS` do less. The
-exit status is 1 if a fault did not show in time, or something showed in the quiet hour.
+`python -m tests.drill` needs Debian's `prometheus` and `chromium`. It prints a table for docs/monitoring.md. Prometheus
+scrapes and evaluates every 5 s. `--faults NAME,NAME` and `--quiet SECONDS` do less. The exit status is 1 if a fault did
+not show in time, or something showed in the quiet hour.
 """
 
 from __future__ import annotations

@@ -121,6 +121,10 @@ def _with_path(place: Path) -> str:
     return os.pathsep.join(filter(None, (str(place), os.environ.get("PYTHONPATH"))))
 
 
+def _turn_back_the_clock(lab: Lab) -> None:
+    _restart_second(lab, {"PYTHONPATH": _with_path(CLOCK_BEHIND)})
+
+
 def _pause_short(lab: Lab) -> None:
     lab.command("pause", "--sink", SHORT)
 
@@ -206,7 +210,7 @@ FAULTS = (
         Metric("sink_table_service_failed", lambda value: value == 1), "SinkServiceFails", 0.0, "",
     ),
     Fault(
-        "a clock behind", lambda lab: _restart_second(lab, {"PYTHONPATH": _with_path(CLOCK_BEHIND)}), _restart_second, "clock",
+        "a clock behind", _turn_back_the_clock, _restart_second, "clock",
         Metric("sink_worker_time_seconds", lambda value: value > 0), "SinkClockOff",
         0.0, "", 30.0, lambda _: SECOND,
     ),
