@@ -32,6 +32,8 @@ SHOWN_SECONDS = 15.0
 GIVE_UP_SECONDS = 150.0
 CALM_SECONDS = 900.0
 SCRAPE_SECONDS = 5
+DELETED = "short-0: offsets [5, 10) were deleted from the log"
+"""How the reason of the drilled halt begins."""
 LINGERING = frozenset({"SinkBadRecords", "SinkAborts"})
 """Alerts over the last ten and fifteen minutes: they stay for so long after their fault."""
 PLACES = ("/health", "page", "metric", "alert pending", "alert firing")
@@ -83,7 +85,7 @@ class Watch:
         text = " ".join(self._browser.text().split())
         if fault.kind == "zookeeper" and "ZooKeeper does not answer this worker" in text:
             return True
-        do = halt_remedy("orders-0: offsets [5, 10) were deleted").do if fault.kind == "halted" else DO[fault.kind][0]
+        do = halt_remedy(DELETED).do if fault.kind == "halted" else DO[fault.kind][0]
         return do.replace("`", "")[:60] in text
 
     def metric(self, fault: Fault) -> bool:
