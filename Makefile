@@ -5,7 +5,7 @@ VENV ?= .venv
 PYTHON ?= $(shell .ci/python)
 SEEDS ?= 0..10000
 # Test processes: each wants up to 5 GB, and two leave a third of two cores idle.
-PROCESSES ?= $(shell awk '/^MemTotal/ {gb = $$2 / 1e6; print (gb > 20 ? 4 : gb > 14 ? 3 : 2)}' /proc/meminfo 2>/dev/null || echo 2)
+PROCESSES ?= $(shell awk '/^MemTotal/ {gb = $$2 / 1e6; print (gb > 14 ? 3 : 2)}' /proc/meminfo 2>/dev/null || echo 2)
 BIN := $(VENV)/bin
 # Not --quiet: pip would hide its progress bars too, and PySpark takes minutes.
 INSTALL := $(BIN)/python -m pip install --editable

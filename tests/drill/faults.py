@@ -166,7 +166,7 @@ FAULTS = (
     Fault(
         "ZooKeeper away", lambda lab: lab.zookeeper.pause(), lambda lab: lab.zookeeper.resume(),
         "zookeeper", _waits_for("zookeeper"), "SinkWaiting",
-        SESSION_SECONDS * 2 / 3, "two thirds of the session time-out", 15.0,
+        SESSION_SECONDS, "the session time-out: a client pings three times in it", 15.0,
     ),
     Fault(
         "Kafka away", lambda lab: lab.kafka.pause(), lambda lab: lab.kafka.resume(),

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import boto3
 import pytest
@@ -61,23 +62,38 @@ def bucket(strict: Store) -> str:
     return strict.make_bucket()
 
 
-def found(store: Store, bucket: str, place: Path, zookeeper: str, **more: str) -> list[CheckResult]:
-    given = settings(place / "s3", zookeeper, **{**store.settings, "target.base.path": f"s3a://{bucket}/t", **more})
-    return [each for each in validate(given) if each.part in ("storage", "table")]
+class Servers(NamedTuple):
+    """Those that `sink validate` asks beside the store: it would wait ten seconds for one that is away."""
+
+    zookeeper: str
+    kafka: str
 
 
-def test_a_store_that_works_is_asked_by_all_three_and_left_as_it_was(s3: Store, zookeeper, tmp_path: Path) -> None:
+@pytest.fixture
+def servers(zookeeper, kafka) -> Servers:
+    return Servers(zookeeper.address, kafka.address)
+
+
+def found(store: Store, bucket: str, place: Path, servers: Servers, **more: str) -> list[CheckResult]:
+    given = {"kafka.bootstrap.servers": servers.kafka, "target.base.path": f"s3a://{bucket}/t", **store.settings}
+    chosen = settings(place / "s3", servers.zookeeper, **{**given, **more})
+    return [each for each in validate(chosen) if each.part in ("storage", "table")]
+
+
+def test_a_store_that_works_is_asked_by_all_three_and_left_as_it_was(
+    s3: Store, servers: Servers, tmp_path: Path
+) -> None:
     bucket = s3.make_bucket()
-    findings = found(s3, bucket, tmp_path, zookeeper.address)
+    findings = found(s3, bucket, tmp_path, servers)
     assert findings[0].sentence == f"s3a://{bucket}/t can be reached by pyarrow, hudi-rs, Java"
     assert not [each for each in findings if each.wrong]
     assert s3.keys(bucket) == []
 
 
 def test_a_store_that_checks_signatures_is_reached_by_all_three(
-    strict: Store, bucket: str, zookeeper, tmp_path: Path
+    strict: Store, bucket: str, servers: Servers, tmp_path: Path
 ) -> None:
-    findings = found(strict, bucket, tmp_path, zookeeper.address)
+    findings = found(strict, bucket, tmp_path, servers)
     assert findings[0].sentence == f"s3a://{bucket}/t can be reached by pyarrow, hudi-rs, Java"
 
 
@@ -122,9 +138,9 @@ CASES: Mapping[str, Case] = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_what_is_wrong_is_one_sentence_without_a_secret(
-    strict: Store, bucket: str, zookeeper, tmp_path: Path, case: Case
+    strict: Store, bucket: str, servers: Servers, tmp_path: Path, case: Case
 ) -> None:
-    sentence_of_validate(strict, bucket, zookeeper.address, tmp_path, case)
+    sentence_of_validate(strict, bucket, servers, tmp_path, case)
     assert not [key for key in strict.keys(bucket) if not key.endswith("/")]
 
 
@@ -142,9 +158,9 @@ READ_ONLY = Case(
 
 
 def test_a_key_that_may_only_read_is_told(
-    fleet: MakeFleet, reader: Store, bucket: str, zookeeper, tmp_path: Path
+    fleet: MakeFleet, reader: Store, bucket: str, servers: Servers, tmp_path: Path
 ) -> None:
-    sentence_of_validate(reader, bucket, zookeeper.address, tmp_path, READ_ONLY)
+    sentence_of_validate(reader, bucket, servers, tmp_path, READ_ONLY)
     sentence_of_a_worker(fleet, reader, bucket, READ_ONLY)
 
 
@@ -154,10 +170,10 @@ UNTRUSTED = Case(
 )
 
 
-def test_a_certificate_that_nobody_trusts_is_told(fleet: MakeFleet, zookeeper, tmp_path: Path) -> None:
+def test_a_certificate_that_nobody_trusts_is_told(fleet: MakeFleet, servers: Servers, tmp_path: Path) -> None:
     with MotoServer(tmp_path / "tls", tls=True) as server:
         store = Store(server.url)
-        sentence_of_validate(store, "lake", zookeeper.address, tmp_path, UNTRUSTED)
+        sentence_of_validate(store, "lake", servers, tmp_path, UNTRUSTED)
         sentence_of_a_worker(fleet, store, "lake", UNTRUSTED)
 
 
@@ -165,15 +181,15 @@ ELSEWHERE = Case("storage.s3.region: the bucket {bucket} is in another region, "
 
 
 @pytest.mark.skipif(minio() is None, reason="no MinIO here: name its program with SINK_TEST_MINIO")
-def test_a_region_that_is_not_the_buckets_is_told(fleet: MakeFleet, zookeeper, tmp_path: Path) -> None:
+def test_a_region_that_is_not_the_buckets_is_told(fleet: MakeFleet, servers: Servers, tmp_path: Path) -> None:
     with MinioServer(tmp_path / "minio", minio() or "", REGION) as server:
         store = Store(server.url, region=REGION)
         bucket = store.make_bucket()
         right = {"storage.s3.region": REGION}
-        findings = found(store, bucket, tmp_path, zookeeper.address, **right)
+        findings = found(store, bucket, tmp_path, servers, **right)
         assert findings[0].sentence == f"s3a://{bucket}/t can be reached by pyarrow, hudi-rs, Java"
         wrong = Case(ELSEWHERE.sentence, {"storage.s3.region": "ap-south-1"})
-        sentence_of_validate(store, bucket, zookeeper.address, tmp_path, wrong)
+        sentence_of_validate(store, bucket, servers, tmp_path, wrong)
         sentence_of_a_worker(fleet, store, bucket, wrong)
 
 
@@ -183,7 +199,7 @@ NO_TRAILERS = Case(
 
 
 def test_a_store_without_trailing_checksums_is_written_to_and_told_where_they_are_asked_for(
-    fleet: MakeFleet, s3: Store, zookeeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fleet: MakeFleet, s3: Store, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with S3Proxy(tmp_path / "proxy", s3.url) as proxy:
         proxy.refuse_trailers()
@@ -193,11 +209,11 @@ def test_a_store_without_trailing_checksums_is_written_to_and_told_where_they_ar
         it.wait_landed(dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
         monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_supported")
         empty = s3.make_bucket()
-        sentence_of_validate(store, empty, zookeeper.address, tmp_path, NO_TRAILERS)
+        sentence_of_validate(store, empty, servers, tmp_path, NO_TRAILERS)
 
 
-def sentence_of_validate(store: Store, bucket: str, zookeeper: str, place: Path, case: Case) -> None:
-    (wrong,) = [each for each in found(store, bucket, place, zookeeper, **case.more) if each.wrong]
+def sentence_of_validate(store: Store, bucket: str, servers: Servers, place: Path, case: Case) -> None:
+    (wrong,) = [each for each in found(store, bucket, place, servers, **case.more) if each.wrong]
     assert case.sentence.format(url=store.url, bucket=bucket) in wrong.sentence
     assert store.secret_key not in wrong.sentence
 

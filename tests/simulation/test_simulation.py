@@ -25,7 +25,7 @@ from tests.simulation.schedule import DIRECTORY, NO_FAULT, Recorder, Replay, Sch
 from tests.simulation.world import World
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "2000"))
-SEEDS_OF_MAKE_TEST = int(os.environ.get("SIMULATION_SEEDS", "500"))
+SEEDS_OF_MAKE_TEST = int(os.environ.get("SIMULATION_SEEDS", "300"))
 """The other ones run with `make test-all`, unless SIMULATION_SEEDS asks for them."""
 PORTION = 100
 NO_FAULTS = dict.fromkeys(

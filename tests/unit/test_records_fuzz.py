@@ -110,7 +110,7 @@ def test_whatever_the_fast_path_takes_the_reference_takes_with_the_same_value(na
 
 @pytest.mark.integration
 @pytest.mark.parametrize("name", SCHEMAS)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_from_json_agrees_on_what_is_valid_and_on_every_value(spark: SparkSession, tmp_path: Path, name, seed):
     schema = SCHEMAS[name]
     cases = Cases(Random(seed), schema.value_struct)
