@@ -201,7 +201,7 @@ class FailureKind(Enum):
     """The log no longer holds the recorded range: planning looks again at the log."""
     OUT_OF_MEMORY = "OUT_OF_MEMORY"
     """Too much for a worker's memory: the batch is divided before its next attempt."""
-    AWAY = "STORAGE"
+    AWAY = "AWAY"
     """A server that the write needs was away, or refused: the table's store, or the schema registry. No attempt at the
     batch, for its size was not the cause."""
 

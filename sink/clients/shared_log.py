@@ -24,6 +24,8 @@ class SharedLog:
         self._asking = threading.Lock()
         self._seen: dict[str, tuple[float, str, dict[TopicPartition, PartitionLog]]] = {}
         """The time of the last view of each topic, its cluster, and its partitions."""
+        self._error: Unavailable | None = None
+        """Why the last question got no answer."""
 
     def start(self) -> None:
         """Starts the child process before the first view. Raises Unavailable."""
@@ -44,7 +46,9 @@ class SharedLog:
             return self._log.topics(pattern)
 
     def recent(self, topics: Sequence[str], age: float) -> LogView:
-        """Returns a view that is at most `age` seconds old, or older if another thread is asking the brokers."""
+        """Returns a view that is at most `age` seconds old, or older if another thread is asking the brokers. Raises
+        Unavailable where the last question got no answer, whoever asked it.
+        """
         now = time.monotonic()
         missing = [topic for topic in topics if topic not in self._seen or self._seen[topic][0] < now - age]
         if missing:
@@ -53,6 +57,9 @@ class SharedLog:
                     self._ask(missing)
                 finally:
                     self._asking.release()
+            elif (error := self._error) is not None:
+                # Whoever asks now waits for a time-out, one after another, and would leave no moment for this question.
+                raise Unavailable(str(error))
             elif any(topic not in self._seen for topic in missing):
                 raise Unavailable("another view of Kafka is under way, and there is no earlier one")
         seen = [self._seen[topic] for topic in topics]
@@ -60,7 +67,12 @@ class SharedLog:
         return LogView(seen[0][1], logs)
 
     def _ask(self, topics: Sequence[str], pattern: str | None = None) -> LogView:
-        view = self._log.view(topics, pattern)
+        try:
+            view = self._log.view(topics, pattern)
+        except Unavailable as error:
+            self._error = error
+            raise
+        self._error = None
         at = time.monotonic()
         seen: dict[str, dict[TopicPartition, PartitionLog]] = {topic: {} for topic in (*topics, *(view.matching or ()))}
         for source, log in view.partitions.items():

@@ -53,6 +53,8 @@ class RegistryWatch:
         now = self._clock()
         with self._lock:
             lasted = self._lasts()
+            if not lasted:
+                self._failing.clear()
             if silence is not None:
                 self._failing[kind] = now
                 self._sentence = silence

@@ -70,6 +70,14 @@ class Watch:
     def open(self, worker: str) -> None:
         self._browser.open(f"http://127.0.0.1:{self._lab.ports[worker]}/")
 
+    def health(self, fault: Fault) -> bool:
+        """Whether a worker tells it; its page is opened."""
+        for worker in (fault.at,) if fault.at else WORKERS:
+            if fault.kind in self.kinds(worker):
+                self.open(worker)
+                return True
+        return False
+
     def kinds(self, worker: str) -> set[str]:
         """Returns the kinds of all findings that `/health` tells there."""
         try:
@@ -119,12 +127,11 @@ class Watch:
 
 def drilled(fault: Fault, lab: Lab, watch: Watch) -> Showing:
     """Begins it, waits until it shows everywhere, and ends it."""
-    showing, worker = Showing(fault), fault.at(lab)
+    showing = Showing(fault)
     fault.begin(lab)
     began = time.monotonic()
-    watch.open(worker)
     looks = {
-        "/health": lambda: fault.kind in watch.kinds(worker),
+        "/health": lambda: watch.health(fault),
         "page": lambda: watch.page(fault),
         "metric": lambda: watch.metric(fault),
         "alert pending": lambda: fault.alert in watch.alerts("pending", "firing"),

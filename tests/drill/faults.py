@@ -47,8 +47,8 @@ class Fault:
     why: str
     alert_waits: float = 0.0
     """Seconds for which the rule wants to see it."""
-    at: Callable[[Lab], str] = lambda _: FIRST
-    """The worker whose address and page are looked at."""
+    at: str = ""
+    """The worker whose address and page are looked at; empty: the first one that tells it."""
 
 
 def _waits_for(what: str) -> Metric:
@@ -174,12 +174,11 @@ FAULTS = (
     ),
     Fault(
         "storage away", _away, _back, "waits", _waits_for("storage"), "SinkWaiting",
-        10.0, "a store may take as long for an answer", 15.0, lambda lab: lab.fleet.leader(EVENTS),
+        10.0, "a store may take as long for an answer", 15.0,
     ),
     Fault(
         "registry away", _close_registry, lambda lab: lab.open_the_registry(), "waits", _waits_for("registry"),
         "SinkWaiting", 13.0, "the next record with such a schema, and the 10 s that a task asks for it", 15.0,
-        lambda lab: lab.fleet.leader(EVENTS),
     ),
     Fault(
         "a bad record", lambda lab: lab.produce(EVENTS, b"no Avro"), lambda _: None, "bad-records",
@@ -189,7 +188,7 @@ FAULTS = (
     Fault(
         "a stuck JVM", _stick, _start_again, "silent",
         Metric("sink_jvm_silent_seconds", lambda value: value > 5), "SinkJvmSilent",
-        5.0, "a JVM may take as long for an answer", at=lambda _: SECOND,
+        5.0, "a JVM may take as long for an answer", at=SECOND,
     ),
     Fault(
         "a worker gone", lambda lab: lab.fleet.workers[SECOND].kill(), _start_again, "worker-gone",
@@ -203,7 +202,7 @@ FAULTS = (
     Fault(
         "retention at risk", _pause_short, lambda lab: lab.command("resume", "--sink", SHORT), "retention",
         Metric("sink_retention_left_seconds", lambda value: value < RETENTION_SECONDS / 2), "SinkRetentionAtRisk",
-        RETENTION_SECONDS / 2, "half of the retention", at=lambda lab: lab.fleet.leader(SHORT),
+        RETENTION_SECONDS / 2, "half of the retention",
     ),
     Fault(
         "a service that fails", _add_broken, _mend_broken, "service-failed",
@@ -212,7 +211,7 @@ FAULTS = (
     Fault(
         "a clock behind", _turn_back_the_clock, _restart_second, "clock",
         Metric("sink_worker_time_seconds", lambda value: value > 0), "SinkClockOff",
-        0.0, "", 30.0, lambda _: SECOND,
+        0.0, "", 30.0, SECOND,
     ),
     Fault(
         "a halt", _delete_unread, _reset, "halted", Metric("sink_halted", lambda value: value == 1), "SinkHalted",

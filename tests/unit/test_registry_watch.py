@@ -60,13 +60,14 @@ def test_another_kind_of_request_that_is_done_proves_nothing(watch: RegistryWatc
 
 
 def test_who_is_given_nothing_more_shows_it_for_a_minute(watch: RegistryWatch, clock: Clock, silent: Failed) -> None:
-    watch.saw("WriteTasks", silent)
+    watch.saw("Begin", silent)
     clock.now += FORGET_SECONDS
     assert watch.trouble == ""
     with capture_logs() as lines:
         watch.saw("WriteTasks", Done())
         watch.saw("WriteTasks", silent)
-    assert [line["event"] for line in lines] == ["registry.unavailable"]
+        watch.saw("WriteTasks", Done())
+    assert [line["event"] for line in lines] == ["registry.unavailable", "registry.available"]
 
 
 @pytest.mark.parametrize("reason", ["no answer", "schema registry http://r has no schema id 7 (error code 40403)"])

@@ -1,0 +1,90 @@
+"""Threads share one client of Kafka: who wants a recent view waits for nobody, and hears of a Kafka that is away."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from coordination.errors import Unavailable
+from coordination.state.model import LogView, PartitionLog, TopicPartition
+from sink.clients.shared_log import SharedLog
+from tests.waiting import eventually
+
+SOURCE = TopicPartition("orders", 0)
+NOW = 0.0
+"""An age that no earlier view has."""
+
+
+class Broker:
+    """Answers when it may, or gives up the question."""
+
+    def __init__(self) -> None:
+        self.end = 5
+        self.is_away = False
+        self.asked = 0
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+
+    def view(self, _topics: Sequence[str], _pattern: str | None = None) -> LogView:
+        self.asked += 1
+        assert self.may_answer.wait(30)
+        if self.is_away:
+            raise Unavailable("Kafka at k:9092 gave no answer")
+        return LogView("cluster", {SOURCE: PartitionLog("id", 0, self.end)})
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    made = Broker()
+    yield made
+    made.may_answer.set()
+
+
+@pytest.fixture
+def log(broker: Broker) -> SharedLog:
+    stub: Any = broker
+    return SharedLog(stub)
+
+
+def asking(log: SharedLog, broker: Broker) -> threading.Thread:
+    """Another thread, whose question is under way."""
+
+    def ask() -> None:
+        try:
+            log.view(["orders"])
+        except Unavailable:
+            return
+
+    asked = broker.asked
+    broker.may_answer.clear()
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    eventually("it asks", lambda: broker.asked > asked, 30)
+    return thread
+
+
+def test_who_asks_while_another_does_gets_the_last_view(log: SharedLog, broker: Broker) -> None:
+    log.view(["orders"])
+    broker.end = 9
+    thread = asking(log, broker)
+    assert log.recent(["orders"], NOW).partitions[SOURCE].end == 5
+    broker.may_answer.set()
+    thread.join()
+    assert log.recent(["orders"], 60.0).partitions[SOURCE].end == 9
+
+
+def test_kafka_away_is_heard_of_though_others_keep_asking(log: SharedLog, broker: Broker) -> None:
+    log.view(["orders"])
+    broker.is_away = True
+    with pytest.raises(Unavailable):
+        log.view(["orders"])
+    thread = asking(log, broker)
+    with pytest.raises(Unavailable, match="k:9092"):
+        log.recent(["orders"], NOW)
+    broker.is_away = False
+    broker.may_answer.set()
+    thread.join()
+    assert log.recent(["orders"], 60.0).partitions[SOURCE].end == 5
