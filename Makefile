@@ -17,7 +17,7 @@ TESTED = $(BIN)/python -m pytest tests -n $(PROCESSES) --dist loadgroup --tb=sho
 $(VENV)/%.stamp: export PYTHONWARNINGS := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-s3 test test-all unit simulate chaos takeover bench bench-data docs site dist lint jars clean
+.PHONY: help demo demo-s3 test test-all unit simulate chaos drill takeover bench bench-data docs site dist lint jars clean
 
 help: ## this list
 	@echo "make demo    is the place to start. All targets:"
@@ -29,7 +29,7 @@ demo: $(VENV)/demo.stamp ## ZooKeeper, Kafka and a fleet on this machine: kill t
 demo-s3: $(VENV)/demo-s3.stamp ## the same with the table on an S3 server of its own (4 minutes)
 	$(BIN)/sink demo --storage s3 $(ARGS)
 
-test: lint ## lint, unit, simulation and integration tests on real servers (20 to 25 minutes on two cores, more on a slow machine)
+test: lint ## lint, unit, simulation and integration tests on real servers (15 to 20 minutes on two cores, more on a slow machine)
 	$(PREPARED)
 	$(TESTED) -m "not thorough" $(ARGS)
 
@@ -45,6 +45,9 @@ simulate: $(VENV)/test.stamp ## the protocol against the fault schedules of thes
 
 chaos: $(VENV)/test.stamp ## a fleet under load while everything breaks, then an audit (an hour; ARGS="--seconds 600 --seed 1 --kind upsert-mor")
 	$(BIN)/python -m tests.chaos $(ARGS)
+
+drill: $(VENV)/test.stamp ## twelve faults, and how soon each shows in /health, on the page, as metric and alert; then a quiet hour (80 minutes; ARGS="--quiet 600")
+	$(BIN)/python -m tests.drill $(ARGS)
 
 takeover: $(VENV)/test.stamp ## how long a table stands still when a worker is killed, over 51 kills (half an hour)
 	$(BIN)/python -m tests.bench.takeover $(ARGS)

@@ -178,7 +178,8 @@ class SinkMetrics:
     @harmless
     def keeper(self, view: KeeperView) -> None:
         """From the coordinator's reading of the tree."""
-        self._of(self._families.workers).set(len(view.members))
+        # Until its old session ends, a worker that died and has started again is a member twice.
+        self._of(self._families.workers).set(len({member.worker for member in view.members}))
         last = _last_commit(view)
         if last is not None:
             self._of(self._families.last_commit).set(max(last.times.values(), default=0.0))

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from coordination.errors import ConfigError
 from coordination.state.messages import Note
-from coordination.state.model import LogView, OpenRange, PartitionLog, PartitionState, TopicPartition
+from coordination.state.model import LogView, Member, OpenRange, PartitionLog, PartitionState, TopicPartition
 from coordination.state.reading import TreeReader
 from coordination.state.tree import KeeperView, Ledger, Summary
 from coordination.zookeeper.table_service_lock import Service
@@ -252,6 +252,14 @@ def test_retention_left_is_that_of_a_topic_that_waits(
     assert value(process, "sink_retention_left_seconds") == 550
     metrics.keeper(replace(empty_view(), states=states(p0=11)))
     assert value(process, "sink_retention_left_seconds") is None
+
+
+def test_a_worker_that_has_started_again_counts_once_though_its_old_session_lives(
+    process: ProcessMetrics, metrics: SinkMetrics
+) -> None:
+    members = tuple(Member(incarnation, "host", 1, "0.1") for incarnation in ("w1:a", "w2:b", "w2:c"))
+    metrics.keeper(replace(empty_view(), members=members))
+    assert value(process, "sink_workers") == 2
 
 
 def test_the_allowance_of_a_commit_is_three_intervals_or_the_write_deadline(
