@@ -188,11 +188,13 @@ class FleetWatch:
             )
             return
         now = time.monotonic()
-        if watched.unread is None and not watched.changed.is_set() and now - watched.read_at < WHOLE_SECONDS:
-            return
-        watched.changed.clear()
+        is_old = now - watched.read_at >= WHOLE_SECONDS
         try:
-            watched.view = watched.keeper.read()
+            if watched.unread is not None or watched.changed.is_set() or is_old:
+                watched.changed.clear()
+                watched.view = view = watched.keeper.read()
+                watched.read_at = now
+                _follow_members(watched, view, time.time())
             if now - watched.records_at >= RECORDS_SECONDS:
                 watched.services, watched.catalog = watched.keeper.services(), watched.keeper.catalog()
                 watched.records_at = now
@@ -201,8 +203,7 @@ class FleetWatch:
         except Corrupt as error:
             watched.unread = finding("znode", str(error))
         else:
-            watched.unread, watched.read_at = None, now
-            _follow_members(watched, watched.view, time.time())
+            watched.unread = None
 
     def _now(self, name: str, watched: _Watched, wall: float) -> SinkNow:
         settings, view = watched.hosted.settings, watched.view

@@ -152,6 +152,9 @@ class TableServiceRunner:
     def _run(self, committed: int) -> None:
         LOG.debug("services.begun", committed=committed)
         services = self._outcomes("table", self._perform)
+        if self._ended.is_set():
+            # Spark is being stopped, so that a failure says nothing of the table.
+            services = tuple(service for service in services if not service.reason)
         self._tell(services)
         self._lock.record(TableServiceRun(self._settings.worker_id, time.time(), committed, services))
 

@@ -13,7 +13,9 @@ import pytest
 from coordination.errors import Unavailable
 from coordination.state import tree
 from coordination.state.model import Member, WorkerState
+from coordination.zookeeper.table_service_lock import Service
 from sink.devtools.local.servers import free_ports
+from sink.http.fleet import WHOLE_SECONDS
 from tests.http_fleet import SinkTree, SyntheticFleet
 from tests.http_kit import Client
 from tests.waiting import eventually
@@ -84,6 +86,17 @@ def test_kafka_away_is_told_and_what_was_known_of_the_tree_stays(served) -> None
     assert (told["lag"], told["committed"], told["kafka_error"]) == (None, 1, "Kafka at k:9092 gave no answer")
     fleet.log.error = None
     eventually("it is over", lambda: notes(at, "orders") == [])
+
+
+def test_a_service_that_fails_is_told_though_nothing_else_changes(served, monkeypatch) -> None:
+    monkeypatch.setattr("sink.http.fleet.RECORDS_SECONDS", 1.0)
+    fleet, at = served
+    orders = fleet.add("orders", 1)
+    at.wait("/health", 200)
+    orders.services(Service("cluster", 2.0, "20260101000000000"))
+    eventually("the first run is told", lambda: bool(status(at, "orders")["services"]))
+    orders.services(Service("cluster", 2.0, "", "no space left"))
+    eventually("it is told", lambda: notes(at, "orders") == ["service-failed"], WHOLE_SECONDS / 2)
 
 
 def test_sinks_that_come_and_go_are_followed(served) -> None:

@@ -143,7 +143,8 @@ class Invariants:
     def _new_tree(self, view: KeeperView) -> None:
         """ZooKeeper was emptied, or is older than it was: what the table has never seen may begin anywhere again,
         and a commit has lost its decision record, so that its instant may look like an orphan, or as undecided."""
-        self.restored = self._table_restored and self._beyond_the_table(view)
+        # A backup from before the table was restored may know as many commits, and claim other ends.
+        self.restored = self._table_restored and (self._beyond_the_table(view) or any(self._claimed(view)))
         if view.halt is not None:
             # A backup may have been made while the sink stood still.
             self.halts.append(view.halt.reason)
