@@ -205,10 +205,6 @@ FAULTS = (
         RETENTION_SECONDS / 2, "half of the retention",
     ),
     Fault(
-        "a service that fails", _add_broken, _mend_broken, "service-failed",
-        Metric("sink_table_service_failed", lambda value: value == 1), "SinkServiceFails", 0.0, "",
-    ),
-    Fault(
         "a clock behind", _turn_back_the_clock, _restart_second, "clock",
         Metric("sink_worker_time_seconds", lambda value: value > 0), "SinkClockOff",
         0.0, "", 30.0, SECOND,
@@ -216,5 +212,10 @@ FAULTS = (
     Fault(
         "a halt", _delete_unread, _reset, "halted", Metric("sink_halted", lambda value: value == 1), "SinkHalted",
         0.0, "",
+    ),
+    Fault(
+        # Last: the sink that it adds reads the topic that the halt is about.
+        "a service that fails", _add_broken, _mend_broken, "service-failed",
+        Metric("sink_table_service_failed", lambda value: value == 1), "SinkServiceFails", 0.0, "",
     ),
 )  # fmt: skip
