@@ -183,7 +183,7 @@ FAULTS = (
     Fault(
         "a bad record", lambda lab: lab.produce(EVENTS, b"no Avro"), lambda _: None, "bad-records",
         Metric("sink_bad_records_total", lambda value: value > 0), "SinkBadRecords",
-        5.0, "the commit that leaves it aside",
+        13.0, "the commit that leaves it aside; the first one makes the errors table",
     ),
     Fault(
         "a stuck JVM", _stick, _start_again, "silent",
