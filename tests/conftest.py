@@ -36,7 +36,8 @@ SPARK_HEAP = "1g"
 OWN_PROCESSES = frozenset({"fleet", "demo"})
 """Fixtures whose tests start every Spark that they use as a process of its own."""
 LONGEST = ("test_takeover", "test_demo", "test_many_sinks", "test_s3_leak", "test_upsert_fleet", "test_topics")
-"""Files with such tests of half a minute and more. They go first, so that none is left alone at the end."""
+"""Files with such tests of half a minute and more. They go before the other fleets, so that none is left alone at the
+end."""
 
 TopicFactory = Callable[..., str]
 

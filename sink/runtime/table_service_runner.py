@@ -152,17 +152,18 @@ class TableServiceRunner:
     def _run(self, committed: int) -> None:
         LOG.debug("services.begun", committed=committed)
         services = self._outcomes("table", self._perform)
-        if self._ended.is_set():
-            # Spark is being stopped, so that a failure says nothing of the table.
-            services = tuple(service for service in services if not service.reason)
         self._tell(services)
         self._lock.record(TableServiceRun(self._settings.worker_id, time.time(), committed, services))
 
     def _outcomes(self, name: str, run: Run) -> tuple[Service, ...]:
         try:
-            return self._in_turn(lambda: () if self._ended.is_set() else run())
+            services = self._in_turn(lambda: () if self._ended.is_set() else run())
         except (SinkError, *JAVA_ERRORS, OSError) as error:
-            return (Service(name, 0.0, "", error_summary(error)),)
+            services = (Service(name, 0.0, "", error_summary(error)),)
+        if self._ended.is_set():
+            # Spark is being stopped, so that a failure says nothing of the table.
+            return tuple(service for service in services if not service.reason)
+        return services
 
     def _tell(self, services: tuple[Service, ...]) -> None:
         for each in services:

@@ -20,10 +20,12 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from sink.operations.remedies import DO, halt_remedy
-from tests.chromium import Chromium
+from tests.chromium import MISSING as NO_CHROMIUM
+from tests.chromium import Chromium, command
 from tests.drill.faults import FAULTS, Fault
 from tests.drill.lab import WORKERS, Lab
-from tests.prometheus import MISSING, Prometheus
+from tests.prometheus import MISSING as NO_PROMETHEUS
+from tests.prometheus import Prometheus
 from tests.waiting import eventually
 
 LOOK_SECONDS = 0.5
@@ -105,15 +107,13 @@ class Watch:
             text = self._lab.at(worker).ask("/metrics").body.decode()
         except OSError:
             return False
-        at, metric = time.time(), fault.metric
+        metric = fault.metric
         values = [
             sample.value
             for family in text_string_to_metric_families(text)
             for sample in family.samples
             if sample.name == metric.name and metric.labels.items() <= sample.labels.items()
         ]
-        if metric.name == "sink_worker_time_seconds":
-            return any(at - value > SCRAPE_SECONDS for value in values)
         return bool(values) and (all if metric.of_all else any)(map(metric.is_told, values))
 
     def alerts(self, *states: str) -> set[str]:
@@ -163,8 +163,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wanted = [name for name in options.faults.split(",") if name]
     faults = [fault for fault in FAULTS if not wanted or any(fault.name.startswith(name) for name in wanted)]
     program = shutil.which("prometheus")
-    if program is None:
-        sys.exit(MISSING)
+    if program is None or command() is None:
+        sys.exit(NO_CHROMIUM if program else NO_PROMETHEUS)
     showings: list[Showing] = []
     with tempfile.TemporaryDirectory(prefix="sink-drill-") as place, Lab(Path(place)) as lab, Chromium() as browser:
         prometheus = Prometheus(

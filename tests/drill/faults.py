@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 from confluent_kafka import OFFSET_END, TopicPartition
 
 from sink.devtools.local.workers import Part
+from sink.operations.health import CLOCK_SECONDS
 from tests.drill.lab import EVENTS, PARTITIONS, PATIENCE, RETENTION_SECONDS, SESSION_SECONDS, SHORT, WORKERS, Lab
 from tests.storage.s3_proxy import SILENT
 from tests.waiting import eventually
@@ -206,7 +208,7 @@ FAULTS = (
     ),
     Fault(
         "a clock behind", _turn_back_the_clock, _restart_second, "clock",
-        Metric("sink_worker_time_seconds", lambda value: value > 0), "SinkClockOff",
+        Metric("sink_worker_time_seconds", lambda value: time.time() - value > CLOCK_SECONDS), "SinkClockOff",
         0.0, "", 30.0, SECOND,
     ),
     Fault(

@@ -102,12 +102,14 @@ class Lab:
         self.fleet.add(sink, topic, **{"target.base.path": f"{self._lake}/{sink}", **settings})
 
     def start(self, worker: str, environment: Mapping[str, str] | None = None) -> WorkerProcess:
-        own = {"http.listen": f"127.0.0.1:{self.ports[worker]}"}
-        return self.fleet.start(worker, environment, **own)
+        return self.fleet.start(worker, environment, **self._own(worker))
 
     def configure(self) -> None:
         for worker in WORKERS:
-            self.fleet.configure(worker, **{"http.listen": f"127.0.0.1:{self.ports[worker]}"})
+            self.fleet.configure(worker, **self._own(worker))
+
+    def _own(self, worker: str) -> dict[str, object]:
+        return {"http.listen": f"127.0.0.1:{self.ports[worker]}"}
 
     def at(self, worker: str) -> Client:
         return Client("127.0.0.1", self.ports[worker])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -41,6 +42,8 @@ class Worker:
         self.client.ensure_path("/s/workers")
         self.client.create(f"/s/workers/{name}", ephemeral=True)
         self.leads, self.runs, self.error = leads, 0, False
+        self.may_end = threading.Event()
+        self.may_end.set()
         given = settings(place / name, chroot, worker__id=name, services__interval__commits="5")
         self.lock = TableServiceLock(self.client, "/s", name)
         self.services = TableServiceRunner(given, self.lock, self.run, lambda: self.leads, ProcessMetrics().sink(name))
@@ -48,6 +51,7 @@ class Worker:
 
     def run(self) -> tuple[Service, ...]:
         self.runs += 1
+        assert self.may_end.wait(60)
         if self.error:
             raise Unavailable("storage is away")
         return DONE
@@ -58,6 +62,7 @@ class Worker:
         self.client.set("/s/transactions", codec.to_bytes({"committed": number}))
 
     def close(self) -> None:
+        self.may_end.set()
         self.services.end()
         self.client.stop()
         self.client.close()
@@ -91,6 +96,19 @@ def test_a_leader_serves_as_long_as_it_is_alone_and_who_follows_goes_on_from_its
     eventually("the follower has served", lambda: follower.runs == 1)
     assert leader.runs == 1
     assert follower.lock.last().committed == 12
+
+
+def test_a_run_that_a_stop_interrupts_has_not_failed(worker: Callable[..., Worker]) -> None:
+    only = worker("only")
+    only.error = True
+    only.may_end.clear()
+    only.commit(5)
+    eventually("it runs", lambda: only.runs == 1)
+    only.services.end()
+    only.may_end.set()
+    only.services.join(60)
+    last = only.lock.last()
+    assert last is None or last.failed == ()
 
 
 def test_a_run_that_fails_is_recorded_and_comes_again_after_as_many_transactions(

@@ -15,7 +15,7 @@ from coordination.errors import Corrupt
 from coordination.state import codec, tree, versions
 from coordination.state.codec import decode_checkpoint
 from coordination.state.control import Asked, Control
-from coordination.state.messages import Begin, Complete, RollBack
+from coordination.state.messages import Begin, Complete, ReadLog, RollBack
 from coordination.state.model import PROTOCOL, InstantState, Member, Phase, Slice, TopicPartition
 from coordination.state.tree import Node
 from sink.layout.file_ids import file_id
@@ -183,7 +183,7 @@ def test_a_tree_of_the_version_before_asks_for_nothing_and_can_be_paused() -> No
     term = new_term(env)
     term.idle()
     term.tick(10.0)
-    assert env.view.transactions == ()
+    assert (type(term.asked), env.view.transactions) == (ReadLog, ())
 
 
 def test_a_member_of_a_newer_version_is_not_read() -> None:
