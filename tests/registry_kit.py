@@ -53,7 +53,9 @@ def registry_directory() -> Path:
                     artifacts.download_into("registry", DOCUMENT, brought)
                 shutil.rmtree(part, ignore_errors=True)
                 with tarfile.open(next(brought.glob("*.tar.gz"))) as archive:
-                    archive.extractall(part, filter="data")
+                    # As an attribute: the argument is not in Python 3.11.2, which is Debian 12's.
+                    archive.extraction_filter = getattr(tarfile, "data_filter", None)
+                    archive.extractall(part)
                 part.rename(place)
                 shutil.rmtree(brought)
     return place

@@ -116,4 +116,6 @@ def _state(download: Download) -> tuple[int, int, float]:
             size += path.stat().st_size
         except FileNotFoundError:
             continue  # Ivy renamed it meanwhile: counted next time
-    return output.count("[SUCCESSFUL ]"), len(re.findall(r"^\tfound ", output, re.MULTILINE)), size / 1e6
+    done = output.count("[SUCCESSFUL ]")
+    # Ivy tells of modules, some of which have several files.
+    return done, max(done, len(re.findall(r"^\tfound ", output, re.MULTILINE))), size / 1e6

@@ -17,20 +17,20 @@ from tests.drill.lab import EVENTS, PARTITIONS, PATIENCE, RETENTION_SECONDS, SES
 from tests.storage.s3_proxy import SILENT
 from tests.waiting import eventually
 
-FIRST, SECOND = WORKERS
+SECOND = WORKERS[1]
 BROKEN = "broken"
 CLOCK_BEHIND = Path(__file__).parent / "clock_behind"
 
 
 @dataclass(frozen=True)
 class Metric:
-    """`is_told` of the value of a sample with these labels, on any worker; None: the metric is missing everywhere."""
+    """`is_told` judges the value of a sample with these labels."""
 
     name: str
     is_told: Callable[[float], bool]
     labels: Mapping[str, str] = field(default_factory=dict)
     of_all: bool = False
-    """Whether every worker has to tell it."""
+    """Whether every worker has to tell it, and not just any."""
 
 
 @dataclass(frozen=True)
