@@ -26,7 +26,7 @@ BOUND = "resource.pyspark.memory"
 ROOM = 100
 """MiB beyond those of a Python that has done nothing: a quarter of what a first attempt takes."""
 MORE = 50
-"""MiB more for each attempt after the second: the allocators reserve address space in steps, and not the same each time."""
+"""MiB more for each attempt after the second: allocators reserve address space in steps, not always the same."""
 ATTEMPTS = 12
 COUNT = 300
 VALUE = 400_000
