@@ -64,8 +64,9 @@ def plan(term: Term) -> Operation | None:
 
 
 def _read_log(term: Term) -> Operation:
-    topics = batches.topics_to_read(term.keeper_view.states, term.config.topics)
-    return ReadLog(topics, term.config.topic_pattern)
+    configured = tuple(sorted(term.config.topics))
+    unfinished = batches.unfinished_topics(term.keeper_view.states, configured)
+    return ReadLog(configured, term.config.topic_pattern, unfinished)
 
 
 def _watch_log(term: Term) -> Operation | None:

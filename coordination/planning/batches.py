@@ -39,16 +39,17 @@ class Survey:
     halt: Halt | None
 
 
-def topics_to_read(states: States, configured: Sequence[str]) -> tuple[str, ...]:
-    """The configured topics, and those that are no longer configured but still have a range to re-form."""
-    return tuple(sorted({*configured, *(source.topic for source, state in states.items() if state.open)}))
+def unfinished_topics(states: States, configured: Collection[str]) -> tuple[str, ...]:
+    """Topics that are not configured by name, and have a range to re-form."""
+    return tuple(sorted({source.topic for source, state in states.items() if state.open}.difference(configured)))
 
 
 def survey(states: States, log: LogView, topics: Collection[str], policy: DataLossPolicy, reset: OffsetReset) -> Survey:
     known = {source.topic for source in states}
     ids = {source.topic: log_range.topic_id for source, log_range in log.partitions.items()}
     recorded = {s for s in states if s.topic in topics and not _is_awaited(states[s], ids.get(s.topic))}
-    watched = recorded | set(log.partitions)
+    lost_while_planned = {s for s in states if s.topic in log.deleted and states[s].open}
+    watched = recorded | lost_while_planned | set(log.partitions)
     new_partitions: dict[TopicPartition, PartitionState] = {}
     ends: dict[TopicPartition, int] = {}
     lost: list[LostPrefix] = []

@@ -163,10 +163,13 @@ def _lost_prefix(
 def _gone(source: TopicPartition, recorded: PartitionState | None) -> str:
     if recorded is None:
         return f"{source}: the broker has no such topic or partition; create it or correct kafka.topic.names"
+    planned = (
+        f", [{recorded.end}, {recorded.planned_end}) was planned and cannot be read any more" if recorded.open else ""
+    )
     return (
         f"{source}: the broker has no such topic or partition any more; the table holds it up to "
-        f"offset {recorded.end} of topic id {recorded.topic_id}; to go on with the partitions that there are, "
-        "run `sink reset`"
+        f"offset {recorded.end} of topic id {recorded.topic_id}{planned}; to go on with what there is, "
+        f"run `sink reset --to earliest --topic {source.topic}`"
     )
 
 

@@ -33,10 +33,12 @@ class ReadTable:
 
 @dataclass(frozen=True, slots=True)
 class ReadLog:
-    """Answer: `LogView` of `topics`, and of those whose whole name matches the regular expression `pattern`."""
+    """Answer: `LogView` of `topics`, of those whose whole name matches the regular expression `pattern`, and of those
+    of `unfinished` that Kafka has; the others of these are `deleted` there."""
 
     topics: tuple[str, ...]
     pattern: str | None = None
+    unfinished: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

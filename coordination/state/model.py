@@ -346,13 +346,15 @@ class PartitionLog:
 class LogView:
     """`columns` are what the table's become with all that these partitions hold: looked up after their ends, so that no
     record of them is newer. `schema_conflict` says why they cannot become it. `matching`: the topics that match the
-    pattern that was asked about, None without one."""
+    pattern that was asked about, None without one. `deleted`: topics with a range to re-form that Kafka has no more.
+    """
 
     cluster: str
     partitions: Mapping[TopicPartition, PartitionLog]
     columns: str = ""
     schema_conflict: str = ""
     matching: tuple[str, ...] | None = None
+    deleted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ LOG = logging.getLogger(__name__)
 TIMEOUT_SECONDS = 10.0
 GRACE_SECONDS = 1.0
 """Seconds to look for a missing topic: not every broker knows a new one at once."""
+DELETED_SECONDS = 30.0
+"""Seconds for which a topic is missing before it counts as deleted: a broker that starts may not know it yet."""
 LIST_SECONDS = 30.0
 """Seconds between two requests for the list of all topics: a cluster may have many thousands of partitions."""
 DEFAULTS = {"reconnect.backoff.ms": "250", "reconnect.backoff.max.ms": "2000"}
@@ -78,7 +80,7 @@ class TopicSettings(KafkaSettings, Protocol):
 class LogSource(Protocol):
     """Takes views, in this process (`Log`) or in a child process (`sink.clients.kafka_process.LogProcess`)."""
 
-    def view(self, topics: Sequence[str], pattern: str | None = None) -> LogView: ...
+    def view(self, topics: Sequence[str], pattern: str | None = None, unfinished: Sequence[str] = ()) -> LogView: ...
 
 
 class UnknownTopic(SinkError):
@@ -108,8 +110,14 @@ class _Unsettled(Unavailable):
 class Log:
     """An AdminClient, made at first use. Not thread-safe."""
 
-    def __init__(self, settings: KafkaSettings | Mapping[str, str], timeout: float = TIMEOUT_SECONDS) -> None:
-        """`timeout` bounds one view, in seconds. A plain mapping is taken for `kafka_native`."""
+    def __init__(
+        self,
+        settings: KafkaSettings | Mapping[str, str],
+        timeout: float = TIMEOUT_SECONDS,
+        deleted_after: float = DELETED_SECONDS,
+    ) -> None:
+        """`timeout` bounds one view, in seconds. A missing topic counts as deleted after `deleted_after` seconds. A
+        plain mapping is taken for `kafka_native`."""
         self._native = settings if isinstance(settings, Mapping) else settings.kafka_native
         self._timeout = timeout
         self._bootstrap = self._native["bootstrap.servers"]
@@ -117,10 +125,13 @@ class Log:
         self._connection_errors: dict[int, str] = {}
         self._deadline = 0.0
         self._listed: tuple[float, tuple[str, ...]] | None = None
+        self._deleted_after = deleted_after
+        self._missing_since: dict[str, float] = {}
 
-    def view(self, topics: Sequence[str], pattern: str | None = None) -> LogView:
-        """Takes a view of these topics, and of the topics whose whole name matches `pattern`. It lists topics at most
-        every `LIST_SECONDS`."""
+    def view(self, topics: Sequence[str], pattern: str | None = None, unfinished: Sequence[str] = ()) -> LogView:
+        """Takes a view of these topics, of the topics whose whole name matches `pattern`, and of those of `unfinished`
+        that are there: the others are `deleted`, or the view raises Unavailable until they count as that. It lists
+        topics at most every `LIST_SECONDS`."""
         began = time.monotonic()
         self._deadline = began + self._timeout
         admin = self._connected()
@@ -138,7 +149,7 @@ class Log:
             reraise=True,
         )
         try:
-            return retrying(self._take_view, admin, tuple(dict.fromkeys(topics)), pattern)
+            return retrying(self._take_view, admin, tuple(topics), pattern, tuple(unfinished))
         finally:
             admin.poll(0)
 
@@ -183,31 +194,45 @@ class Log:
         """Notes why a connection fails. librdkafka only calls this; the request itself times out."""
         self._connection_errors[error.code()] = error.str()
 
-    def _take_view(self, admin: AdminClient, named: Sequence[str], pattern: str | None) -> LogView:
+    def _take_view(
+        self, admin: AdminClient, named: Sequence[str], pattern: str | None, unfinished: Sequence[str]
+    ) -> LogView:
         matching = None if pattern is None else self._names(admin, pattern)
-        topics = tuple(dict.fromkeys([*named, *(matching or ())]))
+        topics = tuple(dict.fromkeys([*named, *unfinished, *(matching or ())]))
         if not topics and matching is None:
             raise ValueError("no topic to look at")
         cluster = self._answer(
             "cluster id", lambda seconds_left: admin.describe_cluster(request_timeout=seconds_left)
         ).cluster_id
-        if not topics:
-            return LogView(cluster, {}, matching=())
-        try:
-            before = self._describe(admin, topics)
-        except UnknownTopic as error:
-            self._listed = None
-            if set(error.topics) & set(named):
-                raise
-            raise _Unsettled(f"{', '.join(error.topics)} went while {self._bootstrap} was asked") from error
+        before, missing = self._describe(admin, topics)
+        if missing:
+            self._require_deleted(admin, missing, named, matching or ())
+        if not before:
+            return LogView(cluster, {}, matching=matching, deleted=missing)
         sources = [TopicPartition(topic, number) for topic in before for number in before[topic][1]]
         starts, ends = self._offsets(admin, sources)
-        if self._describe(admin, topics) != before:
+        if self._describe(admin, tuple(before)) != (before, ()):
             raise _Unsettled(
                 f"{', '.join(topics)} changed on {self._bootstrap} during the view. The sink takes it again."
             )
         logs = {source: PartitionLog(before[source.topic][0], starts[source], ends[source]) for source in sources}
-        return LogView(cluster, logs, matching=matching)
+        return LogView(cluster, logs, matching=matching, deleted=missing)
+
+    def _require_deleted(
+        self, admin: AdminClient, missing: Sequence[str], named: Sequence[str], matching: Sequence[str]
+    ) -> None:
+        """Raises UnknownTopic or Unavailable unless all missing topics count as deleted."""
+        self._listed = None
+        if unknown := [topic for topic in missing if topic in named]:
+            raise UnknownTopic(unknown, self._bootstrap, self._similar_names(admin, unknown))
+        if any(topic in matching for topic in missing):
+            raise _Unsettled(f"{', '.join(missing)} went while {self._bootstrap} was asked")
+        latest = time.monotonic() - self._deleted_after
+        if early := [topic for topic in missing if self._missing_since[topic] > latest]:
+            raise Unavailable(
+                f"planned offsets of {', '.join(early)} cannot be read: {self._bootstrap} has no such topic any more."
+                f" It counts as deleted after {self._deleted_after:g} s."
+            )
 
     def _names(self, admin: AdminClient, pattern: str | None) -> tuple[str, ...]:
         if self._listed is None or time.monotonic() > self._listed[0] + LIST_SECONDS:
@@ -218,8 +243,10 @@ class Log:
             self._listed = time.monotonic(), tuple(sorted(names))
         return tuple(name for name in self._listed[1] if pattern is None or re.fullmatch(pattern, name))
 
-    def _describe(self, admin: AdminClient, topics: Sequence[str]) -> _Topics:
-        """Returns topic id and partition numbers of each topic."""
+    def _describe(self, admin: AdminClient, topics: Sequence[str]) -> tuple[_Topics, tuple[str, ...]]:
+        """Returns topic id and partition numbers of each topic that there is, and the missing ones."""
+        if not topics:
+            return {}, ()
         futures = self._submit(
             lambda seconds_left: admin.describe_topics(ck.TopicCollection(list(topics)), request_timeout=seconds_left)
         )
@@ -239,9 +266,10 @@ class Log:
                     _topic_id(description.topic_id),
                     tuple(sorted(part.id for part in description.partitions)),
                 )
-        if missing:
-            raise UnknownTopic(missing, self._bootstrap, self._similar_names(admin, missing))
-        return topics_found
+                self._missing_since.pop(topic, None)
+        for topic in missing:
+            self._missing_since.setdefault(topic, time.monotonic())
+        return topics_found, tuple(missing)
 
     def _offsets(
         self, admin: AdminClient, sources: Sequence[TopicPartition]

@@ -12,8 +12,8 @@ from coordination.state.model import LogView
 from sink.clients.kafka import TIMEOUT_SECONDS, KafkaSettings, Log
 from sink.clients.kafka_child import KafkaChild, serve
 
-_Question = tuple[tuple[str, ...] | None, str | None]
-"""The topics of a view, None for a list of topics; and the pattern."""
+_Question = tuple[tuple[str, ...] | None, str | None, tuple[str, ...]]
+"""The topics of a view, None for a list of topics; the pattern; and the unfinished topics."""
 
 
 class LogProcess:
@@ -33,15 +33,15 @@ class LogProcess:
         """Starts the child before the first view, without waiting for it. Raises Unavailable."""
         self._child.start()
 
-    def view(self, topics: Sequence[str], pattern: str | None = None) -> LogView:
+    def view(self, topics: Sequence[str], pattern: str | None = None, unfinished: Sequence[str] = ()) -> LogView:
         """Takes a view, like `Log.view`."""
-        view = self._child.ask((tuple(topics), pattern))
+        view = self._child.ask((tuple(topics), pattern, tuple(unfinished)))
         assert isinstance(view, LogView)
         return view
 
     def topics(self, pattern: str | None = None) -> tuple[str, ...]:
         """Lists topics, like `Log.topics`."""
-        names = self._child.ask((None, pattern))
+        names = self._child.ask((None, pattern, ()))
         assert isinstance(names, tuple)
         return names
 
@@ -54,8 +54,8 @@ def _prepare(settings: tuple[Mapping[str, str], float]) -> Callable[[_Question],
     log = Log(*settings)
 
     def answer(question: _Question) -> LogView | tuple[str, ...]:
-        topics, pattern = question
-        return log.topics(pattern) if topics is None else log.view(topics, pattern)
+        topics, pattern, unfinished = question
+        return log.topics(pattern) if topics is None else log.view(topics, pattern, unfinished)
 
     return answer
 

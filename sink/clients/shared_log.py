@@ -35,10 +35,10 @@ class SharedLog:
     def close(self) -> None:
         self._log.close()
 
-    def view(self, topics: Sequence[str], pattern: str | None = None) -> LogView:
-        """Takes a view of these topics, and of the topics that match `pattern`."""
+    def view(self, topics: Sequence[str], pattern: str | None = None, unfinished: Sequence[str] = ()) -> LogView:
+        """Takes a view, like `sink.clients.kafka.Log.view`."""
         with self._asking:
-            return self._ask(topics, pattern)
+            return self._ask(topics, pattern, unfinished)
 
     def topics(self, pattern: str | None = None) -> tuple[str, ...]:
         """Lists topics, like `sink.clients.kafka.Log.topics`."""
@@ -66,9 +66,9 @@ class SharedLog:
         logs = {source: log for _, _, partitions in seen for source, log in partitions.items()}
         return LogView(seen[0][1], logs)
 
-    def _ask(self, topics: Sequence[str], pattern: str | None = None) -> LogView:
+    def _ask(self, topics: Sequence[str], pattern: str | None = None, unfinished: Sequence[str] = ()) -> LogView:
         try:
-            view = self._log.view(topics, pattern)
+            view = self._log.view(topics, pattern, unfinished)
         except Unavailable as error:
             self._error = error
             raise

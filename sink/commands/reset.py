@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -18,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from coordination.errors import ConfigError, Corrupt
+from coordination.planning.batches import unfinished_topics
 from coordination.state.model import LogView, TopicPartition
 from coordination.state.tree import KeeperView, Op
 from coordination.zookeeper.keeper import Keeper
@@ -109,7 +111,7 @@ def _offsets(given: Sequence[str]) -> dict[TopicPartition, int]:
 def _reset(settings: Settings, client: KazooClient, request: ResetRequest, at: float | None, yes: bool) -> None:
     out = console()
     view = Keeper(client, settings.root_znode, lambda: None).read()
-    log, request = _log(settings, request, at)
+    log, request = _log(settings, request, at, view)
     table = _truth(settings, request)
     planned = plan_reset(view, request, table, log)
     _show(out, planned)
@@ -136,13 +138,18 @@ def _truth(settings: Settings, request: ResetRequest) -> TimelineSnapshot:
     return read_timeline_snapshot(settings.base_path, settings.name, settings.storage) if request.moves else NO_TABLE
 
 
-def _log(settings: Settings, request: ResetRequest, at: float | None) -> tuple[LogView | None, ResetRequest]:
+def _log(
+    settings: Settings, request: ResetRequest, at: float | None, view: KeeperView
+) -> tuple[LogView | None, ResetRequest]:
     """The log, as far as it is needed, and the request with the offsets of the time `at`."""
     if at is None and not request.needs_log:
         return None, request
-    log = Log(settings.kafka_native)
+    log = Log(settings.kafka_native, deleted_after=0.0)
     try:
         seen = log.view(settings.topics, settings.topic_pattern)
+        if unfinished := unfinished_topics(view.states, {*settings.topics, *(seen.matching or ())}):
+            # Those that exist and are configured no more keep their ranges.
+            seen = replace(seen, deleted=log.view((), unfinished=unfinished).deleted)
         return seen, request if at is None else with_offsets(request, positions_at(log, seen, at))
     finally:
         log.close()

@@ -1,7 +1,7 @@
 """`sink wait --caught-up`: waits until all is committed that was in Kafka when the command began.
 
-Exit status 0 when it is, 1 when it is not within the time-out, 2 when it cannot be: the sink is halted or paused, or a
-server refuses. Errors as `sink.operations.catching_up`.
+Exit status 0 when it is, 1 when it is not within the time-out, 2 when it cannot be: the sink is halted or paused, a
+topic was deleted, or a server refuses. Errors as `sink.operations.catching_up`.
 """
 
 from __future__ import annotations

@@ -2,22 +2,26 @@
 
 The moment is now, or a time of records. A target is a set of offsets that stays as it is while records keep coming, so
 that a busy topic cannot keep a wait from ending. Offsets count as committed whichever worker committed them.
-Errors: Conflict (the sink is halted or paused), Overdue, Unavailable; those of Kafka.
+Errors: Conflict (the sink is halted or paused, or a topic was deleted), Overdue, Unavailable; those of Kafka.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Event
 
 from coordination.errors import Conflict
-from coordination.planning.batches import topics_to_read
+from coordination.planning.batches import unfinished_topics
 from coordination.state.model import LogView, PartitionLog, PartitionState, TopicPartition
 from coordination.state.tree import KeeperView
-from sink.clients.kafka import Log
+from sink.clients.kafka import Log, UnknownTopic
 from sink.config import Settings
 from sink.operations.control import SinkControl, described
+
+ASK_SECONDS = 10.0
+"""A wait asks Kafka whether the topics still exist after so long without progress, and then this often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +37,15 @@ class Target:
             for source, log in self.logs.items()
         )
 
+    def topics_behind(self, states: Mapping[TopicPartition, PartitionState]) -> Sequence[str]:
+        """The topics that still have offsets to be committed."""
+        behind = {
+            source.topic for source, log in self.logs.items() if _committed(states.get(source), log.topic_id) < log.end
+        }
+        return sorted(behind)
+
     def is_reached(self, states: Mapping[TopicPartition, PartitionState]) -> bool:
-        return all(_committed(states.get(source), log.topic_id) >= log.end for source, log in self.logs.items())
+        return not self.topics_behind(states)
 
 
 def _committed(state: PartitionState | None, topic_id: str) -> int:
@@ -43,7 +54,8 @@ def _committed(state: PartitionState | None, topic_id: str) -> int:
 
 def target_of(log: Log, settings: Settings, view: KeeperView, at: float | None = None) -> Target:
     """Where each partition ends now, or where its records of the time `at` begin."""
-    seen = log.view(topics_to_read(view.states, settings.topics), settings.topic_pattern)
+    unfinished = unfinished_topics(view.states, settings.topics)
+    seen = log.view(settings.topics, settings.topic_pattern, unfinished)
     offsets = {} if at is None else positions_at(log, seen, at)
     logs = {source: replace(known, end=offsets.get(source, known.end)) for source, known in seen.partitions.items()}
     return Target({source: known for source, known in logs.items() if known.end > known.start})
@@ -67,10 +79,11 @@ def wait_for(
     """
     missing = target.missing({})
     is_asked = not hurry
+    next_question = time.monotonic() + ASK_SECONDS
 
     def reached(view: KeeperView) -> str | None:
-        nonlocal missing, is_asked
-        missing = target.missing(view.states)
+        nonlocal missing, is_asked, next_question
+        before, missing = missing, target.missing(view.states)
         if target.is_reached(view.states):
             return f"sink {control.name} has committed what was there, up to transaction {view.ledger.committed}"
         if view.halt is not None:
@@ -83,6 +96,25 @@ def wait_for(
         if not is_asked and view.members:
             control.flush()
             is_asked = True
+        if missing < before:
+            next_question = time.monotonic() + ASK_SECONDS
+        elif time.monotonic() >= next_question:
+            next_question = time.monotonic() + ASK_SECONDS
+            _require_topics(control, target.topics_behind(view.states), missing)
         return None
 
     return control.wait(reached, seconds, lambda: f"sink {control.name} is {missing:,} offsets before the end", stop)
+
+
+def _require_topics(control: SinkControl, topics: Sequence[str], missing: int) -> None:
+    """Raises Conflict where Kafka has a topic no more: its records will never be committed."""
+    log = Log(control.settings.kafka_native)
+    try:
+        log.view(topics)
+    except UnknownTopic as error:
+        raise Conflict(
+            f"sink {control.name} is {missing:,} offsets before the end, and cannot reach it: Kafka has no topic"
+            f" {', '.join(error.topics)} any more. Wait again, for what is there now"
+        ) from error
+    finally:
+        log.close()

@@ -91,7 +91,7 @@ NO_TABLE = TimelineSnapshot(None, {}, frozenset(), frozenset())
 @dataclass(frozen=True, slots=True)
 class Move:
     """A partition that goes on elsewhere. `reached` is the end of what is committed of this topic id, None where
-    nothing is; `gone`: the topic has the partition no more.
+    nothing is; `gone`: the topic has the partition no more, or there is no such topic.
     """
 
     source: TopicPartition
@@ -141,7 +141,9 @@ def plan_reset(view: KeeperView, request: ResetRequest, table: TimelineSnapshot,
         return Reset(view.halt, (), (), {}, None)
     aborted = tuple(_abandoned(view.transactions, table))
     positions = _positions(request, table, log)
-    gone = _gone(view, table, log, {source.topic for source in positions}) if log is not None else {}
+    gone = {}
+    if log is not None:
+        gone = _gone(view, table, log, {source.topic for source in positions}) | _deleted(view, request, log)
     moves = tuple(
         Move(
             source,
@@ -228,7 +230,7 @@ def _positions(
             for source, log_range in logs.items()
         }
     chosen = {s: p for s, p in positions.items() if not request.topics or s.topic in request.topics}
-    require_known(request.topics, {source.topic for source in chosen})
+    require_known(request.topics, {*(source.topic for source in chosen), *(log.deleted if log is not None else ())})
     return chosen
 
 
@@ -248,6 +250,17 @@ def _gone(
         source: (ids[source.topic], 0)
         for source, (topic_id, end) in known.items()
         if source.topic in ids and source not in log.partitions and (topic_id != ids[source.topic] or end == 0)
+    }
+
+
+def _deleted(view: KeeperView, request: ResetRequest, log: LogView) -> dict[TopicPartition, tuple[str, int]]:
+    """Partitions of deleted topics whose planned offsets nobody can read any more: they stay at what is committed."""
+    if request.offsets:
+        return {}
+    return {
+        source: (state.topic_id, state.end)
+        for source, state in view.states.items()
+        if state.open and source.topic in log.deleted and (not request.topics or source.topic in request.topics)
     }
 
 

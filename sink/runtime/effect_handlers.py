@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from coordination.errors import (
     BadRecord,
@@ -117,16 +117,16 @@ class CoordinatorEffectHandler:
                 table_view = self._table.view(instants)
                 self._metrics.table(self._table.active_instants)
                 return table_view
-            case messages.ReadLog(topics, pattern):
-                return self._read_log(topics, pattern)
+            case messages.ReadLog():
+                return self._read_log(operation)
             case messages.FindExistingFiles(stats=stats, tasks=tasks):
                 return FileCheck(self._table.existing_file_ids(stats), self._table.unplanned(stats, tasks))
         raise AssertionError(f"not a coordinator's request: {operation}")
 
-    def _read_log(self, topics: Sequence[str], pattern: str | None) -> LogView:
+    def _read_log(self, wanted: messages.ReadLog) -> LogView:
         """Reads the columns after the log's ends: a record was written after its schema was registered."""
         try:
-            view = self._log.view(topics, pattern)
+            view = self._log.view(wanted.topics, wanted.pattern, wanted.unfinished)
         except SinkError as error:
             is_topic = isinstance(error, UnknownTopic)
             self._metrics.waits_for("topic", is_topic)

@@ -167,3 +167,29 @@ def test_a_topic_that_comes_to_match_lands_in_the_same_table_without_a_restart(f
     it.wait_landed({0: 600})
     assert it.audit().rows == 500
     assert cli.main(["status", "--config", str(it.workers["w1"].config)]) == 0
+
+
+@pytest.mark.thorough
+def test_a_topic_that_is_deleted_with_planned_offsets_halts_the_sink_until_a_reset_gives_them_up(
+    fleet: MakeFleet, topic, kafka
+) -> None:
+    first = topic(partitions=1)
+    second = topic(name=f"{first}-b", partitions=1)
+    for name in (first, second):
+        produce(kafka.address, name, 500, 1)
+    pattern = {"kafka.topic.names": None, "kafka.topic.regex": f"{first}.*", "auto.offset.reset": "earliest"}
+    it = fleet(name=first, **pattern)
+    it.start("w1", failpoint="Write:STARTED.after=kill")
+    it.wait_fired("Write:STARTED.after")
+    admin = AdminClient({"bootstrap.servers": it.kafka})
+    admin.delete_topics([second])[second].result(30)
+    it.start("w2")
+    halt = it.wait("the sink halts", lambda view: view.halt is not None).halt
+    assert halt is not None
+    assert (halt.topic, "[0, 500) was planned and cannot be read any more" in halt.reason) == (second, True)
+    it.workers["w2"].stop()
+    reset = ["reset", "--to", "earliest", "--topic", second, "--yes"]
+    assert cli.main([*reset, "--config", str(it.workers["w2"].config)]) == 0
+    it.start("w3")
+    it.wait("the other topic has landed", lambda view: view.states[TopicPartition(first, 0)].end == 500)
+    it.assert_exactly_once(500)

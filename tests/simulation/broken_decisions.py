@@ -272,18 +272,24 @@ def columns_before_the_log(patch: Patch) -> None:
         topics = tuple({source.topic for source in seen.partitions})
 
         def answer() -> None:
-            then(Done(replace(world.log.view(topics), columns=columns, matching=seen.matching)))
+            again = world.log.view(topics)
+            then(Done(replace(again, columns=columns, matching=seen.matching, deleted=seen.deleted)))
 
         world.after(self._gap(), answer)
 
     patch(Effects, "_look_up_columns", look_up)
 
 
+def deleted_topics_awaited(patch: Patch) -> None:
+    usual = batches.survey
+    patch(batches, "survey", lambda states, log, *more: usual(states, replace(log, deleted=()), *more))
+
+
 def new_topics_overlooked(patch: Patch) -> None:
     usual = opening.ReadLog
 
-    def read_log(topics: tuple[str, ...], pattern: str | None) -> Any:
-        return usual(topics, "t0" if pattern else None)
+    def read_log(topics: tuple[str, ...], pattern: str | None, unfinished: tuple[str, ...]) -> Any:
+        return usual(topics, "t0" if pattern else None, unfinished)
 
     patch(opening, "ReadLog", read_log)
 

@@ -18,6 +18,10 @@ def gone_stays_on_record(patch: Patch) -> None:
     patch(reset, "_gone", lambda *_: {})
 
 
+def deleted_stays_planned(patch: Patch) -> None:
+    patch(reset, "_deleted", lambda *_: {})
+
+
 def nothing_is_awaited(patch: Patch) -> None:
     patch(batches, "_is_awaited", lambda *_: False)
 

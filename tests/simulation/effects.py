@@ -139,8 +139,8 @@ class Effects:
                 then(self._read_keeper())
             case ReadTable(instants=instants):
                 then(Done(world.table.view(instants)))
-            case ReadLog(topics=topics, pattern=pattern):
-                self._look_up_columns(world.log.view(topics, pattern), then)
+            case ReadLog(topics, pattern, unfinished):
+                self._look_up_columns(world.log.view(topics, pattern, unfinished), then)
             case Write():
                 then(self._write(machine, op))
             case Begin(number=number, epoch=epoch):

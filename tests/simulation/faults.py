@@ -106,6 +106,8 @@ class Profile:
     """More than 0: the sink's topics are those that match a pattern, and more of them are made."""
     admission: bool
     """Whether the sink shares its processes with others, so that they admit a transaction only now and then."""
+    deletions: float
+    """Topics that match the pattern are deleted."""
 
 
 Maybe = Callable[..., float]
@@ -141,14 +143,13 @@ def draw(rng: Random) -> Profile:
     if drawn["operated"]:
         recreations = max(drawn["recreations"], later.random() * 0.1)
         drawn |= {"tampering": 0.0, "recreations": recreations}
-    return Profile(
-        **drawn,
-        **_write_tasks(later),
-        store_is_known=later.random() < 0.5,
-        **_verbs(later, maybe_later),
-        new_topics=maybe_later(0.1, 0.2),
-        admission=later.random() < 0.3,
-    )
+    drawn |= _write_tasks(later)
+    drawn["store_is_known"] = later.random() < 0.5
+    drawn |= _verbs(later, maybe_later)
+    drawn["new_topics"] = maybe_later(0.1, 0.2)
+    drawn["admission"] = later.random() < 0.3
+    drawn["deletions"] = maybe_later(0.05) if drawn["new_topics"] else 0.0
+    return Profile(**drawn)
 
 
 def _maybe(rng: Random, harsh: float) -> Maybe:

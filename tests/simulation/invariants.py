@@ -125,6 +125,7 @@ class Invariants:
         for move in moves:
             self.seen.move(move.source, move.after.generation, move.after.end, declared)
             self._cut.pop(move.source, None)
+        self.tasks.forget()
         self._operated = True
         try:
             yield

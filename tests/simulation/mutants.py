@@ -82,6 +82,7 @@ SLOW = {"write_seconds": 10.0, "write_timeout": 4.0, "workers": 1, "slice_record
 TOO_MUCH = {"capacity": 150, "flush_size": 1000, "workers": 1}
 LONG = {"busy": 200.0, "crashes": 0.0, "expiries": 0.0, "capacity": 0, "partitions": 2}
 MATCHED = {"reset": OffsetReset.LATEST, "new_topics": 0.3}
+DELETED = {"new_topics": 0.3, "deletions": 0.2, "tampering": 0.0, "table_restores": 0.0}
 ADDED = {"reset": OffsetReset.LATEST, "new_partitions": 0.5}
 LEGACY = {"legacy": True}
 GAPS = {"data_loss": 0.2, "policy": offsets.DataLossPolicy.SKIP}
@@ -193,6 +194,7 @@ CAUGHT: tuple[Mutant, ...] = (
     Mutant("remember what has ended", machines.without(housekeeping.check_term), faults=PAUSES),
     Mutant("begin at the end of the log", decisions.begins_at_the_end, faults={"reset": OffsetReset.EARLIEST}),
     Mutant("begin an added partition at its end", decisions.begins_at_the_end, faults=ADDED),
+    Mutant("wait for a deleted topic", decisions.deleted_topics_awaited, faults=DELETED),
     Mutant("overlook topics that come to match", decisions.new_topics_overlooked, faults=MATCHED),
     Mutant("begin a topic that comes to match at its end", decisions.new_topics_begin_at_their_end, faults=MATCHED),
     Mutant("skip more than was lost", decisions.gap_to_the_end, faults=GAPS),
@@ -212,6 +214,11 @@ CAUGHT: tuple[Mutant, ...] = (
         "believe a backup against the table", decisions.backup_believed_against_the_table, faults=BACKUPS, first=1300
     ),
     Mutant("a reset that leaves on record what is gone", resets.gone_stays_on_record, faults=OPERATED),
+    Mutant(
+        "a reset that leaves on record what was planned of a deleted topic",
+        resets.deleted_stays_planned,
+        faults=DELETED | OPERATED,
+    ),
     Mutant("wait for no partition that a topic has no more", resets.nothing_is_awaited, faults=OPERATED),
     Mutant("a reset under the old generation", resets.under_the_old_generation, faults=OPERATED),
     Mutant("a reset over what is decided", resets.over_what_is_decided, 150, faults=OPERATED, first=70),

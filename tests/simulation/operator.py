@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from coordination.errors import ConfigError, Conflict, NotLeader
+from coordination.planning.batches import unfinished_topics
 from coordination.state import tree
 from coordination.state.model import InstantState, LogView, TopicPartition
 from coordination.state.tree import Check, Halt
@@ -49,6 +50,8 @@ class Operator:
             process.crash()
         if halt is not None and "restored" in halt.reason:
             self._ask(ResetRequest(Position.CHECKPOINT))
+        elif halt is not None and "no such topic" in halt.reason and self._world.rng.random() < 0.5:
+            self._ask(self._unfinished or ResetRequest(Position.EARLIEST, topics=(halt.topic,)))
         else:
             self._ask(self._unfinished or self._request())
 
@@ -62,7 +65,9 @@ class Operator:
 
     def _ask(self, request: ResetRequest) -> None:
         """The operator reads the state first, and writes the reset some time after."""
-        truth, log = self._truth(), self._world.log.view(self._world.topics)
+        view, topics = self._world.tree(), self._world.topics
+        unfinished = unfinished_topics(view.states, topics) if view is not None else ()
+        truth, log = self._truth(), self._world.log.view(topics, unfinished=unfinished)
         self._world.after(self._world.rng.random() * 2.0, lambda: self._answer(request, truth, log))
 
     def _answer(self, request: ResetRequest, truth: TimelineSnapshot, log: LogView) -> None:

@@ -174,8 +174,8 @@ class Scale:
                 return Done(view)
             case ReadTable(instants=instants):
                 return Done(self.table.view(instants))
-            case ReadLog(topics=topics, pattern=pattern):
-                return Done(self.log.view(topics, pattern))
+            case ReadLog(topics, pattern, unfinished):
+                return Done(self.log.view(topics, pattern, unfinished))
             case Write(ops=ops):
                 self.keeper.write(ops)
                 return Done()

@@ -79,7 +79,7 @@ class TaskInvariants:
             self._too_large[t.header.batch] = Counter(t.plan.all_tasks)
 
     def forget(self) -> None:
-        """The tree is another one: numbers of batches may be used again."""
+        """The tree is another one, whose numbers of batches may be those of before; or a reset forgot the attempts."""
         self._too_large.clear()
 
     def divided(self, source: TopicPartition, gone: OpenRange, now: Iterable[OpenRange], before: States) -> None:

@@ -51,6 +51,7 @@ NO_FAULTS = dict.fromkeys(
         "foreign_rollbacks",
         "new_partitions",
         "new_topics",
+        "deletions",
         "data_loss",
         "recreations",
         "clock_jumps",

@@ -258,6 +258,7 @@ class World:
             (profile.switchovers, self.commands.switchover),
             (profile.drain_requests, self.commands.drain),
             (profile.new_topics, self._new_topic),
+            (profile.deletions, self._delete_topic),
         ):
             self._every(rate, what)
 
@@ -377,10 +378,17 @@ class World:
 
     def _new_topic(self) -> None:
         self.count("topics made")
-        topic = f"t{len(self.topics)}"
+        topic = f"t{self.profile.topics + self.counts['topics made']}"
         self.topics = (*self.topics, topic)
         for number in range(self.rng.randint(1, 3)):
             self.log.add(TopicPartition(topic, number))
+
+    def _delete_topic(self) -> None:
+        if len(self.topics) > 1:
+            self.count("topics deleted")
+            topic = self.rng.choice(self.topics)
+            self.topics = tuple(other for other in self.topics if other != topic)
+            self.log.delete(topic)
 
     def _lose_data(self) -> None:
         source = self.rng.choice(sorted(self.log.partitions))
@@ -459,11 +467,12 @@ class World:
             return False
         if self.table.newest is not None and self.table.view(()).commits_since >= REPUBLISH_AFTER:
             return False
+        if any(state.open for state in view.states.values()):
+            return False
         return all(
             (
                 source in view.states
                 and view.states[source].end == partition.end
-                and not view.states[source].open
                 and self.invariants.reached(source) == partition.end
             )
             for source, partition in self.log.partitions.items()
@@ -472,6 +481,7 @@ class World:
     def _verdict(self) -> None:
         excused = (
             self.counts["topics recreated"]
+            or self.counts["topics deleted"]
             or self.counts["logs truncated"]
             or self.counts["znodes tampered with"]
             or self.counts["tables restored"]

@@ -179,8 +179,8 @@ class Driver:
                 return Done(env.view)
             case ReadTable(instants=instants):
                 return Done(env.table.view(instants))
-            case ReadLog(topics=topics, pattern=pattern):
-                return Done(env.log.view(topics, pattern))
+            case ReadLog(topics, pattern, unfinished):
+                return Done(env.log.view(topics, pattern, unfinished))
             case Write(ops=ops):
                 return written(env.keeper, ops)
             case Begin(number=number, epoch=epoch):

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from coordination.planning.offsets import OffsetReset
+from coordination.state import tree
 from coordination.state.messages import ReadLog
-from coordination.state.model import TopicPartition
+from coordination.state.model import Failure, FailureKind, TopicPartition, WriteStatus
 from sink.config import load
 from tests.simulation.table import slices_of
 from tests.unit.config_kit import MINIMAL
@@ -76,6 +77,23 @@ def test_a_topic_that_is_gone_is_told_of_once_and_stops_nothing(env: Environment
     assert env.view.states[SOURCE].end == 150
     assert env.view.states[NEW].end == 30, "what landed of it stays on record"
     assert env.view.halt is None
+
+
+def test_a_topic_that_is_deleted_with_planned_offsets_halts_the_sink(env: Environment) -> None:
+    """They can never be read, and were promised: an operator has to know."""
+    add(env, NEW, 30)
+    term = new_term(env, pattern="orders.*")
+    term.until("STARTED")
+    term.answer(term.perform(term.asked))  # type: ignore[arg-type]
+    env.log.delete(NEW.topic)
+    for incarnation in env.transaction().plan.slices:
+        failure = Failure(FailureKind.RETRYABLE, "no such topic")
+        env.keeper.write(tree.status_ops(WriteStatus(1, incarnation, failure=failure)))
+    landed(term)
+    assert env.view.halt is not None
+    assert env.view.halt.topic == NEW.topic
+    assert "[0, 30) was planned and cannot be read any more" in env.view.halt.reason
+    assert not env.view.transactions
 
 
 def test_a_topic_that_comes_back_as_another_halts_the_sink_as_one_that_is_named_does(env: Environment) -> None:

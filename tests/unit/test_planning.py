@@ -36,7 +36,7 @@ def test_a_partition_that_is_gone_halts_where_anything_of_it_was_planned_or_is_o
     ):
         survey = look({P0: READ, P2: gone}, P0, P1)
         assert survey.halt is not None, gone
-        assert (survey.halt.partition, "run `sink reset`" in survey.halt.reason) == (2, True)
+        assert (survey.halt.partition, "run `sink reset --to earliest" in survey.halt.reason) == (2, True)
 
 
 def test_a_topic_without_any_partition_halts() -> None:

@@ -182,6 +182,27 @@ def test_a_partition_that_is_only_missing_keeps_its_place():
     assert P1 not in plan_reset(view({P0: state(40), P1: state(30)}), EARLIEST, NO_TABLE, log).changed
 
 
+@pytest.mark.parametrize(
+    ("request_", "given_up"),
+    [
+        (EARLIEST, True),
+        (ResetRequest(Position.LATEST, topics=("gone",)), True),
+        (ResetRequest(Position.EARLIEST, topics=("orders",)), False),
+        (ResetRequest(offsets={P0: 5}), False),
+    ],
+)
+def test_what_was_planned_of_a_deleted_topic_is_given_up_and_what_is_committed_stays(
+    request_: ResetRequest, given_up: bool
+):
+    gone, planned = TopicPartition("gone", 0), OpenRange(5, 9, 4, 4, 0)
+    states = {P0: state(40), gone: state(5, 2, planned), TopicPartition("gone", 1): state(7)}
+    reset = plan_reset(view(states), request_, NO_TABLE, replace(LOG, deleted=("gone",)))
+    assert {s: after for s, after in reset.changed.items() if s.topic == "gone"} == (
+        {gone: PartitionState("id", 5, 5, 3)} if given_up else {}
+    )
+    assert all(move.effect.startswith("is no more") for move in reset.moves if move.source.topic == "gone")
+
+
 def test_another_topic_keeps_what_it_has_lost():
     log = LogView("cluster", {P0: PartitionLog("new id", 0, 100), TopicPartition("b", 0): PartitionLog("new b", 0, 9)})
     gone = {TopicPartition("b", 0): state(5), TopicPartition("b", 1): state(5)}

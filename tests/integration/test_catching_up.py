@@ -1,0 +1,42 @@
+"""A wait for records that can no longer come: their topic was deleted meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from coordination.errors import Conflict
+from sink.clients.kafka import Log
+from sink.clients.zookeeper import connected
+from sink.config import load
+from sink.operations import catching_up
+from sink.operations.control import Overdue, SinkControl
+from tests.fleet import Fleet, produce
+
+pytestmark = pytest.mark.integration
+
+
+def test_a_wait_ends_with_a_sentence_when_its_topic_is_deleted(
+    zookeeper: Any, kafka: Any, chroot: str, topic: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catching_up, "ASK_SECONDS", 0.5)
+    name = topic(2)
+    produce(kafka.address, name, 10, 2)
+    it = Fleet(tmp_path, chroot, kafka.address, name)
+    settings = load(it.configure("nobody"))
+    with connected(settings) as client:
+        control = SinkControl(settings, client, "a test")
+        log = Log(settings.kafka_native)
+        target = catching_up.target_of(log, settings, control.read())
+        log.close()
+        with pytest.raises(Overdue, match="is 10 offsets before the end"):
+            catching_up.wait_for(control, target, 2.0)
+
+        admin = AdminClient({"bootstrap.servers": kafka.address})
+        admin.delete_topics([name])[name].result(30)
+        with pytest.raises(Conflict, match=f"10 offsets before the end, and cannot reach it: .* no topic {name} any"):
+            catching_up.wait_for(control, target, 60.0)
+    it.close()
