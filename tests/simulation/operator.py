@@ -50,7 +50,7 @@ class Operator:
             process.crash()
         if halt is not None and "restored" in halt.reason:
             self._ask(ResetRequest(Position.CHECKPOINT))
-        elif halt is not None and "no such topic" in halt.reason and self._world.rng.random() < 0.5:
+        elif halt is not None and halt.topic and "no such topic" in halt.reason and self._world.rng.random() < 0.5:
             self._ask(self._unfinished or ResetRequest(Position.EARLIEST, topics=(halt.topic,)))
         else:
             self._ask(self._unfinished or self._request())
