@@ -1,94 +1,115 @@
-"""One process hosts many sinks: what becomes of one leaves the others as they were."""
+"""One process hosts many sinks: what becomes of one leaves the others as they were. One fleet goes through all of it,
+test by test, in their order.
+"""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 import pytest
 
 from sink.devtools.local.workers import Part
+from tests.conftest import TopicFactory, a_chroot, topics
 from tests.fleet import produce
 from tests.many_sinks import ManySinks
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 RECORDS = 600
+PARTITIONS = 2
+POISONED = "poisoned"
+GOOD = ("s0", "s1", "s2", "s3")
 
 
-@pytest.fixture
-def many(tmp_path: Path, chroot: str, kafka) -> Iterator[ManySinks]:
-    it = ManySinks(tmp_path, chroot, kafka.address)
-    yield it
-    it.close()
+@dataclass
+class Hosted:
+    """A fleet, and by sink its topic, and how many records that has."""
+
+    fleet: ManySinks
+    make_topic: TopicFactory
+    topics: dict[str, str] = field(default_factory=dict)
+    sent: dict[str, int] = field(default_factory=dict)
+
+    def add(self, name: str) -> None:
+        self.topics[name] = self.make_topic(PARTITIONS)
+        self.fleet.add(name, self.topics[name])
+        self.send(name)
+
+    def send(self, name: str) -> None:
+        first = self.sent.get(name, 0)
+        produce(self.fleet.kafka, self.topics[name], RECORDS, PARTITIONS, first=first)
+        self.sent[name] = first + RECORDS
+
+    def wait_landed(self, *names: str) -> None:
+        for name in names:
+            self.fleet.wait_landed([name], self.sent[name])
+
+    def wait(self, what: str, true: Callable[[], object]) -> None:
+        eventually(what, true, 240, self.fleet.logs)
 
 
-@pytest.fixture
-def filled(kafka, topic):
-    """Makes a topic of two partitions that holds `RECORDS` records."""
+@pytest.fixture(scope="module")
+def hosted(tmp_path_factory: pytest.TempPathFactory, zookeeper, kafka) -> Iterator[Hosted]:
+    directory = tmp_path_factory.mktemp("many")
+    with a_chroot(zookeeper.address) as chroot, topics(kafka.address) as make_topic:
+        it = Hosted(ManySinks(directory, chroot, kafka.address), make_topic)
+        try:
+            for name in (*GOOD, POISONED):
+                it.add(name)
+            # A directory that holds something else is no table: alone, this sink would end its worker with status 2.
+            (directory / "lake" / POISONED).mkdir(parents=True)
+            (directory / "lake" / POISONED / "notes.txt").write_text("not a table")
+            it.fleet.start("w1")
+            yield it
+        finally:
+            it.fleet.close()
 
-    def make() -> str:
-        name = str(topic(partitions=2))
-        produce(kafka.address, name, RECORDS, 2)
-        return name
 
-    return make
+def test_a_sink_that_cannot_be_hosted_is_refused_and_the_others_land(hosted: Hosted) -> None:
+    hosted.wait_landed(*GOOD)
+    assert '"event": "sink.refused"' in hosted.fleet.log("w1")
+    assert hosted.fleet.workers["w1"].running
 
 
-def test_a_fleet_of_sinks_lands_each_topic_once_through_a_poisoned_sink_a_kill_and_a_reload(
-    many: ManySinks, filled, tmp_path: Path
-) -> None:
-    topics = {f"s{number}": filled() for number in range(4)}
-    for name, topic in topics.items():
-        many.add(name, topic)
-    # A directory that holds something else is no table: alone, this sink would end its worker with status 2.
-    (tmp_path / "lake" / "poisoned").mkdir(parents=True)
-    (tmp_path / "lake" / "poisoned" / "notes.txt").write_text("not a table")
-    many.add("poisoned", filled())
-    many.start("w1")
-    many.wait_landed(topics, RECORDS)
-    assert '"event": "sink.refused"' in many.log("w1")
-    assert many.workers["w1"].running
-
-    # Another worker gets its share, and takes over all that the first one led when that is killed.
-    many.start("w2")
-    eventually(
-        "w2 has joined each sink",
-        lambda: all(len(many.view(name).members) == 2 for name in topics),
-        240,
-        many.logs,
-    )
-    eventually(
+def test_a_worker_that_joins_gets_its_share_of_the_coordinators(hosted: Hosted) -> None:
+    fleet = hosted.fleet
+    fleet.start("w2")
+    hosted.wait("w2 has joined each sink", lambda: all(len(fleet.view(name).members) == 2 for name in GOOD))
+    hosted.wait(
         "both workers have refused the poisoned sink",
-        lambda: [hosted.state for hosted in many.hosts("poisoned").values()] == ["refused", "refused"],
-        120,
-        many.logs,
+        lambda: [host.state for host in fleet.hosts(POISONED).values()] == ["refused", "refused"],
     )
-    eventually(
+    hosted.wait(
         "the coordinators are shared",
-        lambda: sorted(many.leader(name) for name in topics) == ["w1", "w1", "w2", "w2"],
-        120,
-        many.logs,
+        lambda: sorted(fleet.leader(name) for name in GOOD) == ["w1", "w1", "w2", "w2"],
     )
-    many.workers["w1"].kill()
-    for topic in topics.values():
-        produce(many.kafka, topic, RECORDS, 2, first=RECORDS)
-    many.wait_landed(topics, 2 * RECORDS)
-    assert {many.leader(name) for name in topics} == {"w2"}
 
-    # A new sink is taken up and an old one let go, without a restart.
-    many.add("late", filled())
-    gone = many.sinks.pop("s0")
-    many.configure("w2")
-    many.workers["w2"].signal(signal.SIGHUP, Part.PYTHON)
-    many.wait_landed(["late"], RECORDS)
-    eventually("s0 is released", lambda: '"event": "sink.released"' in many.log("w2"), 120, many.logs)
-    assert many.view("s0").members == ()
-    many.sinks["s0"] = gone
 
-    many.workers["w2"].signal(signal.SIGTERM, Part.PYTHON)
-    assert many.workers["w2"].wait(120) == 0
-    for name in topics:
-        many.assert_exactly_once(name, 2 * RECORDS)
-    many.assert_exactly_once("late", RECORDS)
+def test_what_a_killed_worker_led_is_taken_over_and_goes_on(hosted: Hosted) -> None:
+    hosted.fleet.workers["w1"].kill()
+    for name in GOOD:
+        hosted.send(name)
+    hosted.wait_landed(*GOOD)
+    assert {hosted.fleet.leader(name) for name in GOOD} == {"w2"}
+
+
+def test_a_reload_takes_up_a_new_sink_and_lets_an_old_one_go(hosted: Hosted) -> None:
+    fleet = hosted.fleet
+    hosted.add("late")
+    gone = fleet.sinks.pop("s0")
+    fleet.configure("w2")
+    fleet.workers["w2"].signal(signal.SIGHUP, Part.PYTHON)
+    hosted.wait_landed("late")
+    hosted.wait("s0 is released", lambda: '"event": "sink.released"' in fleet.log("w2"))
+    assert fleet.view("s0").members == ()
+    fleet.sinks["s0"] = gone
+
+
+def test_a_worker_that_is_stopped_ends_with_status_0_and_each_record_is_there_once(hosted: Hosted) -> None:
+    worker = hosted.fleet.workers["w2"]
+    worker.signal(signal.SIGTERM, Part.PYTHON)
+    assert worker.wait(120) == 0
+    for name in (*GOOD, "late"):
+        hosted.fleet.assert_exactly_once(name, hosted.sent[name])
