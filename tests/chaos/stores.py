@@ -149,7 +149,8 @@ class OnHdfs:
     def __init__(self, hdfs: HdfsCluster) -> None:
         self._hdfs = hdfs
         self._active = 0
-        self.settings: Mapping[str, object] = hdfs.settings
+        # A backlog of a minute would be a hundred tasks, and each writes a file that two datanodes have to confirm.
+        self.settings: Mapping[str, object] = {**hdfs.settings, "write.task.bytes": None}
 
     @property
     def base(self) -> str:
