@@ -74,7 +74,8 @@ class SharedLog:
             raise
         self._error = None
         at = time.monotonic()
-        seen: dict[str, dict[TopicPartition, PartitionLog]] = {topic: {} for topic in (*topics, *(view.matching or ()))}
+        there = {*topics, *unfinished, *(view.matching or ())}.difference(view.deleted)
+        seen: dict[str, dict[TopicPartition, PartitionLog]] = {topic: {} for topic in there}
         for source, log in view.partitions.items():
             seen[source.topic][source] = log
         for topic, partitions in seen.items():

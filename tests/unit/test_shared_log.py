@@ -14,6 +14,7 @@ from sink.clients.shared_log import SharedLog
 from tests.waiting import eventually
 
 SOURCE = TopicPartition("orders", 0)
+GONE = "gone"
 NOW = 0.0
 """An age that no earlier view has."""
 
@@ -28,12 +29,14 @@ class Broker:
         self.may_answer = threading.Event()
         self.may_answer.set()
 
-    def view(self, _topics: Sequence[str], _pattern: str | None = None) -> LogView:
+    def view(self, topics: Sequence[str], _pattern: str | None, unfinished: Sequence[str]) -> LogView:
         self.asked += 1
         assert self.may_answer.wait(30)
         if self.is_away:
             raise Unavailable("Kafka at k:9092 gave no answer")
-        return LogView("cluster", {SOURCE: PartitionLog("id", 0, self.end)})
+        there = [TopicPartition(topic, 0) for topic in (*topics, *unfinished) if topic != GONE]
+        logs = {source: PartitionLog("id", 0, self.end) for source in there}
+        return LogView("cluster", logs, deleted=tuple(topic for topic in unfinished if topic == GONE))
 
 
 @pytest.fixture
@@ -88,3 +91,10 @@ def test_kafka_away_is_heard_of_though_others_keep_asking(log: SharedLog, broker
     broker.may_answer.set()
     thread.join()
     assert log.recent(["orders"], 60.0).partitions[SOURCE].end == 5
+
+
+def test_a_view_has_the_unfinished_topics_that_are_there(log: SharedLog, broker: Broker) -> None:
+    view = log.view(["orders"], None, ["former", GONE])
+    assert ({source.topic for source in view.partitions}, view.deleted) == ({"orders", "former"}, (GONE,))
+    assert log.recent(["former"], 60.0).partitions.keys() == {TopicPartition("former", 0)}
+    assert broker.asked == 1
