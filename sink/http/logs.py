@@ -1,7 +1,7 @@
 """Looks at the ends of Kafka's log for all sinks of a process: one question for all that share a client.
 
 A topic that Kafka does not have, or does not show to this user, is asked for again after a while only, and by itself:
-it must not hide the others. Raises nothing.
+it must not hide the others. One that is recorded, configured by no name, and gone is no error. Raises nothing.
 """
 
 from __future__ import annotations
@@ -9,15 +9,29 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 from coordination.errors import SinkError, Unavailable
 from coordination.state.model import LogView, PartitionLog, TopicPartition
 from coordination.state.tree import KeeperView
+from sink.clients.kafka import UnknownTopic
 from sink.http.facts import HostedSink, RecentLog
 
 AGE_SECONDS = 4.0
 REFUSED_SECONDS = 30.0
 """Seconds after which Kafka is asked again about topics that it refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    log: RecentLog
+    configured: tuple[str, ...]
+    recorded: tuple[str, ...]
+    """Topics that are configured by no name."""
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return (*self.configured, *self.recorded)
 
 
 class LogLooks:
@@ -26,6 +40,9 @@ class LogLooks:
     def __init__(self) -> None:
         self._views: dict[str, tuple[LogView | None, str | None]] = {}
         self._refused: dict[str, float] = {}
+        """By sink, when Kafka last had no answer for it."""
+        self._gone: dict[str, float] = {}
+        """By topic, when Kafka last did not know it."""
         self._first = threading.Condition()
 
     def of(self, sink: str) -> tuple[LogView | None, str | None]:
@@ -37,51 +54,61 @@ class LogLooks:
             self._first.wait_for(lambda: all(name in self._views for name in sinks), seconds)
 
     def look(self, sinks: Mapping[str, tuple[HostedSink, KeeperView | None]]) -> None:
-        by_client: dict[int, dict[str, tuple[RecentLog, tuple[str, ...]]]] = {}
+        asked_before = time.monotonic() - REFUSED_SECONDS
+        self._gone = {topic: at for topic, at in self._gone.items() if at > asked_before}
+        by_client: dict[int, dict[str, _Question]] = {}
         for name, (hosted, view) in sinks.items():
-            topics = tuple(dict.fromkeys([*hosted.settings.topics, *(() if view is None else view.topics)]))
-            by_client.setdefault(id(hosted.log), {})[name] = hosted.log, topics
+            known = () if view is None else view.topics
+            recorded = tuple(t for t in known if t not in hosted.settings.topics and t not in self._gone)
+            question = _Question(hosted.log, tuple(hosted.settings.topics), recorded)
+            by_client.setdefault(id(hosted.log), {})[name] = question
         for group in by_client.values():
             self._look_together(group)
         for gone in self._views.keys() - sinks.keys():
             del self._views[gone]
             self._refused.pop(gone, None)
 
-    def _look_together(self, group: Mapping[str, tuple[RecentLog, tuple[str, ...]]]) -> None:
+    def _look_together(self, group: Mapping[str, _Question]) -> None:
         now = time.monotonic()
-        asked = {
-            name: topics for name, (_, topics) in group.items() if now - self._refused.get(name, 0.0) > REFUSED_SECONDS
-        }
+        asked = {name: each for name, each in group.items() if now - self._refused.get(name, 0.0) > REFUSED_SECONDS}
+        for name in [name for name, question in asked.items() if not question.topics]:
+            del asked[name]
+            self._set(name, LogView("", {}), None)
         if not asked:
             return
-        log = next(iter(group.values()))[0]
+        log = next(iter(asked.values())).log
         try:
-            view = log.recent(tuple(dict.fromkeys(t for topics in asked.values() for t in topics)), AGE_SECONDS)
+            view = log.recent(tuple(dict.fromkeys(t for each in asked.values() for t in each.topics)), AGE_SECONDS)
         except Unavailable as error:
             for name in asked:
                 self._set(name, None, str(error))
         except SinkError as error:
             if len(asked) > 1:
-                self._look_apart(group, asked)
+                for name, question in asked.items():
+                    self._look_together({name: question})
             else:
-                (name,) = asked
-                self._refused[name] = now
-                self._set(name, None, str(error))
+                ((name, question),) = asked.items()
+                self._refuse(name, question, error)
         else:
             self._share(view, asked)
 
-    def _look_apart(
-        self, group: Mapping[str, tuple[RecentLog, tuple[str, ...]]], asked: Mapping[str, tuple[str, ...]]
-    ) -> None:
-        for name in asked:
-            self._look_together({name: group[name]})
+    def _refuse(self, name: str, question: _Question, error: SinkError) -> None:
+        """Of topics that are only recorded, looks at those that are left."""
+        now = time.monotonic()
+        if isinstance(error, UnknownTopic) and set(error.topics) <= set(question.recorded):
+            self._gone |= dict.fromkeys(error.topics, now)
+            left = tuple(topic for topic in question.recorded if topic not in error.topics)
+            self._look_together({name: replace(question, recorded=left)})
+            return
+        self._refused[name] = now
+        self._set(name, None, str(error))
 
-    def _share(self, view: LogView, asked: Mapping[str, tuple[str, ...]]) -> None:
+    def _share(self, view: LogView, asked: Mapping[str, _Question]) -> None:
         by_topic: dict[str, dict[TopicPartition, PartitionLog]] = {}
         for source, log in view.partitions.items():
             by_topic.setdefault(source.topic, {})[source] = log
-        for name, topics in asked.items():
-            logs = {source: log for topic in topics for source, log in by_topic.get(topic, {}).items()}
+        for name, question in asked.items():
+            logs = {source: log for topic in question.topics for source, log in by_topic.get(topic, {}).items()}
             self._set(name, LogView(view.cluster, logs), None)
 
     def _set(self, name: str, view: LogView | None, error: str | None) -> None:

@@ -13,6 +13,7 @@ from coordination.state.model import TopicPartition
 from coordination.state.tree import KeeperView
 from sink import cli
 from tests.fleet import produce
+from tests.http_kit import a_client
 from tests.integration.conftest import PARTITIONS, RECORDS, MakeFleet
 from tests.waiting import eventually
 
@@ -148,8 +149,8 @@ def test_a_topic_that_comes_to_match_lands_in_the_same_table_without_a_restart(f
     first = topic(partitions=1)
     produce(kafka.address, first, 500, 1)
     pattern = {"kafka.topic.names": None, "kafka.topic.regex": f"{first}.*", "auto.offset.reset": "latest"}
-    it = fleet(name=first, **pattern)
-    it.start("w1")
+    it, http = fleet(name=first, **pattern), a_client()
+    it.start("w1", **{"http.listen": f"{http.host}:{http.port}"})
     it.wait("the first topic is on record", lambda view: TopicPartition(first, 0) in view.states)
     second = topic(name=f"{first}-b", partitions=2)
     produce(kafka.address, second, 400, 2)
@@ -163,6 +164,8 @@ def test_a_topic_that_comes_to_match_lands_in_the_same_table_without_a_restart(f
     admin = AdminClient({"bootstrap.servers": it.kafka})
     admin.delete_topics([second])[second].result(30)
     it.wait_for_log("w1", "topics.gone")
+    eventually("the lag of the others is known", lambda: http.ask("/status").json["sinks"][0]["lag"] == 0, 60)
+    assert http.ask("/health").json["sinks"][it.name] == {"healthy": True, "reasons": [], "notes": []}
     produce(kafka.address, first, 100, 1, first=500)
     it.wait_landed({0: 600})
     assert it.audit().rows == 500

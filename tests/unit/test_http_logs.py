@@ -1,0 +1,59 @@
+"""What Kafka says of one sink's topics hides nothing of the others'."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from coordination.state.model import LogView, PartitionLog, TopicPartition
+from sink.clients.kafka import UnknownTopic
+from sink.http.logs import LogLooks
+
+
+class Broker:
+    """Knows these topics, each of one partition."""
+
+    def __init__(self, *topics: str) -> None:
+        self.topics = topics
+        self.asked: list[tuple[str, ...]] = []
+
+    def recent(self, topics: Sequence[str], _age: float, /) -> LogView:
+        self.asked.append(tuple(topics))
+        if missing := [topic for topic in topics if topic not in self.topics]:
+            raise UnknownTopic(missing, "k:9092", ())
+        return LogView("cluster", {TopicPartition(topic, 0): PartitionLog("id", 0, 5) for topic in topics})
+
+
+def sink(broker: Broker, configured: Sequence[str], recorded: Sequence[str]) -> Any:
+    hosted = SimpleNamespace(settings=SimpleNamespace(topics=tuple(configured)), log=broker)
+    return hosted, SimpleNamespace(topics=tuple(recorded))
+
+
+def topics_of(looks: LogLooks, name: str) -> set[str] | None:
+    view, _ = looks.of(name)
+    return None if view is None else {source.topic for source in view.partitions}
+
+
+def test_a_topic_of_a_pattern_that_is_gone_hides_nothing_and_is_not_asked_for_each_time() -> None:
+    broker, looks = Broker("a", "b"), LogLooks()
+    sinks = {"one": sink(broker, (), ("a", "gone")), "two": sink(broker, ("b",), ("b",))}
+    looks.look(sinks)
+    assert looks.of("one")[1] is None
+    assert (topics_of(looks, "one"), topics_of(looks, "two")) == ({"a"}, {"b"})
+    broker.asked.clear()
+    looks.look(sinks)
+    assert broker.asked == [("a", "b")]
+
+
+def test_a_configured_topic_that_is_not_there_is_an_error_of_its_sink_alone() -> None:
+    broker, looks = Broker("b"), LogLooks()
+    looks.look({"one": sink(broker, ("nowhere",), ()), "two": sink(broker, ("b",), ())})
+    assert "no such topic" in (looks.of("one")[1] or "")
+    assert (topics_of(looks, "one"), topics_of(looks, "two")) == (None, {"b"})
+
+
+def test_a_sink_whose_topics_are_all_gone_or_are_yet_to_come_has_an_empty_log() -> None:
+    broker, looks = Broker(), LogLooks()
+    looks.look({"gone": sink(broker, (), ("a",)), "early": sink(broker, (), ())})
+    assert (topics_of(looks, "gone"), topics_of(looks, "early")) == (set(), set())
