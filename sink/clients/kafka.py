@@ -28,8 +28,6 @@ LOG = logging.getLogger(__name__)
 TIMEOUT_SECONDS = 10.0
 GRACE_SECONDS = 1.0
 """Seconds to look for a missing topic: not every broker knows a new one at once."""
-DELETED_SECONDS = 30.0
-"""Seconds for which a topic is missing before it counts as deleted: a broker that starts may not know it yet."""
 LIST_SECONDS = 30.0
 """Seconds between two requests for the list of all topics: a cluster may have many thousands of partitions."""
 DEFAULTS = {"reconnect.backoff.ms": "250", "reconnect.backoff.max.ms": "2000"}
@@ -114,10 +112,10 @@ class Log:
         self,
         settings: KafkaSettings | Mapping[str, str],
         timeout: float = TIMEOUT_SECONDS,
-        deleted_after: float = DELETED_SECONDS,
+        deleted_after: float = 0.0,
     ) -> None:
-        """`timeout` bounds one view, in seconds. A missing topic counts as deleted after `deleted_after` seconds. A
-        plain mapping is taken for `kafka_native`."""
+        """`timeout` bounds one view, in seconds. A missing unfinished topic counts as deleted after `deleted_after`
+        seconds. A plain mapping is taken for `kafka_native`."""
         self._native = settings if isinstance(settings, Mapping) else settings.kafka_native
         self._timeout = timeout
         self._bootstrap = self._native["bootstrap.servers"]

@@ -12,6 +12,9 @@ from coordination.state.model import LogView
 from sink.clients.kafka import TIMEOUT_SECONDS, KafkaSettings, Log
 from sink.clients.kafka_child import KafkaChild, serve
 
+DELETED_SECONDS = 30.0
+"""Seconds for which a topic is missing before a coordinator takes it for deleted: a broker that starts may not know it
+yet."""
 _Question = tuple[tuple[str, ...] | None, str | None, tuple[str, ...]]
 """The topics of a view, None for a list of topics; the pattern; and the unfinished topics."""
 
@@ -51,7 +54,7 @@ class LogProcess:
 
 
 def _prepare(settings: tuple[Mapping[str, str], float]) -> Callable[[_Question], LogView | tuple[str, ...]]:
-    log = Log(*settings)
+    log = Log(*settings, deleted_after=DELETED_SECONDS)
 
     def answer(question: _Question) -> LogView | tuple[str, ...]:
         topics, pattern, unfinished = question

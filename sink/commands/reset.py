@@ -144,7 +144,7 @@ def _log(
     """The log, as far as it is needed, and the request with the offsets of the time `at`."""
     if at is None and not request.needs_log:
         return None, request
-    log = Log(settings.kafka_native, deleted_after=0.0)
+    log = Log(settings.kafka_native)
     try:
         seen = log.view(settings.topics, settings.topic_pattern)
         if unfinished := unfinished_topics(view.states, {*settings.topics, *(seen.matching or ())}):

@@ -7,7 +7,6 @@ Errors: Unavailable, Corrupt (ZooKeeper); what Kafka refuses is part of the stat
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -255,11 +254,10 @@ def build(
 def _observe(log: Log | None, settings: Settings, recorded: Collection[str]) -> tuple[LogView | None, str | None]:
     if log is None:
         return None, None
-    pattern = settings.topic_pattern
-    # One that matched and is gone is told of by having no end.
-    named = {*settings.topics, *(topic for topic in recorded if not (pattern and re.fullmatch(pattern, topic)))}
+    # One that is not configured by name and is gone is told of by having no end.
+    others = sorted(set(recorded).difference(settings.topics))
     try:
-        return log.view(sorted(named), pattern), None
+        return log.view(settings.topics, settings.topic_pattern, others), None
     except SinkError as error:
         return None, str(error)
 
