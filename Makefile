@@ -29,7 +29,7 @@ demo: $(VENV)/demo.stamp ## ZooKeeper, Kafka and a fleet on this machine: kill t
 demo-s3: $(VENV)/demo-s3.stamp ## the same with the table on an S3 server of its own (4 minutes)
 	$(BIN)/sink demo --storage s3 $(ARGS)
 
-test: lint ## lint, unit, simulation and integration tests on real servers (15 to 20 minutes on two cores, more on a slow machine)
+test: lint ## lint, unit, simulation and integration tests on real servers (15 minutes on two quiet cores)
 	$(PREPARED)
 	$(TESTED) -m "not thorough" $(ARGS)
 
