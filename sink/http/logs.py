@@ -93,7 +93,7 @@ class LogLooks:
             self._share(view, asked)
 
     def _refuse(self, name: str, question: _Question, error: SinkError) -> None:
-        """Of topics that are only recorded, looks at those that are left."""
+        """Looks at the topics that are left, where only recorded ones are missing."""
         now = time.monotonic()
         if isinstance(error, UnknownTopic) and set(error.topics) <= set(question.recorded):
             self._gone |= dict.fromkeys(error.topics, now)

@@ -1,4 +1,4 @@
-"""What Kafka says of one sink's topics hides nothing of the others'."""
+"""One sink's topics hide nothing of the others', whatever Kafka says of them."""
 
 from __future__ import annotations
 
