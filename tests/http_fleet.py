@@ -66,10 +66,10 @@ class GivenLog:
         self.starts: dict[TopicPartition, int] = {}
         self.error: Exception | None = None
 
-    def recent(self, topics: Sequence[str], _age: float, /) -> LogView:
+    def recent(self, topics: Sequence[str], _age: float, optional: Sequence[str] = (), /) -> LogView:
         if self.error is not None:
             raise self.error
-        wanted = set(topics)
+        wanted = {*topics, *optional}
         return LogView(
             "cluster",
             {

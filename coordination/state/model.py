@@ -346,7 +346,7 @@ class PartitionLog:
 class LogView:
     """`columns` are what the table's become with all that these partitions hold: looked up after their ends, so that no
     record of them is newer. `schema_conflict` says why they cannot become it. `matching`: the topics that match the
-    pattern that was asked about, None without one. `deleted`: topics with a range to re-form that Kafka has no more.
+    pattern that was asked about, None without one. `deleted`: topics that may be missing, and are.
     """
 
     cluster: str

@@ -78,7 +78,7 @@ class TopicSettings(KafkaSettings, Protocol):
 class LogSource(Protocol):
     """Takes views, in this process (`Log`) or in a child process (`sink.clients.kafka_process.LogProcess`)."""
 
-    def view(self, topics: Sequence[str], pattern: str | None = None, unfinished: Sequence[str] = ()) -> LogView: ...
+    def view(self, topics: Sequence[str], pattern: str | None = None, optional: Sequence[str] = ()) -> LogView: ...
 
 
 class UnknownTopic(SinkError):
@@ -108,14 +108,8 @@ class _Unsettled(Unavailable):
 class Log:
     """An AdminClient, made at first use. Not thread-safe."""
 
-    def __init__(
-        self,
-        settings: KafkaSettings | Mapping[str, str],
-        timeout: float = TIMEOUT_SECONDS,
-        deleted_after: float = 0.0,
-    ) -> None:
-        """`timeout` bounds one view, in seconds. A missing unfinished topic counts as deleted after `deleted_after`
-        seconds. A plain mapping is taken for `kafka_native`."""
+    def __init__(self, settings: KafkaSettings | Mapping[str, str], timeout: float = TIMEOUT_SECONDS) -> None:
+        """`timeout` bounds one view, in seconds. A plain mapping is taken for `kafka_native`."""
         self._native = settings if isinstance(settings, Mapping) else settings.kafka_native
         self._timeout = timeout
         self._bootstrap = self._native["bootstrap.servers"]
@@ -123,13 +117,10 @@ class Log:
         self._connection_errors: dict[int, str] = {}
         self._deadline = 0.0
         self._listed: tuple[float, tuple[str, ...]] | None = None
-        self._deleted_after = deleted_after
-        self._missing_since: dict[str, float] = {}
 
-    def view(self, topics: Sequence[str], pattern: str | None = None, unfinished: Sequence[str] = ()) -> LogView:
-        """Takes a view of these topics, of the topics whose whole name matches `pattern`, and of those of `unfinished`
-        that are there: the others are `deleted`, or the view raises Unavailable until they count as that. It lists
-        topics at most every `LIST_SECONDS`."""
+    def view(self, topics: Sequence[str], pattern: str | None = None, optional: Sequence[str] = ()) -> LogView:
+        """Takes a view of these topics, of the topics whose whole name matches `pattern`, and of those of `optional`
+        that the brokers know: the others are `deleted`. It lists topics at most every `LIST_SECONDS`."""
         began = time.monotonic()
         self._deadline = began + self._timeout
         admin = self._connected()
@@ -147,7 +138,7 @@ class Log:
             reraise=True,
         )
         try:
-            return retrying(self._take_view, admin, tuple(topics), pattern, tuple(unfinished))
+            return retrying(self._take_view, admin, tuple(topics), pattern, tuple(optional))
         finally:
             admin.poll(0)
 
@@ -193,10 +184,10 @@ class Log:
         self._connection_errors[error.code()] = error.str()
 
     def _take_view(
-        self, admin: AdminClient, named: Sequence[str], pattern: str | None, unfinished: Sequence[str]
+        self, admin: AdminClient, named: Sequence[str], pattern: str | None, optional: Sequence[str]
     ) -> LogView:
         matching = None if pattern is None else self._names(admin, pattern)
-        topics = tuple(dict.fromkeys([*named, *unfinished, *(matching or ())]))
+        topics = tuple(dict.fromkeys([*named, *optional, *(matching or ())]))
         if not topics and matching is None:
             raise ValueError("no topic to look at")
         cluster = self._answer(
@@ -204,7 +195,11 @@ class Log:
         ).cluster_id
         before, missing = self._describe(admin, topics)
         if missing:
-            self._require_deleted(admin, missing, named, matching or ())
+            self._listed = None
+            if unknown := [topic for topic in missing if topic in named]:
+                raise UnknownTopic(unknown, self._bootstrap, self._similar_names(admin, unknown))
+            if any(topic in (matching or ()) for topic in missing):
+                raise _Unsettled(f"{', '.join(missing)} went while {self._bootstrap} was asked")
         if not before:
             return LogView(cluster, {}, matching=matching, deleted=missing)
         sources = [TopicPartition(topic, number) for topic in before for number in before[topic][1]]
@@ -215,22 +210,6 @@ class Log:
             )
         logs = {source: PartitionLog(before[source.topic][0], starts[source], ends[source]) for source in sources}
         return LogView(cluster, logs, matching=matching, deleted=missing)
-
-    def _require_deleted(
-        self, admin: AdminClient, missing: Sequence[str], named: Sequence[str], matching: Sequence[str]
-    ) -> None:
-        """Raises UnknownTopic or Unavailable unless all missing topics count as deleted."""
-        self._listed = None
-        if unknown := [topic for topic in missing if topic in named]:
-            raise UnknownTopic(unknown, self._bootstrap, self._similar_names(admin, unknown))
-        if any(topic in matching for topic in missing):
-            raise _Unsettled(f"{', '.join(missing)} went while {self._bootstrap} was asked")
-        latest = time.monotonic() - self._deleted_after
-        if early := [topic for topic in missing if self._missing_since[topic] > latest]:
-            raise Unavailable(
-                f"planned offsets of {', '.join(early)} cannot be read: {self._bootstrap} has no such topic any more."
-                f" It counts as deleted after {self._deleted_after:g} s."
-            )
 
     def _names(self, admin: AdminClient, pattern: str | None) -> tuple[str, ...]:
         if self._listed is None or time.monotonic() > self._listed[0] + LIST_SECONDS:
@@ -264,9 +243,6 @@ class Log:
                     _topic_id(description.topic_id),
                     tuple(sorted(part.id for part in description.partitions)),
                 )
-                self._missing_since.pop(topic, None)
-        for topic in missing:
-            self._missing_since.setdefault(topic, time.monotonic())
         return topics_found, tuple(missing)
 
     def _offsets(

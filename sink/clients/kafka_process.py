@@ -12,11 +12,8 @@ from coordination.state.model import LogView
 from sink.clients.kafka import TIMEOUT_SECONDS, KafkaSettings, Log
 from sink.clients.kafka_child import KafkaChild, serve
 
-DELETED_SECONDS = 30.0
-"""Seconds for which a topic is missing before a coordinator takes it for deleted: a broker that starts may not know it
-yet."""
 _Question = tuple[tuple[str, ...] | None, str | None, tuple[str, ...]]
-"""The topics of a view, None for a list of topics; the pattern; and the unfinished topics."""
+"""The topics of a view, None for a list of topics; the pattern; and the optional topics."""
 
 
 class LogProcess:
@@ -36,9 +33,9 @@ class LogProcess:
         """Starts the child before the first view, without waiting for it. Raises Unavailable."""
         self._child.start()
 
-    def view(self, topics: Sequence[str], pattern: str | None = None, unfinished: Sequence[str] = ()) -> LogView:
+    def view(self, topics: Sequence[str], pattern: str | None = None, optional: Sequence[str] = ()) -> LogView:
         """Takes a view, like `Log.view`."""
-        view = self._child.ask((tuple(topics), pattern, tuple(unfinished)))
+        view = self._child.ask((tuple(topics), pattern, tuple(optional)))
         assert isinstance(view, LogView)
         return view
 
@@ -54,11 +51,11 @@ class LogProcess:
 
 
 def _prepare(settings: tuple[Mapping[str, str], float]) -> Callable[[_Question], LogView | tuple[str, ...]]:
-    log = Log(*settings, deleted_after=DELETED_SECONDS)
+    log = Log(*settings)
 
     def answer(question: _Question) -> LogView | tuple[str, ...]:
-        topics, pattern, unfinished = question
-        return log.topics(pattern) if topics is None else log.view(topics, pattern, unfinished)
+        topics, pattern, optional = question
+        return log.topics(pattern) if topics is None else log.view(topics, pattern, optional)
 
     return answer
 

@@ -7,6 +7,7 @@ does not wait for a view that is under way: then it returns the last known offse
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -35,47 +36,54 @@ class SharedLog:
     def close(self) -> None:
         self._log.close()
 
-    def view(self, topics: Sequence[str], pattern: str | None = None, unfinished: Sequence[str] = ()) -> LogView:
+    def view(self, topics: Sequence[str], pattern: str | None = None, optional: Sequence[str] = ()) -> LogView:
         """Takes a view, like `sink.clients.kafka.Log.view`."""
         with self._asking:
-            return self._ask(topics, pattern, unfinished)
+            return self._ask(topics, pattern, optional)
 
     def topics(self, pattern: str | None = None) -> tuple[str, ...]:
         """Lists topics, like `sink.clients.kafka.Log.topics`."""
         with self._asking:
             return self._log.topics(pattern)
 
-    def recent(self, topics: Sequence[str], age: float) -> LogView:
+    def recent(self, topics: Sequence[str], age: float, optional: Sequence[str] = ()) -> LogView:
         """Returns a view that is at most `age` seconds old, or older if another thread is asking the brokers. Raises
         Unavailable where the last question got no answer, whoever asked it.
         """
-        now = time.monotonic()
-        missing = [topic for topic in topics if topic not in self._seen or self._seen[topic][0] < now - age]
-        if missing:
+        oldest = time.monotonic() - age
+        optional = tuple(topic for topic in optional if topic not in topics)
+        missing = [topic for topic in topics if not self._is_known(topic, oldest)]
+        stale = [topic for topic in optional if topic not in self._seen or self._seen[topic][0] < oldest]
+        if missing or stale:
             if self._asking.acquire(blocking=False):
                 try:
-                    self._ask(missing)
+                    self._ask(missing, optional=stale)
                 finally:
                     self._asking.release()
             elif (error := self._error) is not None:
                 # Whoever asks now waits for a time-out, one after another, and would leave no moment for this question.
                 raise Unavailable(str(error))
-            elif any(topic not in self._seen for topic in missing):
+            elif any(topic not in self._seen for topic in (*missing, *stale)):
                 raise Unavailable("another view of Kafka is under way, and there is no earlier one")
-        seen = [self._seen[topic] for topic in topics]
+        seen = [self._seen[topic] for topic in (*topics, *optional)]
         logs = {source: log for _, _, partitions in seen for source, log in partitions.items()}
-        return LogView(seen[0][1], logs)
+        return LogView(seen[0][1] if seen else "", logs)
 
-    def _ask(self, topics: Sequence[str], pattern: str | None = None, unfinished: Sequence[str] = ()) -> LogView:
+    def _is_known(self, topic: str, oldest: float) -> bool:
+        """Whether the last view of the topic is not older. One that was deleted has no partitions."""
+        at, _, partitions = self._seen.get(topic, (-math.inf, "", {}))
+        return at >= oldest and bool(partitions)
+
+    def _ask(self, topics: Sequence[str], pattern: str | None = None, optional: Sequence[str] = ()) -> LogView:
         try:
-            view = self._log.view(topics, pattern, unfinished)
+            view = self._log.view(topics, pattern, optional)
         except Unavailable as error:
             self._error = error
             raise
         self._error = None
         at = time.monotonic()
-        there = {*topics, *unfinished, *(view.matching or ())}.difference(view.deleted)
-        seen: dict[str, dict[TopicPartition, PartitionLog]] = {topic: {} for topic in there}
+        asked = (*topics, *optional, *(view.matching or ()))
+        seen: dict[str, dict[TopicPartition, PartitionLog]] = {topic: {} for topic in asked}
         for source, log in view.partitions.items():
             seen[source.topic][source] = log
         for topic, partitions in seen.items():

@@ -149,7 +149,7 @@ def _log(
         seen = log.view(settings.topics, settings.topic_pattern)
         if unfinished := unfinished_topics(view.states, {*settings.topics, *(seen.matching or ())}):
             # Those that exist and are configured no more keep their ranges.
-            seen = replace(seen, deleted=log.view((), unfinished=unfinished).deleted)
+            seen = replace(seen, deleted=log.view((), optional=unfinished).deleted)
         return seen, request if at is None else with_offsets(request, positions_at(log, seen, at))
     finally:
         log.close()

@@ -1,20 +1,19 @@
 """Looks at the ends of Kafka's log for all sinks of a process: one question for all that share a client.
 
 A topic that Kafka does not have, or does not show to this user, is asked for again after a while only, and by itself:
-it must not hide the others. One that is recorded, configured by no name, and gone is no error. Raises nothing.
+it must not hide the others. One that is recorded, but configured by no name, may be gone. Raises nothing.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 from coordination.errors import SinkError, Unavailable
 from coordination.state.model import LogView, PartitionLog, TopicPartition
 from coordination.state.tree import KeeperView
-from sink.clients.kafka import UnknownTopic
 from sink.http.facts import HostedSink, RecentLog
 
 AGE_SECONDS = 4.0
@@ -24,14 +23,11 @@ REFUSED_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class _Question:
+    """`recorded` topics may be configured, too."""
+
     log: RecentLog
     configured: tuple[str, ...]
     recorded: tuple[str, ...]
-    """Topics that are configured by no name."""
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        return (*self.configured, *self.recorded)
 
 
 class LogLooks:
@@ -40,9 +36,6 @@ class LogLooks:
     def __init__(self) -> None:
         self._views: dict[str, tuple[LogView | None, str | None]] = {}
         self._refused: dict[str, float] = {}
-        """By sink, when Kafka last had no answer for it."""
-        self._gone: dict[str, float] = {}
-        """By topic, when Kafka last did not know it."""
         self._first = threading.Condition()
 
     def of(self, sink: str) -> tuple[LogView | None, str | None]:
@@ -54,13 +47,9 @@ class LogLooks:
             self._first.wait_for(lambda: all(name in self._views for name in sinks), seconds)
 
     def look(self, sinks: Mapping[str, tuple[HostedSink, KeeperView | None]]) -> None:
-        asked_before = time.monotonic() - REFUSED_SECONDS
-        self._gone = {topic: at for topic, at in self._gone.items() if at > asked_before}
         by_client: dict[int, dict[str, _Question]] = {}
         for name, (hosted, view) in sinks.items():
-            known = () if view is None else view.topics
-            recorded = tuple(t for t in known if t not in hosted.settings.topics and t not in self._gone)
-            question = _Question(hosted.log, tuple(hosted.settings.topics), recorded)
+            question = _Question(hosted.log, tuple(hosted.settings.topics), () if view is None else view.topics)
             by_client.setdefault(id(hosted.log), {})[name] = question
         for group in by_client.values():
             self._look_together(group)
@@ -71,14 +60,13 @@ class LogLooks:
     def _look_together(self, group: Mapping[str, _Question]) -> None:
         now = time.monotonic()
         asked = {name: each for name, each in group.items() if now - self._refused.get(name, 0.0) > REFUSED_SECONDS}
-        for name in [name for name, question in asked.items() if not question.topics]:
-            del asked[name]
-            self._set(name, LogView("", {}), None)
         if not asked:
             return
         log = next(iter(asked.values())).log
+        configured = _united(question.configured for question in asked.values())
+        recorded = _united(question.recorded for question in asked.values())
         try:
-            view = log.recent(tuple(dict.fromkeys(t for each in asked.values() for t in each.topics)), AGE_SECONDS)
+            view = log.recent(configured, AGE_SECONDS, recorded)
         except Unavailable as error:
             for name in asked:
                 self._set(name, None, str(error))
@@ -87,31 +75,26 @@ class LogLooks:
                 for name, question in asked.items():
                     self._look_together({name: question})
             else:
-                ((name, question),) = asked.items()
-                self._refuse(name, question, error)
+                (name,) = asked
+                self._refused[name] = now
+                self._set(name, None, str(error))
         else:
             self._share(view, asked)
-
-    def _refuse(self, name: str, question: _Question, error: SinkError) -> None:
-        """Looks at the topics that are left, where only recorded ones are missing."""
-        now = time.monotonic()
-        if isinstance(error, UnknownTopic) and set(error.topics) <= set(question.recorded):
-            self._gone |= dict.fromkeys(error.topics, now)
-            left = tuple(topic for topic in question.recorded if topic not in error.topics)
-            self._look_together({name: replace(question, recorded=left)})
-            return
-        self._refused[name] = now
-        self._set(name, None, str(error))
 
     def _share(self, view: LogView, asked: Mapping[str, _Question]) -> None:
         by_topic: dict[str, dict[TopicPartition, PartitionLog]] = {}
         for source, log in view.partitions.items():
             by_topic.setdefault(source.topic, {})[source] = log
         for name, question in asked.items():
-            logs = {source: log for topic in question.topics for source, log in by_topic.get(topic, {}).items()}
+            topics = _united((question.configured, question.recorded))
+            logs = {source: log for topic in topics for source, log in by_topic.get(topic, {}).items()}
             self._set(name, LogView(view.cluster, logs), None)
 
     def _set(self, name: str, view: LogView | None, error: str | None) -> None:
         with self._first:
             self._views[name] = view, error
             self._first.notify_all()
+
+
+def _united(topics: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(topic for each in topics for topic in each))

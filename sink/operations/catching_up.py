@@ -114,7 +114,7 @@ def _require_topics(control: SinkControl, topics: Sequence[str], missing: int) -
     except UnknownTopic as error:
         raise Conflict(
             f"sink {control.name} is {missing:,} offsets before the end, and cannot reach it: Kafka has no topic"
-            f" {', '.join(error.topics)} any more. Wait again, for what is there now"
+            f" {', '.join(error.topics)} any more. Run the command again, for what is there now"
         ) from error
     finally:
         log.close()

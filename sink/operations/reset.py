@@ -91,16 +91,19 @@ NO_TABLE = TimelineSnapshot(None, {}, frozenset(), frozenset())
 @dataclass(frozen=True, slots=True)
 class Move:
     """A partition that goes on elsewhere. `reached` is the end of what is committed of this topic id, None where
-    nothing is; `gone`: the topic has the partition no more, or there is no such topic.
+    nothing is; `gone`: the topic has the partition no more. `given_up`: planned offsets of a deleted topic.
     """
 
     source: TopicPartition
     reached: int | None
     after: PartitionState
     gone: bool = False
+    given_up: int = 0
 
     @property
     def effect(self) -> str:
+        if self.given_up:
+            return f"is no more; gives up {self.given_up:,} planned offsets"
         if self.gone:
             return "is no more; starts here if it is added again"
         to = self.after.end
@@ -141,17 +144,17 @@ def plan_reset(view: KeeperView, request: ResetRequest, table: TimelineSnapshot,
         return Reset(view.halt, (), (), {}, None)
     aborted = tuple(_abandoned(view.transactions, table))
     positions = _positions(request, table, log)
-    gone = {}
-    if log is not None:
-        gone = _gone(view, table, log, {source.topic for source in positions}) | _deleted(view, request, log)
+    gone = _gone(view, table, log, {source.topic for source in positions}) if log is not None else {}
+    deleted = _deleted(view, request, log) if log is not None else {}
     moves = tuple(
         Move(
             source,
             _reached(view, table, source, topic_id),
             _moved(view, table, source, topic_id, offset),
             source in gone,
+            view.states[source].planned_end - offset if source in deleted else 0,
         )
-        for source, (topic_id, offset) in sorted((positions | gone).items())
+        for source, (topic_id, offset) in sorted((positions | gone | deleted).items())
     )
     moved = {move.source: move.after for move in moves}
     _refuse_to_leave_out(view, table, moved)

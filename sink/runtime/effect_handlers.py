@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from coordination.errors import (
     BadRecord,
@@ -46,6 +46,9 @@ from sink.write.column_resolution import ColumnResolver
 from sink.write.engine import Engine
 from sink.write.memory import from_memory
 
+DELETED_SECONDS = 30.0
+"""Seconds for which a topic is missing before it counts as deleted: a broker that starts may not know it yet."""
+
 
 class CoordinatorEffectHandler:
     """A coordinator's requests on ZooKeeper, the table and the log."""
@@ -72,6 +75,8 @@ class CoordinatorEffectHandler:
         self._metrics = metrics
         self._on_view = on_view
         self._in_turn = in_turn
+        self._missing_since: dict[str, float] = {}
+        """By topic with planned offsets, since when Kafka has not known it, in monotonic seconds."""
         self._failpoints = Failpoints.from_environment()
 
     def perform(self, request: Request) -> Outcome:
@@ -132,8 +137,8 @@ class CoordinatorEffectHandler:
             self._metrics.waits_for("topic", is_topic)
             self._metrics.waits_for("kafka", not is_topic)
             raise
-        self._metrics.waits_for("topic", False)
         self._metrics.waits_for("kafka", False)
+        self._require_deleted(view.deleted)
         self._metrics.log(view)
         try:
             view = self._columns.resolve(view)
@@ -142,6 +147,18 @@ class CoordinatorEffectHandler:
             raise
         self._metrics.waits_for("registry", False)
         return view
+
+    def _require_deleted(self, missing: Sequence[str]) -> None:
+        """Raises Unavailable until the topics have been missing for long enough to count as deleted."""
+        now = time.monotonic()
+        self._missing_since = {topic: self._missing_since.get(topic, now) for topic in missing}
+        early = [topic for topic, since in self._missing_since.items() if now - since < DELETED_SECONDS]
+        self._metrics.waits_for("topic", bool(early))
+        if early:
+            raise Unavailable(
+                f"Kafka has no topic {', '.join(early)} any more, of which planned offsets are to be read. It counts as"
+                f" deleted after {DELETED_SECONDS:g} s."
+            )
 
     def _change_table(self, operation: messages.Begin | messages.RollBack) -> Outcome:
         try:

@@ -613,7 +613,7 @@ def test_a_sink_at_the_root_of_zookeepers_tree_is_read_as_anywhere_else(make_con
 
 def test_validate_with_dead_servers_names_both(make_config, sink, monkeypatch):
     monkeypatch.setattr("sink.clients.zookeeper.connected.__wrapped__.__defaults__", (1.0,))
-    monkeypatch.setattr("sink.clients.kafka.Log.__init__.__defaults__", (2.0, 0.0))
+    monkeypatch.setattr("sink.clients.kafka.Log.__init__.__defaults__", (2.0,))
     config = make_config(zookeeper__connect="127.0.0.1:1", kafka__bootstrap__servers="127.0.0.1:2")
     code, out = sink("validate", "--config", config)
     assert code == 1

@@ -156,22 +156,16 @@ def test_a_topic_that_matched_and_is_gone_fails_no_view(admin: AdminClient, log:
         log.view([f"{name}-a"], f"{name}.*")
 
 
-def test_an_unfinished_topic_that_is_gone_counts_as_deleted_after_a_while(
-    admin: AdminClient, address: str, name: str
-) -> None:
-    """A broker that has just started may not know it yet."""
+def test_an_optional_topic_that_is_gone_is_deleted_and_fails_no_view(admin: AdminClient, log: Log, name: str) -> None:
     create(admin, f"{name}-a")
     create(admin, f"{name}-b")
-    patient, hasty = (Log({"bootstrap.servers": address}, deleted_after=seconds) for seconds in (3600.0, 0.0))
-    assert len(patient.view([f"{name}-a"], unfinished=[f"{name}-b"]).partitions) == 2
+    assert len(log.view([f"{name}-a"], optional=[f"{name}-b"]).partitions) == 2
     admin.delete_topics([f"{name}-b"])[f"{name}-b"].result()
-    eventually("it is gone", lambda: hasty.view([f"{name}-a"], unfinished=[f"{name}-b"]).deleted == (f"{name}-b",))
-    with pytest.raises(Unavailable, match=f"planned offsets of {name}-b cannot be read: .* deleted after 3600 s"):
-        patient.view([f"{name}-a"], unfinished=[f"{name}-b"])
-    assert hasty.view([], f"{name}.*", [f"{name}-b"]).matching == (f"{name}-a",)
-    assert hasty.view([], unfinished=[f"{name}-b"]).partitions == {}
+    eventually("it is gone", lambda: log.view([f"{name}-a"], optional=[f"{name}-b"]).deleted == (f"{name}-b",))
+    assert log.view([], f"{name}.*", [f"{name}-b"]).matching == (f"{name}-a",)
+    assert log.view([], optional=[f"{name}-b"]).partitions == {}
     with pytest.raises(UnknownTopic):
-        hasty.view([f"{name}-b"], unfinished=[f"{name}-b"])
+        log.view([f"{name}-b"], optional=[f"{name}-b"])
 
 
 def test_a_topic_is_seen_as_soon_as_it_is_made(admin: AdminClient, log: Log, name: str) -> None:

@@ -121,12 +121,12 @@ def test_a_process_that_hangs_is_replaced(kafka: KafkaServer, topic, monkeypatch
         return None
 
     eventually("the first process answers", answered)
-    child = log.pid
+    before, child = answered(), log.pid
     os.kill(child, signal.SIGSTOP)
     with pytest.raises(Unavailable, match="gave no answer"):
         log.view([name])
     assert not psutil.pid_exists(child)
-    eventually("another process answers", lambda: answered() is not None)
+    eventually("another process answers", lambda: (view := answered()) is not None and view == before)
     log.close()
 
 

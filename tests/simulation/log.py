@@ -71,17 +71,17 @@ class SimLog:
         del self.ids[topic]
         self.partitions = {source: log_range for source, log_range in self.partitions.items() if source.topic != topic}
 
-    def view(self, topics: tuple[str, ...], pattern: str | None = None, unfinished: tuple[str, ...] = ()) -> LogView:
+    def view(self, topics: tuple[str, ...], pattern: str | None = None, optional: tuple[str, ...] = ()) -> LogView:
         matching = tuple(sorted(topic for topic in self.ids if pattern and re.fullmatch(pattern, topic)))
         return LogView(
             self._cluster,
             {
                 source: PartitionLog(self.ids[source.topic], p.start, p.end)
                 for source, p in sorted(self.partitions.items())
-                if source.topic in {*topics, *matching, *unfinished}
+                if source.topic in {*topics, *matching, *optional}
             },
             matching=matching if pattern else None,
-            deleted=tuple(topic for topic in unfinished if topic not in self.ids),
+            deleted=tuple(topic for topic in optional if topic not in self.ids),
         )
 
     def holds(self, piece: Slice) -> bool:

@@ -67,7 +67,7 @@ class Operator:
         """The operator reads the state first, and writes the reset some time after."""
         view, topics = self._world.tree(), self._world.topics
         unfinished = unfinished_topics(view.states, topics) if view is not None else ()
-        truth, log = self._truth(), self._world.log.view(topics, unfinished=unfinished)
+        truth, log = self._truth(), self._world.log.view(topics, optional=unfinished)
         self._world.after(self._world.rng.random() * 2.0, lambda: self._answer(request, truth, log))
 
     def _answer(self, request: ResetRequest, truth: TimelineSnapshot, log: LogView) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from coordination.errors import Unavailable
 from coordination.state.model import LogView, PartitionLog, TopicPartition
+from sink.clients.kafka import UnknownTopic
 from sink.clients.shared_log import SharedLog
 from tests.waiting import eventually
 
@@ -29,14 +30,16 @@ class Broker:
         self.may_answer = threading.Event()
         self.may_answer.set()
 
-    def view(self, topics: Sequence[str], _pattern: str | None, unfinished: Sequence[str]) -> LogView:
+    def view(self, topics: Sequence[str], _pattern: str | None, optional: Sequence[str]) -> LogView:
         self.asked += 1
         assert self.may_answer.wait(30)
         if self.is_away:
             raise Unavailable("Kafka at k:9092 gave no answer")
-        there = [TopicPartition(topic, 0) for topic in (*topics, *unfinished) if topic != GONE]
+        if GONE in topics:
+            raise UnknownTopic([GONE], "k:9092", ())
+        there = [TopicPartition(topic, 0) for topic in (*topics, *optional) if topic != GONE]
         logs = {source: PartitionLog("id", 0, self.end) for source in there}
-        return LogView("cluster", logs, deleted=tuple(topic for topic in unfinished if topic == GONE))
+        return LogView("cluster", logs, deleted=tuple(topic for topic in optional if topic == GONE))
 
 
 @pytest.fixture
@@ -93,8 +96,20 @@ def test_kafka_away_is_heard_of_though_others_keep_asking(log: SharedLog, broker
     assert log.recent(["orders"], 60.0).partitions[SOURCE].end == 5
 
 
-def test_a_view_has_the_unfinished_topics_that_are_there(log: SharedLog, broker: Broker) -> None:
+def test_a_view_has_the_optional_topics_that_are_there(log: SharedLog, broker: Broker) -> None:
     view = log.view(["orders"], None, ["former", GONE])
     assert ({source.topic for source in view.partitions}, view.deleted) == ({"orders", "former"}, (GONE,))
-    assert log.recent(["former"], 60.0).partitions.keys() == {TopicPartition("former", 0)}
-    assert broker.asked == 1
+    recent = log.recent(["former"], 60.0, ["orders", GONE])
+    assert {source.topic for source in recent.partitions} == {"orders", "former"}
+    assert broker.asked == 1, "one that is gone is remembered, too"
+
+
+def test_a_topic_that_one_sink_may_miss_is_an_error_for_another_that_names_it(log: SharedLog) -> None:
+    assert log.recent([], 60.0, [GONE]).partitions == {}
+    with pytest.raises(UnknownTopic):
+        log.recent([GONE], 60.0)
+
+
+def test_a_sink_whose_first_topic_is_yet_to_come_has_an_empty_log(log: SharedLog, broker: Broker) -> None:
+    assert log.recent([], 60.0, []).partitions == {}
+    assert broker.asked == 0
