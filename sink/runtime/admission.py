@@ -1,8 +1,8 @@
 """Admission control: a process of many sinks opens no more transactions than its cores can carry.
 
 Guarantee: sinks that wait are admitted in the order in which they began to. One is admitted at once while few have a
-transaction open, and one a second beyond those while the host's cores idle, as they do where a store is slow. One that
-has waited for `PATIENCE_SECONDS` is admitted anyway. A transaction that takes longer than that no longer counts. Raises
+transaction open, and one a second beyond those while the host's cores idle, as they do where a store is slow. A
+transaction that takes longer than `PATIENCE_SECONDS` no longer counts, so that each sink is admitted in the end. Raises
 nothing.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import psutil
 
@@ -18,12 +19,20 @@ from coordination.machines.coordinator import Coordinator
 from coordination.state.messages import Admission, Effect, Event
 
 PATIENCE_SECONDS = 20.0
+ASKS_SECONDS = 10.0
+"""A sink that waits and has not asked for so long hangs: those behind it go first."""
 SPARE = 1
 """Transactions that may be open beyond one a core: each waits for Kafka and for files in between."""
 MOST = 16
 SAMPLE_SECONDS = 1.0
 BUSY_PERCENT = 85.0
 """The share of the host's cores in use above which another transaction makes those that are open slower."""
+
+
+@dataclass
+class _Waiter:
+    wake: Callable[[], None]
+    asked_at: float
 
 
 class AdmissionControl:
@@ -44,8 +53,8 @@ class AdmissionControl:
         self._lock = threading.Lock()
         self._open: dict[object, float] = {}
         """Since when each has been open, or was admitted."""
-        self._waiting: dict[object, tuple[float, Callable[[], None]]] = {}
-        """Since when each has waited, and what wakes it."""
+        self._waiting: dict[object, _Waiter] = {}
+        """In the order in which they began to."""
         self._sampled: float | None = None
         self._has_idle_cores = False
 
@@ -72,21 +81,27 @@ class AdmissionControl:
                 self._open.setdefault(sink, now)
             if sink in self._open:
                 return True
-            since, _ = self._waiting.setdefault(sink, (now, wake))
-            if now - since >= PATIENCE_SECONDS or (next(iter(self._waiting)) is sink and self._has_room(now)):
-                del self._waiting[sink]
-                self._open[sink] = now
-                return True
-            return False
+            waiter = self._waiting.setdefault(sink, _Waiter(wake, now))
+            waiter.asked_at = now
+            if self._first(now) is not sink or not self._has_room(now):
+                return False
+            del self._waiting[sink]
+            self._open[sink] = now
+            return True
 
     def forget(self, sink: object) -> None:
         """Gives back what `sink` was granted."""
         with self._lock:
             self._waiting.pop(sink, None)
-            if self._open.pop(sink, None) is None or not self._waiting:
-                return
-            _, wake = next(iter(self._waiting.values()))
-        wake()
+            freed = self._open.pop(sink, None) is not None
+            first = self._first(self._clock()) if freed else None
+            wake = self._waiting[first].wake if first is not None else None
+        if wake is not None:
+            wake()
+
+    def _first(self, now: float) -> object | None:
+        asking = (sink for sink, waiter in self._waiting.items() if now - waiter.asked_at < ASKS_SECONDS)
+        return next(asking, None)
 
     def _has_room(self, now: float) -> bool:
         count = sum(now - at < PATIENCE_SECONDS for at in self._open.values())

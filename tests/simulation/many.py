@@ -23,7 +23,7 @@ from coordination.machines.coordinator import Coordinator
 from coordination.planning.offsets import DataLossPolicy
 from coordination.zookeeper.worker_records import HostedRecord, WorkerRecord
 from sink.runtime import spreading
-from sink.runtime.admission import PATIENCE_SECONDS, AdmissionControl
+from sink.runtime.admission import ASKS_SECONDS, PATIENCE_SECONDS, AdmissionControl
 from tests.simulation.faults import Profile, draw
 from tests.simulation.process import DRAIN_SECONDS, Process
 from tests.simulation.violation import Violation
@@ -42,7 +42,7 @@ OF_THE_PROCESS = ("crashes", "pauses", "expiries", "keeper_cuts", "log_cuts", "d
 ENDS_WITH_ITS_PROCESS = "what ends a process ends every sink in it"
 LEAVES_ALONE = "a sink leaves only when it was asked to"
 EVEN = "coordinators are shared evenly once healed"
-ADMITTED = "a sink is admitted when its patience ends"
+ADMITTED = "a sink that waits for admission is admitted"
 STEADY = "coordinators stay where they are once shared"
 
 
@@ -101,7 +101,7 @@ class SinkProcess(Process):
         admitted = self.host.admission.admits(self, waits, coordinator.has_open)
         if not waits or admitted:
             self._waits_since = math.inf
-        elif now - min(now, self._waits_since) > PATIENCE_SECONDS + LOOK_SECONDS:
+        elif now - min(now, self._waits_since) > len(self.host.parts) * (PATIENCE_SECONDS + LOOK_SECONDS) + ASKS_SECONDS:
             raise Violation(ADMITTED, f"{self.name} of {self.world.name}")
         else:
             self.world.count("admissions withheld")

@@ -9,7 +9,14 @@ import pytest
 from coordination.machines.coordinator import Coordinator
 from coordination.state.messages import Admission, Begin
 from coordination.state.model import Phase
-from sink.runtime.admission import MOST, PATIENCE_SECONDS, SAMPLE_SECONDS, AdmissionControl, AdmittedCoordinator
+from sink.runtime.admission import (
+    ASKS_SECONDS,
+    MOST,
+    PATIENCE_SECONDS,
+    SAMPLE_SECONDS,
+    AdmissionControl,
+    AdmittedCoordinator,
+)
 from tests.unit.machine_kit import SOURCE, Driver, Environment, new_term
 
 CORES = 2
@@ -91,10 +98,45 @@ def test_while_cores_idle_one_more_is_let_in_each_second(house: House) -> None:
     assert counts[-1] == MOST
 
 
-def test_a_sink_that_has_waited_long_is_let_in_though_all_others_hang(house: House) -> None:
-    house.ask(*range(6))
+def test_transactions_that_hang_keep_their_places_for_a_while_only(house: House) -> None:
+    house.ask(*range(9))
     house.at += PATIENCE_SECONDS
-    assert house.ask(3, 4, 5) == [3, 4, 5]
+    assert house.ask(*range(3, 9)) == [3, 4, 5]
+
+
+def test_however_long_sinks_wait_no_more_are_let_in_than_the_cores_carry(house: House) -> None:
+    running: list[int] = []
+    order = []
+    for _ in range(80):
+        admitted = house.ask(*(sink for sink in range(40) if sink not in running))
+        order += admitted
+        running += admitted
+        assert len(running) <= LEAST
+        house.at += PATIENCE_SECONDS / 4
+        house.end(running.pop(0))
+    assert order[:80] == 2 * list(range(40))
+
+
+def test_a_sink_that_waits_and_hangs_keeps_none_behind_it(house: House) -> None:
+    house.ask(*range(6))
+    house.at += ASKS_SECONDS
+    assert house.ask(4, 5) == []
+    house.end(0)
+    assert house.ask(5, 4) == [4]
+    assert house.ask(5, 3) == []
+    house.end(1)
+    assert house.ask(5, 3) == [3]
+
+
+def test_the_first_that_still_asks_is_woken(house: House) -> None:
+    woken: list[int] = []
+    wake = {sink: lambda sink=sink: woken.append(sink) for sink in range(6)}
+    for sink in range(6):
+        house.control.admits(sink, True, False, wake[sink])
+    house.at += ASKS_SECONDS
+    house.control.admits(4, True, False, wake[4])
+    house.end(0)
+    assert woken == [4]
 
 
 def test_a_sink_that_no_longer_leads_gives_its_place_back(house: House) -> None:
