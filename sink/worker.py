@@ -22,7 +22,7 @@ def main() -> int:
     parser.add_argument("--config", type=Path, required=True, help="settings: YAML, .properties, or a directory")
     arguments = parser.parse_args()
     try:
-        fleet = load_fleet(arguments.config)
+        fleet = load_fleet(arguments.config, strict=False)
         process = fleet.process
         configure(process.log_level, process.log_format, Redactor(fleet.secrets))
         identify(process.worker_id, fleet.sinks[0].name if fleet.is_one_sink else None)

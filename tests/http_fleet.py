@@ -187,6 +187,7 @@ class GivenFacts:
     not_ready: tuple[str, ...] = ()
     led: set[str] = field(default_factory=set)
     trouble: tuple[str, ...] = ()
+    misconfigured: Mapping[str, str] = field(default_factory=dict)
 
     def metrics(self) -> bytes:
         return self.metrics_text()

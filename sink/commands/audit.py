@@ -41,21 +41,22 @@ def audit(
     log: bool = typer.Option(True, "--log/--no-log", help="Compare with the topics, as far as they go back."),
 ) -> None:
     """Prove that every record is in the table exactly once. Several sinks are audited side by side."""
-    sinks = several_sinks(config, sink).sinks
+    known = several_sinks(config, sink)
+    sinks = known.sinks
     if not sinks:
         raise ConfigError(f"{config}: no topic matches yet, so that there is no table to audit")
-    if len(sinks) == 1:
+    if len(sinks) == 1 and not known.misconfigured:
         report = _audited(sinks[0], log)
         typer.echo(report.to_json()) if as_json else report.render(console())
         _record([(sinks[0], report)])
         held = report.held
     else:
-        answers = side_by_side(sinks, lambda settings: _audited(settings, log), AT_ONCE)
+        answers = side_by_side(known, lambda settings: _audited(settings, log), AT_ONCE)
         _show_json(answers) if as_json else _show(answers)
-        _record([(answer.settings, answer.result) for answer in answers if answer.result is not None])
+        _record([(answer.settings, answer.result) for answer in answers if answer.settings and answer.result])
         held = all(answer.result is None or answer.result.held for answer in answers)
         if held and (failed := [answer for answer in answers if answer.error is not None]):
-            names = shown([answer.settings for answer in failed])
+            names = shown((), [answer.name for answer in failed])
             raise ConfigError(f"{len(failed)} of {len(answers)} sinks could not be audited: {names}")
     if not held:
         raise typer.Exit(1)
@@ -73,7 +74,7 @@ def _audited(settings: Settings, log: bool) -> Report:
 def _show(answers: Sequence[Answer[Report]]) -> None:
     out = console()
     for answer in answers:
-        out.print(Text(f"sink {answer.settings.name}", style="bold"))
+        out.print(Text(f"sink {answer.name}", style="bold"))
         if answer.result is not None:
             answer.result.render(out)
         else:
@@ -87,7 +88,7 @@ def _show(answers: Sequence[Answer[Report]]) -> None:
 def _show_json(answers: Sequence[Answer[Report]]) -> None:
     sinks = [
         {
-            "sink": answer.settings.name,
+            "sink": answer.name,
             "report": None if answer.result is None else json.loads(answer.result.to_json()),
             "error": None if answer.error is None else str(answer.error),
         }

@@ -32,7 +32,7 @@ def one_sink(config: Path, names: Sequence[str] | None, columns: bool = True) ->
     # Imported here, like all that commands are made of: it pulls in clients, which `sink --help` can do without.
     from sink.operations.chosen import choose_one
 
-    fleet = load_fleet(config, columns=columns)
+    fleet = load_fleet(config, columns=columns, strict=False)
     quiet(fleet.secrets)
     return choose_one(fleet, names or ())
 
@@ -41,6 +41,6 @@ def several_sinks(config: Path, names: Sequence[str] | None) -> KnownSinks:
     """All that a command is for. Hides their secrets from now on."""
     from sink.operations.chosen import choose
 
-    fleet = load_fleet(config)
+    fleet = load_fleet(config, strict=False)
     quiet(fleet.secrets)
     return choose(fleet, names or ())

@@ -99,15 +99,16 @@ def _ask(
 
 def act_on(config: Path, names: Sequence[str] | None, act: Callable[[SinkControl], str]) -> None:
     """Acts for each of the sinks that are named, side by side, and tells what was done."""
-    sinks = several_sinks(config, names).sinks
-    if len(sinks) == 1:
+    known = several_sinks(config, names)
+    sinks = known.sinks
+    if len(sinks) == 1 and not known.misconfigured:
         with connected(sinks[0]) as client, acting():
             typer.echo(act(SinkControl(sinks[0], client)))
     elif not sinks:
         raise ConfigError(f"{config}: no topic matches yet, so that there is no sink")
     else:
         with connected(sinks[0]) as client:
-            answers = side_by_side(sinks, lambda settings: act(SinkControl(settings, client)), len(sinks))
+            answers = side_by_side(known, lambda settings: act(SinkControl(settings, client)), len(sinks))
         _tell(answers)
 
 
@@ -117,7 +118,7 @@ def _tell(answers: Sequence[Answer[str]]) -> None:
     """
     for answer in answers:
         text = answer.result if answer.error is None else f"sink: {answer.error}"
-        typer.echo(f"{answer.settings.name}: {text}", err=answer.error is not None)
+        typer.echo(f"{answer.name}: {text}", err=answer.error is not None)
     errors = [answer.error for answer in answers if answer.error is not None]
     if len(errors) < len(answers):
         errors = [error for error in errors if not isinstance(error, NoSuchWorker)]

@@ -22,7 +22,7 @@ from sink.operations.status import Status
 from sink.operations.trend import Trend
 
 SHOWN = 10
-URGENT = frozenset({"halted", "no-tree", "no-coordinator", "zookeeper", "znode"})
+URGENT = frozenset({"halted", "refused", "no-tree", "no-coordinator", "zookeeper", "znode"})
 """Kinds of findings for which nothing is committed."""
 
 
@@ -48,6 +48,8 @@ class Look:
         kinds = {found.kind for found in self.judgement.reasons}
         if "halted" in kinds:
             return "HALTED"
+        if "refused" in kinds:
+            return "cannot be used"
         if self.status is None or self.judgement.reasons:
             return "unhealthy"
         return "paused" if self.paused else "committing"
@@ -71,6 +73,11 @@ def look_at(settings: Settings, view: KeeperView, status: Status, trend: Trend) 
 
 def unread(settings: Settings, reason: str) -> Look:
     return Look(settings.name, None, Judgement((finding("znode", reason),)))
+
+
+def unusable(name: str, reason: str) -> Look:
+    """A sink that cannot be made of the configuration."""
+    return Look(name, None, Judgement((finding("refused", reason),)))
 
 
 def new_trend(settings: Settings) -> Trend:

@@ -1,6 +1,7 @@
 """`sink status`: what needs doing, who is in the fleet, where every partition stands, what is open, what was done last.
 
-Exit status 0 while the sinks run, 1 when one has stopped itself (halt). Errors as `sink.operations.status`.
+Exit status 0 while the sinks run, 1 when one has stopped itself (halt) or cannot be used. Errors as
+`sink.operations.status`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
+from typing import TYPE_CHECKING
 
 import typer
 from kazoo.client import KazooClient
@@ -23,15 +25,19 @@ from coordination.zookeeper.table_service_lock import TableServiceRun
 from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption, JsonOption, SinksOption, several_sinks
-from sink.commands.needs import Look, look_at, needs, new_trend, overview, unread
+from sink.commands.needs import Look, look_at, needs, new_trend, overview, unread, unusable
 from sink.config import Settings
 from sink.operations.control import described
 from sink.operations.health import last_commit
 from sink.operations.status import FORMAT, CatalogStatus, EndedStatus, PartitionStatus, Status, collect
 from sink.telemetry.terminal import console
 
+if TYPE_CHECKING:
+    from sink.operations.chosen import KnownSinks
+
 WATCH_SECONDS = 1.0
 SHOWN_PARTITIONS = 40
+STOPPED = ("halted", "refused")
 PHASES = ("begin", "write", "commit", "settle", "roll back")
 
 
@@ -52,7 +58,7 @@ def status(
     if not sinks:
         raise ConfigError(f"{config}: no topic matches yet, so that there is no sink")
     with connected(sinks[0]) as client:
-        looker = _Looker(client, sinks, lag)
+        looker = _Looker(client, known, lag)
         if watch:
             _watch(looker, as_json)
             return
@@ -61,15 +67,16 @@ def status(
         typer.echo(json.dumps(_document(looks), indent=2))
     else:
         console().print(_shown(looks))
-    if any(look.status is not None and look.status.halt is not None for look in looks):
+    if any(reason.kind in STOPPED for look in looks for reason in look.judgement.reasons):
         raise typer.Exit(1)
 
 
 class _Looker:
     """Reads sinks again and again; what did not change is not read twice."""
 
-    def __init__(self, client: KazooClient, sinks: Sequence[Settings], lag: bool) -> None:
-        self._sinks = sinks
+    def __init__(self, client: KazooClient, known: KnownSinks, lag: bool) -> None:
+        self._sinks = sinks = known.sinks
+        self._unusable = [unusable(name, reason) for name, reason in known.misconfigured.items()]
         self._lag = lag
         self._logs: dict[tuple[tuple[str, str], ...], Log] = {}
         self._trends = {settings.name: new_trend(settings) for settings in sinks}
@@ -79,7 +86,7 @@ class _Looker:
 
     def look(self) -> list[Look]:
         """Raises Unavailable; of several sinks, one that cannot be read is told in its line."""
-        return [self._look(settings) for settings in self._sinks]
+        return [*map(self._look, self._sinks), *self._unusable]
 
     def _look(self, settings: Settings) -> Look:
         try:

@@ -6,7 +6,18 @@ once, each in one sentence with place and remedy, and without a secret.
 
 from sink.config.every_field import ProcessSettings
 from sink.config.fleet import Fleet, load, load_fleet
+from sink.config.misconfigured import Misconfigured
 from sink.config.model import Settings
 from sink.config.patterns import TopicPattern, TopicProblem, expand
 
-__all__ = ["Fleet", "ProcessSettings", "Settings", "TopicPattern", "TopicProblem", "expand", "load", "load_fleet"]
+__all__ = [
+    "Fleet",
+    "Misconfigured",
+    "ProcessSettings",
+    "Settings",
+    "TopicPattern",
+    "TopicProblem",
+    "expand",
+    "load",
+    "load_fleet",
+]

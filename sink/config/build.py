@@ -202,8 +202,13 @@ def _quoted(entry: Entry) -> str:
     return HIDDEN if entry.is_secret or looks_secret(entry.key) else repr(redact_text(entry.text)[:80])
 
 
+def sentences(problems: Iterable[Problem]) -> list[str]:
+    """Each of them once, in a line."""
+    return list(dict.fromkeys(_one_line(str(problem)) for problem in problems))
+
+
 def message(path: Path, problems: Iterable[Problem]) -> str:
-    lines = list(dict.fromkeys(_one_line(str(problem)) for problem in problems))
+    lines = sentences(problems)
     if len(lines) == 1:
         return lines[0]
     return "\n".join([f"{path} cannot be used, for {len(lines)} reasons:", *(f"  {line}" for line in lines)])

@@ -48,17 +48,17 @@ class Claims:
 
 
 def _places_by_setting(settings: Settings) -> Iterator[tuple[str, str]]:
-    yield "target.base.path", _canonical(settings.base_path)
+    yield "target.base.path", canonical(settings.base_path)
     if settings.tolerant:
-        yield "errors.table.base.path", _canonical(settings.errors_base_path)
+        yield "errors.table.base.path", canonical(settings.errors_base_path)
 
 
 def _places(settings: Settings) -> list[str]:
     return [place for _, place in _places_by_setting(settings)]
 
 
-def _canonical(path: str) -> str:
-    """One form of a place, whichever of its stores' names is used."""
+def canonical(path: str) -> str:
+    """Gives one form of a place, whichever of its stores' names is used."""
     scheme, separator, rest = path.partition("://")
     if not separator:
         return re.sub(r"/+", "/", path.removeprefix("file:"))

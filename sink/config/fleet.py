@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from coordination.errors import ConfigError
-from sink.config.build import message, settings_of
+from sink.config.build import message, sentences, settings_of
 from sink.config.claims import Claims
 from sink.config.every_field import ProcessSettings
 from sink.config.files import SINKS, Entry, Problem
 from sink.config.groups.endpoints import TOPICS
 from sink.config.groups.records import COLUMNS
+from sink.config.misconfigured import Misconfigured, misconfigured_of
 from sink.config.model import Settings, is_of_process
 from sink.config.patterns import TOPIC, TopicPattern, filled, names_of, pattern_of, placeholders
 from sink.config.sources import Source, Sources, read_sources
+from sink.config.unused import without_unused
 from sink.config.values import topic_names, topic_regex
 
 _ALTERNATIVES = (TOPICS, COLUMNS)
@@ -32,6 +34,8 @@ class Fleet:
     process: ProcessSettings
     sinks: tuple[Settings, ...]
     patterns: tuple[TopicPattern, ...]
+    misconfigured: Mapping[str, Misconfigured] = field(default_factory=dict)
+    """Sinks and patterns that cannot be used, by name."""
 
     def hosts(self, name: str) -> bool:
         """Whether this worker takes part in the sink of that name, by `worker.sinks`."""
@@ -42,9 +46,14 @@ class Fleet:
         return tuple(settings for settings in self.sinks if self.hosts(settings.name))
 
     @property
+    def misconfigured_here(self) -> Mapping[str, str]:
+        """Why sinks that this worker would host cannot be used, by name."""
+        return {name: wrong.reason for name, wrong in self.misconfigured.items() if self.hosts(name)}
+
+    @property
     def is_one_sink(self) -> bool:
         """Whether it is one sink and will stay one."""
-        return len(self.sinks) == 1 and not self.patterns
+        return len(self.sinks) == 1 and not self.patterns and not self.misconfigured
 
     @property
     def everything(self) -> tuple[Settings, ...]:
@@ -71,50 +80,86 @@ def load(path: Path, environ: Mapping[str, str] = os.environ, columns: bool = Tr
     raise ConfigError(f"{path}: holds {len(fleet.sinks)} sinks{patterns} ({names}); name one")
 
 
-def load_fleet(path: Path, environ: Mapping[str, str] = os.environ, columns: bool = True) -> Fleet:
-    """All sinks of `path`, a file or a directory, and what they share, as `load`."""
+def load_fleet(path: Path, environ: Mapping[str, str] = os.environ, columns: bool = True, strict: bool = True) -> Fleet:
+    """All sinks of `path`, a file or a directory, and what they share, as `load`.
+
+    Unless it is `strict`, sinks that cannot be used are `misconfigured` as long as another one can be.
+    """
     path = Path(path)
     problems: list[Problem] = []
     sources = read_sources(path, environ, problems)
     if problems and not sources.sources:
         raise ConfigError(message(path, problems))
     problems += _shared_problems(sources)
-    told: list[list[Problem]] = []
-    sinks: list[tuple[Source, Settings]] = []
-    patterns: list[TopicPattern] = []
-    for source in sources.sources:
-        wrong: list[Problem] = []
-        made = _made(source, sources, environ, wrong, columns)
-        told.append(wrong)
-        if isinstance(made, TopicPattern):
-            patterns.append(made)
-        elif made is not None:
-            sinks.append((source, made))
-    problems += _merged(path, sources.sources, told)
-    problems += _conflicts(sinks)
-    everything = [*(settings for _, settings in sinks), *(pattern.probe for pattern in patterns)]
-    if not problems and everything:
-        fleet = Fleet(path, everything[0].process, tuple(settings for _, settings in sinks), tuple(patterns))
-        problems += _unhosted(fleet)
-        if not problems:
-            return fleet
-    raise ConfigError(message(path, problems))
+    made = _all_made(sources, environ, columns)
+    told = [wrong for _, wrong in made]
+    usable = {number: it for number, (it, wrong) in enumerate(made) if it is not None and not wrong}
+    for number, sentence in _conflicts({n: it for n, it in usable.items() if isinstance(it, Settings)}):
+        told[number].append(Problem(sources.sources[number].place, sentence))
+    left = [it for number, it in usable.items() if not told[number]]
+    if problems or not left or (strict and any(told)):
+        raise ConfigError(message(path, [*problems, *_merged(path, sources.sources, told)]))
+    fleet = Fleet(
+        path,
+        next(it.probe if isinstance(it, TopicPattern) else it for it in left).process,
+        tuple(it for it in left if isinstance(it, Settings)),
+        tuple(it for it in left if isinstance(it, TopicPattern)),
+        {it.name: it for it in _misconfigured(sources, told)},
+    )
+    if fleet.patterns and any(it.topics is None for it in fleet.misconfigured.values()):
+        # Which topics a pattern may not take is not known.
+        raise ConfigError(message(path, _merged(path, sources.sources, told)))
+    if unhosted := list(_unhosted(fleet)):
+        raise ConfigError(message(path, unhosted))
+    return fleet
+
+
+def _misconfigured(sources: Sources, told: Sequence[Sequence[Problem]]) -> Iterator[Misconfigured]:
+    for source, wrong in zip(sources.sources, told, strict=True):
+        if wrong:
+            yield misconfigured_of(_name(source), "; ".join(sentences(wrong)), _chosen(source, sources.shared))
+
+
+def _all_made(
+    sources: Sources, environ: Mapping[str, str], columns: bool
+) -> list[tuple[Settings | TopicPattern | None, list[Problem]]]:
+    """Makes what each source describes, and tells all that is wrong with it."""
+    chosen = [_chosen(source, sources.shared) for source in sources.sources]
+    own = [source.own.keys() for source in sources.sources]
+    made: list[tuple[Settings | TopicPattern | None, list[Problem]]] = []
+    for source, entries in zip(sources.sources, without_unused(chosen, own), strict=True):
+        wrong = list(source.problems)
+        if source.own or not wrong:
+            made.append((_made(source, entries, sources.directory, environ, wrong, columns), wrong))
+        else:
+            made.append((None, wrong))
+    return made
+
+
+def _name(source: Source) -> str:
+    """Names a sink that cannot be used."""
+    given = source.own.get("sink.name")
+    return given.text if given is not None and "{" not in given.text else source.name or Path(source.place).stem
 
 
 def _made(
-    source: Source, sources: Sources, environ: Mapping[str, str], problems: list[Problem], columns: bool
+    source: Source,
+    chosen: dict[str, Entry],
+    directory: Path,
+    environ: Mapping[str, str],
+    problems: list[Problem],
+    columns: bool,
 ) -> Settings | TopicPattern | None:
-    """The sink, or the pattern of topics, that a source describes."""
-    chosen = _chosen(source, sources.shared)
+    """The sink, or the pattern of topics, that a source describes, of the settings that stand for it."""
     for key, entry in source.own.items():
         if source.name is not None and is_of_process(key):
             problems.append(Problem(entry.origin, f"{entry.key} belongs to the whole process; {_MOVE}"))
     regex = _regex(chosen)
     if regex is not None and any(placeholders(entry, names_of(regex)) for entry in chosen.values()):
         name = source.name or Path(source.place).stem
-        return pattern_of(name, chosen, source.place, sources.directory, environ, problems, columns)
+        return pattern_of(name, chosen, source.place, directory, environ, problems, columns)
     chosen = _of_one_topic(_named(chosen, source), problems)
-    return settings_of(chosen, source.place, sources.directory, environ, problems, columns)
+    return settings_of(chosen, source.place, directory, environ, problems, columns)
 
 
 _MOVE = f"move it to what all sinks share, outside of {SINKS}"
@@ -171,7 +216,7 @@ def _merged(path: Path, sources: Sequence[Source], told: Sequence[Sequence[Probl
             yield problem
         elif problem.origin == str(path):
             yield from (replace(problem, origin=source.place) for source in those)
-        elif any(problem.origin == entry.origin for entry in those[0].own.values()):
+        elif problem in those[0].problems or any(problem.origin == e.origin for e in those[0].own.values()):
             yield problem
         else:
             yield replace(problem, origin=f"{problem.origin} ({_list(those)})")
@@ -182,12 +227,13 @@ def _list(sources: Sequence[Source]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _conflicts(sinks: Iterable[tuple[Source, Settings]]) -> Iterable[Problem]:
-    """Problems of sinks that claim the same name or place."""
+def _conflicts(sinks: Mapping[int, Settings]) -> Iterable[tuple[int, str]]:
+    """Sentences about sinks that claim the same name or place, for each of them: none of two is the right one."""
     claims = Claims()
-    for source, settings in sinks:
-        yield from (Problem(source.place, sentence) for sentence in claims.conflicts(settings))
+    for settings in sinks.values():
         claims.add(settings)
+    for number, settings in sinks.items():
+        yield from ((number, sentence) for sentence in claims.conflicts(settings))
 
 
 def _unhosted(fleet: Fleet) -> Iterable[Problem]:
@@ -195,6 +241,7 @@ def _unhosted(fleet: Fleet) -> Iterable[Problem]:
     if fleet.patterns:
         return
     for pattern in fleet.process.hosted:
-        if not any(fnmatchcase(settings.name, pattern) for settings in fleet.sinks):
-            names = ", ".join([settings.name for settings in fleet.sinks][:8])
+        known = [*(settings.name for settings in fleet.sinks), *fleet.misconfigured]
+        if not any(fnmatchcase(name, pattern) for name in known):
+            names = ", ".join(known[:8])
             yield Problem(str(fleet.path), f"worker.sinks: no sink is called {pattern}; there are {names}")

@@ -14,6 +14,7 @@ from pathlib import Path
 from sink.config.build import settings_of
 from sink.config.claims import Claims
 from sink.config.files import Entry, Problem
+from sink.config.misconfigured import Misconfigured
 from sink.config.model import Settings, is_of_process
 from sink.config.values import topic_regex
 
@@ -112,14 +113,17 @@ def names_of(regex: str) -> frozenset[str]:
 
 
 def expand(
-    topics: Iterable[tuple[TopicPattern, Collection[str]]], existing: Iterable[Settings]
+    topics: Iterable[tuple[TopicPattern, Collection[str]]],
+    existing: Iterable[Settings],
+    misconfigured: Collection[Misconfigured] = (),
 ) -> tuple[tuple[Settings, ...], tuple[TopicProblem, ...]]:
     """Settings of the sinks that the topics of each pattern's cluster bring about beside the `existing` ones, and why
     others cannot be.
 
     A sink of that name that reads that topic already is the one: a sink of the configuration can so stand for a topic
     that needs settings of its own, and of two patterns the first decides. Topics that would have to share a name or a
-    place become no tables, none of them: which one came first is not the same for all workers.
+    place become no tables, none of them: which one came first is not the same for all workers. Nor does one that has
+    settings of its own in the configuration, which cannot be used.
     """
     taken, wanted = Claims(), Claims()
     done: set[tuple[str, str, str]] = set()
@@ -133,6 +137,10 @@ def expand(
             sink, wrong = _sink_of(pattern, topic)
             problems += wrong
             if sink is None or (sink.name, sink.bootstrap, topic) in done:
+                continue
+            if own := next((it.name for it in misconfigured if it.claims(topic, sink)), None):
+                sentence = f"it may be that of sink {own} of the configuration, which cannot be used; mend that first"
+                problems.append(TopicProblem(topic, pattern.name, pattern.place, sentence))
                 continue
             done.add((sink.name, sink.bootstrap, topic))
             wanted.add(sink)

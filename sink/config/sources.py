@@ -22,11 +22,14 @@ SHARED = tuple(f"fleet{suffix}" for suffix in SUFFIXES)
 
 @dataclass(frozen=True)
 class Source:
-    """One sink, or one pattern of topics: what it sets itself. `place` is where: its file, and its name."""
+    """One sink, or one pattern of topics: what it sets itself. `place` is where: its file, and its name. `problems`:
+    what of it cannot be read.
+    """
 
     name: str | None
     place: str
     own: Mapping[str, Entry]
+    problems: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ def read_sources(path: Path, environ: Mapping[str, str], problems: list[Problem]
         return _read_directory(path, environ, problems)
     written = list(without_problems(read_file(path), problems))
     shared = [entry for entry in written if entry.sink is None]
-    sinks = _sinks_of(written, path, problems)
+    sinks = _sinks_of(written, path)
     if sinks:
         return Sources(_overridden(shared, written, environ, problems), sinks, path.parent)
     if not written and problems:
@@ -65,12 +68,13 @@ def _read_directory(path: Path, environ: Mapping[str, str], problems: list[Probl
         have = f"has {' and '.join(file.name for file in shared_files)}" if shared_files else f"has no {SHARED[0]}"
         problems.append(Problem(str(path), f"{have}; put what all sinks share into one such file"))
     written = [entry for file in shared_files for entry in without_problems(read_file(file), problems)]
-    sources = list(_sinks_of(written, path, problems))
+    sources = list(_sinks_of(written, path))
     for file in files:
         if file not in shared_files:
-            entries = list(without_problems(read_file(file), problems))
-            if entries:
-                sources.append(_sink_in(file, entries, problems))
+            unread: list[Problem] = []
+            entries = list(without_problems(read_file(file), unread))
+            if entries or unread:
+                sources.append(_sink_in(file, entries, unread))
                 written += entries
     if not sources and not problems:
         problems.append(Problem(str(path), "has no sinks; add a file for each, beside the one of what they share"))
@@ -88,16 +92,21 @@ def _sink_in(file: Path, entries: list[Entry], problems: list[Problem]) -> Sourc
     name = given if given.strip() and "{" not in given else file.stem
     own = [replace(entry, sink=name, origin=of_sink(entry.origin, name)) for entry in entries if entry.sink is None]
     entries[:] = own
-    return Source(name, of_sink(str(file), name), by_name(own, problems))
+    return Source(name, of_sink(str(file), name), by_name(own, problems), tuple(problems))
 
 
-def _sinks_of(written: list[Entry], path: Path, problems: list[Problem]) -> tuple[Source, ...]:
+def _sinks_of(written: list[Entry], path: Path) -> tuple[Source, ...]:
     """Those beneath `sinks`, in the order of the file."""
     own: dict[str, list[Entry]] = {}
     for entry in written:
         if entry.sink is not None:
             own.setdefault(entry.sink, []).append(entry)
-    return tuple(Source(name, of_sink(str(path), name), by_name(own[name], problems)) for name in own)
+    return tuple(_source(name, of_sink(str(path), name), entries) for name, entries in own.items())
+
+
+def _source(name: str, place: str, entries: list[Entry]) -> Source:
+    problems: list[Problem] = []
+    return Source(name, place, by_name(entries, problems), tuple(problems))
 
 
 def _overridden(

@@ -181,7 +181,7 @@ class Answers:
 
     def _document(self, kind: str, sink: str) -> Answer:
         fleet = self._fleet.ask()
-        names = list(fleet.sinks)
+        names = fleet.names
         if sink and sink not in names:
             raise UnknownSink(sink, names)
         chosen = [sink] if sink else names

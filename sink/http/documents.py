@@ -13,10 +13,10 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from sink.http.fleet import Fleet, SinkNow
-from sink.operations.health import last_commit
+from sink.operations.health import Judgement, last_commit
 from sink.operations.remedies import finding
 from sink.operations.status import FORMAT, NEWEST, EndedStatus, PartitionStatus, Status, ended_status
-from sink.operations.trend import PartitionTrend
+from sink.operations.trend import PartitionTrend, Trend
 from sink.telemetry.version import sink_version
 
 STALE_SECONDS = 15.0
@@ -36,17 +36,17 @@ def health(fleet: Fleet, names: Iterable[str]) -> tuple[bool, bytes]:
     sinks: dict[str, Any] = {}
     reasons: list[dict[str, str]] = []
     for name in names:
-        judgement = fleet.sinks[name].judgement
+        judgement = fleet.judgement(name)
         ill = list(judgement.reasons)
         if age > STALE_SECONDS:
-            ill.append(finding("zookeeper", f"the last reading is {age:.0f} s old: ZooKeeper does not answer"))
+            ill.append(finding("zookeeper", f"the last reading is {age:.0f} s old: ZooKeeper is slow, or this worker"))
         sinks[name] = {
             "healthy": not ill,
             "reasons": [reason.to_json() for reason in ill],
             "notes": [note.to_json() for note in judgement.notes[:SHOWN_NOTES]],
         }
         reasons += [{"sink": name, **reason.to_json()} for reason in ill]
-    if not sinks:
+    if not fleet.sinks:
         reasons.append(finding("not-read", "this worker has no session of ZooKeeper yet, or hosts no sink").to_json())
     document = {"format": 1, "worker": fleet.worker, "at": fleet.at, "healthy": not reasons}
     return not reasons, to_bytes({**document, "reasons": reasons, "sinks": sinks})
@@ -55,12 +55,12 @@ def health(fleet: Fleet, names: Iterable[str]) -> tuple[bool, bytes]:
 def status(fleet: Fleet, names: Iterable[str]) -> bytes:
     """As `sink status --json` for each sink, and what only a look from time to time tells."""
     head = to_bytes({"format": FORMAT, "worker": fleet.worker, "version": sink_version(), "at": fleet.at})
-    return head[:-1] + b',"sinks":[' + b",".join(to_bytes(_status(fleet.sinks[name])) for name in names) + b"]}"
+    return head[:-1] + b',"sinks":[' + b",".join(to_bytes(_status(fleet, name)) for name in names) + b"]}"
 
 
 def history(fleet: Fleet, names: Iterable[str]) -> bytes:
     """The last transactions of each sink, newest first."""
-    sinks = {name: [asdict(ended) for ended in _ended(fleet.sinks[name])] for name in names}
+    sinks = {name: [asdict(ended) for ended in _ended(fleet.sinks.get(name))] for name in names}
     return to_bytes({"format": 1, "at": fleet.at, "sinks": sinks})
 
 
@@ -68,20 +68,21 @@ def overview(fleet: Fleet) -> bytes:
     """A line for each sink, with its charts."""
     document = {"format": 1, "worker": fleet.worker, "version": sink_version(), "at": fleet.at}
     age = round(time.monotonic() - fleet.looked, 1)
-    sinks = [_line(name, sink, fleet.at) for name, sink in fleet.sinks.items()]
+    sinks = [_line(fleet, name) for name in fleet.names]
     return to_bytes({**document, "age": age, "sinks": sinks})
 
 
-def _ended(sink: SinkNow) -> Iterator[EndedStatus]:
-    view = sink.evidence.view
+def _ended(sink: SinkNow | None) -> Iterator[EndedStatus]:
+    view = None if sink is None else sink.evidence.view
     return (ended_status(summary) for summary in reversed(() if view is None else view.ledger.history))
 
 
-def _status(sink: SinkNow) -> dict[str, Any]:
-    evidence = sink.evidence
-    told = _health(sink)
-    if evidence.status is None or evidence.view is None:
-        return {"sink": evidence.settings.name, "health": told}
+def _status(fleet: Fleet, name: str) -> dict[str, Any]:
+    told = _health(fleet.judgement(name))
+    sink = fleet.sinks.get(name)
+    evidence = None if sink is None else sink.evidence
+    if sink is None or evidence is None or evidence.status is None or evidence.view is None:
+        return {"sink": name, "health": told}
     # Partitions by hand: there may be thousands, and asdict takes ten times as long.
     document = replace(evidence.status, partitions=()).to_json()
     document["health"] = told
@@ -113,8 +114,8 @@ def _bad_records(tolerance: str, found: Status) -> dict[str, Any]:
     return {"tolerance": tolerance, "recent": sum(ended.errors for ended in found.history)}
 
 
-def _health(sink: SinkNow) -> dict[str, Any]:
-    reasons, notes = sink.judgement.reasons, sink.judgement.notes[:SHOWN_NOTES]
+def _health(judgement: Judgement) -> dict[str, Any]:
+    reasons, notes = judgement.reasons, judgement.notes[:SHOWN_NOTES]
     return {
         "healthy": not reasons,
         "reasons": [reason.to_json() for reason in reasons],
@@ -122,24 +123,25 @@ def _health(sink: SinkNow) -> dict[str, Any]:
     }
 
 
-def _line(name: str, sink: SinkNow, wall: float) -> dict[str, Any]:
-    evidence, status = sink.evidence, sink.evidence.status
-    commit = None if evidence.view is None else last_commit(evidence.view)
-    samples = list(sink.trend.samples)[-POINTS:]
+def _line(fleet: Fleet, name: str) -> dict[str, Any]:
+    sink = fleet.sinks.get(name)
+    evidence, trend = (None, Trend(0.0)) if sink is None else (sink.evidence, sink.trend)
+    commit = None if evidence is None or evidence.view is None else last_commit(evidence.view)
+    samples = list(trend.samples)[-POINTS:]
     line: dict[str, Any] = {
         "sink": name,
-        **_health(sink),
-        "state": _state(sink),
-        "waiting_seconds": round(sink.trend.waiting, 1),
-        "catch_up_seconds": _rounded(sink.trend.catch_up),
-        "commit_age": None if commit is None else round(max(0.0, wall - commit), 1),
+        **_health(fleet.judgement(name)),
+        "state": _state(fleet.judgement(name), evidence is not None and bool(evidence.paused)),
+        "waiting_seconds": round(trend.waiting, 1),
+        "catch_up_seconds": _rounded(trend.catch_up),
+        "commit_age": None if commit is None else round(max(0.0, fleet.at - commit), 1),
         "chart": {
             "at": [round(sample.at) for sample in samples],
             "lag": [sample.lag for sample in samples],
             "waiting": [_rounded(sample.waiting) for sample in samples],
         },
     }
-    if status is not None:
+    if evidence is not None and (status := evidence.status) is not None:
         line |= {
             "coordinator": status.coordinator,
             "workers": [_member(member) for member in status.members],
@@ -156,14 +158,14 @@ def _member(member: Any) -> Mapping[str, Any]:
     return {name: getattr(member, name) for name in ("worker", "host", "pid", "version", "state", "role")}
 
 
-def _state(sink: SinkNow) -> str:
+def _state(judgement: Judgement, is_paused: bool) -> str:
     """One word: what an operator has to see first."""
-    kinds = [reason.kind for reason in sink.judgement.reasons]
+    kinds = [reason.kind for reason in judgement.reasons]
     if kinds:
         return "halted" if "halted" in kinds else kinds[0]
-    if sink.evidence.paused:
+    if is_paused:
         return "paused"
-    return "behind" if any(note.kind == "falls-behind" for note in sink.judgement.notes) else "ok"
+    return "behind" if any(note.kind == "falls-behind" for note in judgement.notes) else "ok"
 
 
 def _rounded(value: float | None) -> float | None:

@@ -44,6 +44,10 @@ class WorkerFacts(Protocol):
         """The sinks of this process, once it has a session of ZooKeeper."""
 
     @property
+    def misconfigured(self) -> Mapping[str, str]:
+        """Why sinks of this process's configuration cannot be made of it, by their names."""
+
+    @property
     def verbs(self) -> Mapping[str, Verb]:
         """Requests that a client with the token may make, by name."""
 

@@ -64,6 +64,15 @@ class Fleet:
     at: float
     looked: float
     sinks: Mapping[str, SinkNow] = field(default_factory=dict)
+    misconfigured: Mapping[str, Judgement] = field(default_factory=dict)
+    """Sinks of this worker's configuration that cannot be made of it."""
+
+    @property
+    def names(self) -> list[str]:
+        return sorted([*self.sinks, *self.misconfigured])
+
+    def judgement(self, name: str) -> Judgement:
+        return self.misconfigured[name] if name in self.misconfigured else self.sinks[name].judgement
 
 
 @dataclass(slots=True)
@@ -156,8 +165,13 @@ class FleetWatch:
             self._logs.wait_for(self._watched, FIRST_SECONDS / 2)
         wall = time.time()
         sinks = {name: self._now(name, watched, wall) for name, watched in sorted(self._watched.items())}
+        wrong = {
+            name: Judgement((finding("refused", reason),))
+            for name, reason in self._facts.misconfigured.items()
+            if name not in sinks
+        }
         with self._waking:
-            self._fleet = Fleet(self._facts.worker, wall, time.monotonic(), sinks)
+            self._fleet = Fleet(self._facts.worker, wall, time.monotonic(), sinks, wrong)
             self._waking.notify_all()
 
     def _follow_sinks(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Generic, TypeVar
 
@@ -32,10 +32,13 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class KnownSinks:
-    """`problems`: why topics that match a pattern are no sinks."""
+    """`problems`: why topics that match a pattern are no sinks. `misconfigured`: why sinks of the configuration cannot
+    be used, by name.
+    """
 
     sinks: tuple[Settings, ...]
     problems: tuple[TopicProblem, ...] = ()
+    misconfigured: Mapping[str, str] = field(default_factory=dict)
 
 
 def known_sinks(fleet: Fleet) -> KnownSinks:
@@ -55,7 +58,7 @@ def known_sinks(fleet: Fleet) -> KnownSinks:
         (pattern, set(() if isinstance(names, SinkError) else names))
         for pattern, names in zip(fleet.patterns, topics, strict=True)
     ]
-    new, problems = expand(_with_recorded(fleet, found, recorded), fleet.sinks)
+    new, problems = expand(_with_recorded(fleet, found, recorded), fleet.sinks, fleet.misconfigured.values())
     hide(secret for settings in new for secret in settings.secrets)
     return KnownSinks((*fleet.sinks, *new), problems)
 
@@ -107,56 +110,70 @@ def _recorded_topics(client: KazooClient, process: ProcessSettings) -> dict[str,
 
 
 def choose(fleet: Fleet, names: Sequence[str]) -> KnownSinks:
-    """Those that one of `names` names, which may be patterns with `*` and `?`; without names all of them."""
+    """Chooses those that one of `names` names, which may be patterns with `*` and `?`; without names all of them.
+    Raises ConfigError where all that are chosen are misconfigured.
+    """
     fixed = [settings for settings in fleet.sinks if any(settings.name == name for name in names)]
     if names and len(fixed) == len(set(names)):
         return KnownSinks(tuple(fixed))
-    known = known_sinks(fleet)
+    wrong = {it.name: it.reason for it in fleet.misconfigured.values() if _is_named(it.name, names or "*")}
+    known = known_sinks(fleet) if not names or not all(name in wrong for name in names) else KnownSinks(())
     for name in names:
-        if not any(fnmatchcase(settings.name, name) for settings in known.sinks):
+        if not any(fnmatchcase(there, name) for there in (*wrong, *(settings.name for settings in known.sinks))):
             there = f"there are {shown(known.sinks)}" if known.sinks else "there are none"
             raise ConfigError(f"--sink {name}: no sink of {fleet.path} is called so; {there}")
-    if not names:
-        return known
-    chosen = (settings for settings in known.sinks if any(fnmatchcase(settings.name, name) for name in names))
-    return KnownSinks(tuple(chosen))
+    chosen = tuple(settings for settings in known.sinks if _is_named(settings.name, names or "*"))
+    if wrong and not chosen:
+        raise ConfigError("\n".join(f"sink {name} cannot be used: {reason}" for name, reason in wrong.items()))
+    return KnownSinks(chosen, known.problems if not names else (), wrong)
+
+
+def _is_named(name: str, names: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in names)
 
 
 def choose_one(fleet: Fleet, names: Sequence[str]) -> Settings:
     """The one that is named; without a name the only one."""
-    sinks = choose(fleet, names).sinks
-    if len(sinks) == 1:
+    known = choose(fleet, names)
+    sinks = known.sinks
+    if len(sinks) == 1 and not known.misconfigured:
         return sinks[0]
     if not sinks:
         raise ConfigError(f"{fleet.path}: no topic matches yet, so that there is no sink")
-    which = f"--sink names {len(sinks)} sinks" if names else f"{fleet.path} has {len(sinks)} sinks"
-    raise ConfigError(f"{which} ({shown(sinks)}), and this command takes one; name it with --sink")
+    count = len(sinks) + len(known.misconfigured)
+    which = f"--sink names {count} sinks" if names else f"{fleet.path} has {count} sinks"
+    raise ConfigError(f"{which} ({shown(sinks, known.misconfigured)}), and this command takes one; name it with --sink")
 
 
-def shown(sinks: Sequence[Settings]) -> str:
-    more = f" and {len(sinks) - SHOWN_NAMES} more" if len(sinks) > SHOWN_NAMES else ""
-    return ", ".join(settings.name for settings in sinks[:SHOWN_NAMES]) + more
+def shown(sinks: Sequence[Settings], others: Iterable[str] = ()) -> str:
+    names = [*(settings.name for settings in sinks), *others]
+    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+    return ", ".join(names[:SHOWN_NAMES]) + more
 
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[_Result]):
-    """The outcome for one sink; `error` where it could not be done."""
+    """The outcome for one sink; `error` where it could not be done. One that is misconfigured has no settings."""
 
-    settings: Settings
+    name: str
+    settings: Settings | None = None
     result: _Result | None = None
     error: SinkError | None = None
 
 
 def side_by_side(
-    sinks: Iterable[Settings], act: Callable[[Settings], _Result], at_once: int = SIDE_BY_SIDE
+    known: KnownSinks, act: Callable[[Settings], _Result], at_once: int = SIDE_BY_SIDE
 ) -> list[Answer[_Result]]:
     """Acts for each of the sinks, some at once; the answers have the order of the sinks."""
 
     def answer(settings: Settings) -> Answer[_Result]:
         try:
-            return Answer(settings, act(settings))
+            return Answer(settings.name, settings, act(settings))
         except SinkError as error:
-            return Answer(settings, error=error)
+            return Answer(settings.name, settings, error=error)
 
+    wrong: list[Answer[_Result]] = [
+        Answer(name, error=ConfigError(reason)) for name, reason in known.misconfigured.items()
+    ]
     with ThreadPoolExecutor(at_once, "sinks") as pool:
-        return list(pool.map(answer, sinks))
+        return [*pool.map(answer, known.sinks), *wrong]

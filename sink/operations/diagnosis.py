@@ -46,7 +46,7 @@ def diagnose(config: Path, logs: Sequence[Path] = ()) -> list[Part]:
     redactor = Redactor()
     found = [_gathered("versions.txt", _versions)]
     try:
-        fleet = load_fleet(config)
+        fleet = load_fleet(config, strict=False)
     except (SinkError, OSError) as error:
         found.append(Part("settings.txt", f"cannot be used:\n{error}\n"))
         found += _logs([Path("logs")], logs)
@@ -96,7 +96,7 @@ def _memory() -> Iterator[str]:
 
 def _settings(fleet: Fleet) -> str:
     """As every worker understands them, defaults included."""
-    shown = {}
+    shown: dict[str, object] = {name: wrong.reason for name, wrong in fleet.misconfigured.items()}
     for settings in fleet.everything:
         document = settings.model_dump(mode="json", by_alias=True)
         document |= {"config digest": settings.config_digest}

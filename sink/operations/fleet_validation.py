@@ -43,8 +43,8 @@ def validate_fleet(fleet: Fleet, names: Sequence[str] = ()) -> FleetChecks:
     else:
         topics = list(_topics(fleet, known)) if not names else []
     with SharedJvms() as jvms:
-        answers = side_by_side(known.sinks, partial(validate, jvm=jvms.of))
-    found = {answer.settings.name: tuple(answer.result or ()) for answer in answers}
+        answers = side_by_side(known, partial(validate, jvm=jvms.of))
+    found = {answer.name: tuple(answer.result or ()) for answer in answers}
     counted = Counter(finding for findings in found.values() for finding in findings)
     common = [finding for finding in counted if counted[finding] == len(found) > 1]
     own = {name: tuple(f for f in findings if f not in common) for name, findings in found.items()}

@@ -98,16 +98,30 @@ def judge(evidence: Evidence) -> Judgement:
 def _reasons(evidence: Evidence, view: KeeperView, status: Status) -> Iterator[Finding]:
     if evidence.unread is not None:
         yield evidence.unread
+    refused = _refusals(evidence)
     if not status.exists:
-        yield finding("no-tree", "ZooKeeper has nothing of this sink: no worker has ever joined, or it was emptied")
+        nothing = finding("no-tree", "ZooKeeper has nothing of this sink: no worker has ever joined, or it was emptied")
+        yield from refused or [nothing]
         return
     if view.halt is not None:
         remedy: Remedy = halt_remedy(view.halt.reason, view.halt.offset is not None)
         yield Finding("halted", view.halt.reason, remedy.do, remedy.section)
     if view.coordinator is None:
-        yield finding("no-coordinator", f"no worker coordinates; {len(view.members)} are in the fleet")
+        none = finding("no-coordinator", f"no worker coordinates; {len(view.members)} are in the fleet")
+        yield from refused or [none]
     if view.halt is None and not evidence.paused:
         yield from _overdue(evidence, view, status)
+
+
+def _refusals(evidence: Evidence) -> list[Finding]:
+    """Why no worker takes part, where those that host the sink cannot use their settings of it, or the table."""
+    if evidence.status is None or evidence.view is None or evidence.view.members:
+        return []
+    return [
+        finding("refused", f"{outside.worker}: {outside.reason}")
+        for outside in evidence.status.outside
+        if outside.state == "refused"
+    ]
 
 
 def _overdue(evidence: Evidence, view: KeeperView, status: Status) -> Iterator[Finding]:
@@ -183,8 +197,11 @@ def _is_at_risk(trend: PartitionTrend, seconds: float) -> bool:
 def _waits(evidence: Evidence) -> Iterator[Finding]:
     yield from (finding("silent", reason) for reason in evidence.silent)
     yield from (finding("waits", trouble) for trouble in evidence.troubles)
+    told = {found.text for found in _refusals(evidence)}
     for outside in () if evidence.status is None else evidence.status.outside:
-        yield finding("outside", f"{outside.worker} hosts it and takes no part ({outside.state}): {outside.reason}")
+        if f"{outside.worker}: {outside.reason}" not in told:
+            text = f"{outside.worker} hosts it and takes no part ({outside.state}): {outside.reason}"
+            yield finding("outside", text)
 
 
 def _seconds(seconds: float) -> str:

@@ -166,6 +166,11 @@ DO = {
         "Start a worker. If the tree was there before: an empty ensemble is rebuilt from the table.",
         "incidents",
     ),
+    "refused": (
+        "Correct what the sentence names on every worker that hosts the sink, and run `systemctl reload`. A table that"
+        " cannot be used takes a restart of the worker, once it can be.",
+        "sink-refused",
+    ),
     "no-coordinator": (
         "Workers elect one within the session time-out. If that lasts: start workers, and read their logs for"
         " `election.interrupted`, `worker.waits` and `session.lost`.",

@@ -67,10 +67,15 @@ class TopicDiscovery:
         """A look that is under way is not waited for."""
         self._stop.set()
 
+    def configured(self, fleet: Fleet) -> None:
+        """The configuration was read again; its patterns are the same."""
+        self._fleet = fleet
+
     def look(self) -> None:
         """One look. Raises what Kafka's client raises; then nothing was told."""
         topics = [(pattern, self._kafka(pattern.probe).topics()) for pattern in self._fleet.patterns]
-        new, problems = expand(topics, [*self._fleet.sinks, *self._made])
+        fleet = self._fleet
+        new, problems = expand(topics, [*fleet.sinks, *self._made], fleet.misconfigured.values())
         hide(secret for settings in new for secret in settings.secrets)
         usable, unregistered = _with_schema(new)
         self._made += usable

@@ -22,13 +22,20 @@ ACTOR_SECONDS = 20.0
 
 
 class ProcessFacts:
-    """Implements `sink.http.facts.WorkerFacts`. `sinks` is the process's own mapping, which changes as sinks come and
-    go.
+    """Implements `sink.http.facts.WorkerFacts`. `sinks` and `misconfigured` are the process's own mappings, which
+    change as sinks come and go.
     """
 
-    def __init__(self, process: ProcessSettings, sinks: Mapping[str, Sink], metrics: ProcessMetrics) -> None:
+    def __init__(
+        self,
+        process: ProcessSettings,
+        sinks: Mapping[str, Sink],
+        misconfigured: Mapping[str, str],
+        metrics: ProcessMetrics,
+    ) -> None:
         self._settings = process
         self._sinks = sinks
+        self._misconfigured = misconfigured
         self._metrics = metrics
         self._client: KazooClient | None = None
         self._log: Callable[[Settings], RecentLog] | None = None
@@ -45,6 +52,10 @@ class ProcessFacts:
         if client is None or log is None:
             return ()
         return tuple(HostedSink(sink.settings, client, log(sink.settings)) for sink in tuple(self._sinks.values()))
+
+    @property
+    def misconfigured(self) -> Mapping[str, str]:
+        return dict(self._misconfigured)
 
     @property
     def verbs(self) -> Mapping[str, Verb]:

@@ -19,7 +19,7 @@ from coordination.errors import SinkError
 from coordination.zookeeper.worker_records import HostedRecord, OwnWorkerRecord, WorkerRecord, worker_records
 from sink.config import ProcessSettings
 from sink.operations.control import SinkControl
-from sink.runtime.sink import Sink
+from sink.runtime.sink import Sink, SinkState
 from sink.runtime.spreading import to_hand_over
 from sink.telemetry.version import sink_version
 
@@ -36,19 +36,23 @@ REASON_CHARACTERS = 300
 
 
 class Presence:
-    """`look` is called every second or so, never twice at once. `sinks` is the process's own mapping."""
+    """`look` is called every second or so, never twice at once. `sinks` and `misconfigured` are the process's own
+    mappings; the latter says why sinks of its configuration cannot be made.
+    """
 
     def __init__(
         self,
         process: ProcessSettings,
         client: KazooClient,
         sinks: Mapping[str, Sink],
+        misconfigured: Mapping[str, str],
         is_draining: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._worker = process.worker_id
         self._client = client
         self._sinks = sinks
+        self._misconfigured = misconfigured
         self._is_draining = is_draining
         self._clock = clock
         self._root = process.zookeeper_root
@@ -103,7 +107,11 @@ class Presence:
         LOG.info("coordinator.handed_over", sink=name, reason="another worker leads fewer sinks")
 
     def _record(self) -> WorkerRecord:
-        now, hosted = self._clock(), {}
+        now = self._clock()
+        hosted = {
+            name: HostedRecord(SinkState.REFUSED.value, leads=False, reason=reason[:REASON_CHARACTERS])
+            for name, reason in tuple(self._misconfigured.items())
+        }
         for name, sink in sorted(self._sinks.items()):
             if sink.leads and sink.is_ailing:
                 self._ailed[name] = now

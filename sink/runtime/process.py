@@ -22,9 +22,6 @@ from pyspark.sql import SparkSession
 
 from coordination.errors import ConfigError
 from sink.clients.java_errors import error_summary
-from sink.clients.kafka_groups import GroupCommitter
-from sink.clients.kafka_process import LogProcess
-from sink.clients.shared_log import SharedLog
 from sink.clients.spark import WARM_UP, warm_up
 from sink.clients.starting_session import StartingSession
 from sink.clients.zookeeper import ZooKeeperSession, require_chroot
@@ -35,6 +32,7 @@ from sink.runtime.commit_warmup import CommitWarmup
 from sink.runtime.discovery import TopicDiscovery
 from sink.runtime.facts import ProcessFacts
 from sink.runtime.jvm_watchdog import EXIT_JVM_SILENT, JvmWatchdog, kill_process_tree
+from sink.runtime.kafka_processes import KafkaProcesses
 from sink.runtime.pools import CoalescedRun, SerialExecutor, Ticker, Turns, new_pool
 from sink.runtime.presence import Presence
 from sink.runtime.reloading import changes_of
@@ -71,10 +69,11 @@ class WorkerProcess:
         self._shared: Future[SharedParts] = Future()
         self._metrics = ProcessMetrics(self._settings.worker_id)
         self._sinks: dict[str, Sink] = {}
+        self._misconfigured: dict[str, str] = {}
         self._leaving: list[Sink] = []
         self._discovered: SimpleQueue[Sequence[Settings]] = SimpleQueue()
         self._kafka = KafkaProcesses()
-        self._facts = ProcessFacts(self._settings, self._sinks, self._metrics)
+        self._facts = ProcessFacts(self._settings, self._sinks, self._misconfigured, self._metrics)
         self._notifier = sdnotify.SystemdNotifier()
         self._is_ready = False
         self._refused: set[str] = set()
@@ -89,6 +88,7 @@ class WorkerProcess:
         session.start()
         for settings in self._fleet.hosted:
             self._begin(settings)
+        self._leave_out(self._fleet.misconfigured_here)
         try:
             with self._alive():
                 is_connected = self._connect(session)
@@ -148,8 +148,10 @@ class WorkerProcess:
                 )
                 self._warm(pool.submit(warm_up, spark), spark)
                 is_warm.set()
-                presence = Presence(self._settings, session.client, self._sinks, lambda: self._facts.draining)
-                discovery = self._discovery()
+                presence = Presence(
+                    self._settings, session.client, self._sinks, self._misconfigured, lambda: self._facts.draining
+                )
+                self._discovery = discovery = self._new_discovery()
                 if self._fleet.patterns:
                     discovery.start()
                 telling = CoalescedRun(pool, presence.look)
@@ -224,7 +226,18 @@ class WorkerProcess:
         sink = self._sinks[settings.name] = Sink(settings, self._shared, self._metrics.sink(settings.name))
         sink.start()
 
-    def _discovery(self) -> TopicDiscovery:
+    def _leave_out(self, misconfigured: Mapping[str, str]) -> None:
+        """Tells of sinks that cannot be made of the configuration. One that runs goes on as it was."""
+        for name in tuple(self._misconfigured):
+            del self._misconfigured[name]
+            self._metrics.remove(name)
+        for name, reason in misconfigured.items():
+            if name not in self._sinks:
+                self._misconfigured[name] = reason
+                self._metrics.sink(name).refused()
+                LOG.error("sink.refused", sink=name, reason=reason)
+
+    def _new_discovery(self) -> TopicDiscovery:
         """Its calls come from a thread of its own: the main loop takes up what they bring."""
 
         def gone(topics: Sequence[str]) -> None:
@@ -259,7 +272,7 @@ class WorkerProcess:
     def _reload(self) -> None:
         """Takes up new sinks and lets go of removed ones. A configuration that cannot be used changes nothing."""
         try:
-            fleet = load_fleet(self._fleet.path)
+            fleet = load_fleet(self._fleet.path, strict=False)
         except ConfigError as error:
             LOG.error("reload.refused", reason=str(error))
             return
@@ -267,6 +280,7 @@ class WorkerProcess:
         for name in changes.removed:
             if (sink := self._sinks.get(name)) is not None:
                 self._let_go(sink)
+        self._leave_out(fleet.misconfigured_here)
         added: list[Settings] = []
         refused = dict(changes.refused)
         for settings in changes.added:
@@ -286,6 +300,7 @@ class WorkerProcess:
         # What was not taken up is new to the next reload.
         known = tuple(sink for sink in changes.fleet.sinks if sink.name not in refused or sink.name in self._sinks)
         self._fleet = replace(changes.fleet, sinks=known)
+        self._discovery.configured(self._fleet)
 
     def _drain(self) -> None:
         """All sinks side by side."""
@@ -305,9 +320,11 @@ class WorkerProcess:
         for name, error in refusals.items():
             if name not in self._refused:
                 self._refused.add(name)
+                self._metrics.sink(name).refused()
                 LOG.error("sink.refused", sink=name, reason=str(error))
         if refusals and len(refusals) == len(self._sinks) and not self._fleet.patterns:
-            raise ConfigError("no sink can run:\n" + "\n".join(f"{name}: {error}" for name, error in refusals.items()))
+            everything = {**self._misconfigured, **refusals}
+            raise ConfigError("no sink can run:\n" + "\n".join(f"{name}: {why}" for name, why in everything.items()))
 
     def _has_left_all(self) -> bool:
         """Whether an operator has asked this worker to leave, and no sink of it runs any more."""
@@ -370,26 +387,3 @@ class WorkerProcess:
     def _session_changed(self, state: str) -> None:
         for sink in (*tuple(self._sinks.values()), *self._leaving):
             sink.session_changed(state)
-
-
-class KafkaProcesses:
-    """Two processes for each Kafka cluster and way to reach it, whatever the number of sinks: one that the coordinators
-    rest on, and one that nothing rests on."""
-
-    def __init__(self) -> None:
-        self._by_settings: dict[tuple[tuple[str, str], ...], SharedLog] = {}
-        self._groups: dict[tuple[tuple[str, str], ...], GroupCommitter] = {}
-
-    def of(self, settings: Settings) -> SharedLog:
-        native: Mapping[str, str] = settings.kafka_native
-        return self._by_settings.setdefault(tuple(sorted(native.items())), SharedLog(LogProcess(settings)))
-
-    def groups(self, settings: Settings) -> GroupCommitter:
-        native: Mapping[str, str] = settings.kafka_native
-        return self._groups.setdefault(tuple(sorted(native.items())), GroupCommitter(native))
-
-    def close(self) -> None:
-        for committer in self._groups.values():
-            committer.close()
-        for log in self._by_settings.values():
-            log.close()

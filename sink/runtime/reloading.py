@@ -22,9 +22,13 @@ class Changes:
     """Names of the process's settings that have changed, and need a restart."""
 
 
+_MISSING = "it is missing, but a part of the configuration cannot be used. Mend that part, and reload again."
+
+
 def changes_of(old: Fleet, new: Fleet) -> Changes:
     """A sink that is hosted before and after keeps the settings it has: another configuration of the same sink would be
-    refused by its fleet, and one that only this worker has would hold for half of its threads.
+    refused by its fleet, and one that only this worker has would hold for half of its threads. While a part of the new
+    configuration cannot be used, no sink is removed: that part may be it.
     """
     process = tuple(
         field.alias or name
@@ -33,7 +37,9 @@ def changes_of(old: Fleet, new: Fleet) -> Changes:
     )
     before = {settings.name: settings for settings in old.hosted}
     after = {settings.name: settings for settings in new.hosted}
-    refused: dict[str, str] = {}
+    removed = before.keys() - after.keys()
+    kept = set(filter(new.hosts, removed)) if new.misconfigured else set()
+    refused = {name: new.misconfigured[name].reason if name in new.misconfigured else _MISSING for name in kept}
     for name in before.keys() & after.keys():
         changed = _changed(before[name], after[name])
         if changed:
@@ -51,11 +57,12 @@ def changes_of(old: Fleet, new: Fleet) -> Changes:
                 f"this process was started without the jars of {', '.join(sorted(unknown))}://. Restart the worker."
             )
     sinks = tuple(before.get(settings.name, settings) for settings in new.sinks)
+    sinks += tuple(before[name] for name in sorted(kept))
     hosted = old.process.model_copy(update={"hosted": new.process.hosted})
     return Changes(
         replace(new, process=hosted, sinks=sinks, patterns=old.patterns),
         tuple(settings for name, settings in after.items() if name not in before.keys() | refused.keys()),
-        tuple(sorted(before.keys() - after.keys())),
+        tuple(sorted(removed - kept)),
         dict(sorted(refused.items())),
         process,
     )

@@ -43,6 +43,10 @@ class Families:
         self.waiting = self._gauge(
             "sink_waiting", "1 while this worker waits for it: kafka, registry, storage, topic, zookeeper", "for"
         )
+        self.refused = self._gauge(
+            "sink_refused",
+            "1 where this worker cannot use its settings of the sink, or the table; see `sink status`",
+        )
         self.halted = self._gauge("sink_halted", "1 while the sink is halted; see `sink status`")
         self.paused = self._gauge("sink_paused", "1 while an operator has paused the sink")
         self.written_bytes = self._counter("sink_written_bytes", "Bytes of data files written by this participant")

@@ -110,7 +110,7 @@ class SinkMetrics:
             versions.get("hudi", ""),
             versions.get("pyspark", ""),
         ).set(1)
-        for family in (families.epoch, families.coordinator, families.halted, families.paused):
+        for family in (families.epoch, families.coordinator, families.refused, families.halted, families.paused):
             self._of(family).set(0)
         for counter in (families.records, families.bad_records, families.written_bytes):
             self._of(counter)
@@ -164,6 +164,12 @@ class SinkMetrics:
             for family in (families.workers, families.last_commit, families.instants):
                 self._drop(family)
             self.retention({})
+
+    @harmless
+    def refused(self) -> None:
+        """This process cannot run the sink: its settings or its table cannot be used."""
+        self._of(self._families.refused).set(1)
+        self.waits_for("zookeeper", False)
 
     @harmless
     def halted(self, now: bool) -> None:

@@ -4,12 +4,15 @@ test by test, in their order.
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
+from typer.testing import CliRunner
 
+from sink.cli import app
 from sink.devtools.local.workers import Part
 from tests.conftest import TopicFactory, a_chroot, topics
 from tests.fleet import produce
@@ -20,6 +23,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 RECORDS = 600
 PARTITIONS = 2
 POISONED = "poisoned"
+MISSPELT = "misspelt"
 GOOD = ("s0", "s1", "s2", "s3")
 
 
@@ -61,6 +65,7 @@ def hosted(tmp_path_factory: pytest.TempPathFactory, zookeeper, kafka) -> Iterat
             # A directory that holds something else is no table: alone, this sink would end its worker with status 2.
             (directory / "lake" / POISONED).mkdir(parents=True)
             (directory / "lake" / POISONED / "notes.txt").write_text("not a table")
+            it.fleet.add(MISSPELT, it.make_topic(PARTITIONS), **{"schema.ddl": "id BIGNIT"})
             it.fleet.start("w1")
             yield it
         finally:
@@ -71,6 +76,23 @@ def test_a_sink_that_cannot_be_hosted_is_refused_and_the_others_land(hosted: Hos
     hosted.wait_landed(*GOOD)
     assert '"event": "sink.refused"' in hosted.fleet.log("w1")
     assert hosted.fleet.workers["w1"].running
+
+
+def test_a_sink_whose_settings_cannot_be_used_shows_in_status_and_the_others_land(hosted: Hosted) -> None:
+    (host,) = hosted.fleet.hosts(MISSPELT).values()
+    assert host.state == "refused"
+    assert "BIGNIT" in host.reason
+    config = str(hosted.fleet.directory / "w1" / "fleet.yaml")
+    shown = CliRunner().invoke(app, ["status", "--json", "--no-lag", "--config", config])
+    sinks = {sink["sink"]: sink for sink in json.loads(shown.stdout)["sinks"]}
+    assert shown.exit_code == 1
+    assert {name: sink["healthy"] for name, sink in sinks.items()} == {
+        **dict.fromkeys(GOOD, True),
+        POISONED: False,
+        MISSPELT: False,
+    }
+    assert "notes.txt" in sinks[POISONED]["reasons"][0]["text"]
+    assert "BIGNIT" in sinks[MISSPELT]["reasons"][0]["text"]
 
 
 def test_a_worker_that_joins_gets_its_share_of_the_coordinators(hosted: Hosted) -> None:
@@ -95,13 +117,14 @@ def test_what_a_killed_worker_led_is_taken_over_and_goes_on(hosted: Hosted) -> N
     assert {hosted.fleet.leader(name) for name in GOOD} == {"w2"}
 
 
-def test_a_reload_takes_up_a_new_sink_and_lets_an_old_one_go(hosted: Hosted) -> None:
+def test_a_reload_takes_up_new_and_mended_sinks_and_lets_an_old_one_go(hosted: Hosted) -> None:
     fleet = hosted.fleet
     hosted.add("late")
+    hosted.add(MISSPELT)
     gone = fleet.sinks.pop("s0")
     fleet.configure("w2")
     fleet.workers["w2"].signal(signal.SIGHUP, Part.PYTHON)
-    hosted.wait_landed("late")
+    hosted.wait_landed("late", MISSPELT)
     hosted.wait("s0 is released", lambda: '"event": "sink.released"' in fleet.log("w2"))
     assert fleet.view("s0").members == ()
     fleet.sinks["s0"] = gone
@@ -111,5 +134,5 @@ def test_a_worker_that_is_stopped_ends_with_status_0_and_each_record_is_there_on
     worker = hosted.fleet.workers["w2"]
     worker.signal(signal.SIGTERM, Part.PYTHON)
     assert worker.wait(120) == 0
-    for name in (*GOOD, "late"):
+    for name in (*GOOD, "late", MISSPELT):
         hosted.fleet.assert_exactly_once(name, hosted.sent[name])

@@ -101,7 +101,9 @@ class SinkProcess(Process):
         admitted = self.host.admission.admits(self, waits, coordinator.has_open)
         if not waits or admitted:
             self._waits_since = math.inf
-        elif now - min(now, self._waits_since) > len(self.host.parts) * (PATIENCE_SECONDS + LOOK_SECONDS) + ASKS_SECONDS:
+        elif (
+            now - min(now, self._waits_since) > len(self.host.parts) * (PATIENCE_SECONDS + LOOK_SECONDS) + ASKS_SECONDS
+        ):
             raise Violation(ADMITTED, f"{self.name} of {self.world.name}")
         else:
             self.world.count("admissions withheld")

@@ -52,6 +52,7 @@ OF_ANY_WORKER = {
     "sink_build_info": steady(1),
     "sink_worker_time_seconds": rising(0, STEP),
     "sink_jvm_silent_seconds": steady(0.7),
+    "sink_refused": steady(0),
     "sink_halted": steady(0),
     "sink_paused": steady(0),
     "sink_commit_allowance_seconds": steady(300),
@@ -121,6 +122,7 @@ CASES: dict[str, Case] = {
         after=30, series={of(A, "sink_waiting", **{"for": "kafka"}): f"0x{FAULT - 1} 1 0x{SAMPLES - FAULT}"}
     ),
     "a halt": fires("SinkHalted", after=15, series={of(w, "sink_halted"): then(0, 1) for w in (A, B)}),
+    "a sink that cannot be used": fires("SinkRefused", after=75, series={of(B, "sink_refused"): then(0, 1)}),
     "a bad record": fires("SinkBadRecords", after=15, series={of(A, "sink_bad_records_total"): then(0, 1)}),
     "a stuck JVM": fires(
         "SinkJvmSilent", after=15, series={of(B, "sink_jvm_silent_seconds"): turning(0.7, 0, STEP, 6)}

@@ -9,7 +9,7 @@ import pytest
 
 from coordination.errors import ConfigError, TableError
 from sink.config import Fleet, Settings, load_fleet
-from sink.operations.chosen import _with_recorded, choose, choose_one, side_by_side
+from sink.operations.chosen import KnownSinks, _with_recorded, choose, choose_one, side_by_side
 from sink.operations.fleet_validation import _locks
 
 
@@ -69,9 +69,32 @@ def test_sinks_are_looked_after_side_by_side_and_one_that_fails_fails_alone(flee
             raise TableError("gone")
         return settings.name
 
-    answers = side_by_side(fleet.sinks, act, at_once=3)
+    answers = side_by_side(KnownSinks(fleet.sinks), act, at_once=3)
     assert [answer.result for answer in answers] == ["eu-orders", None, "us-people"]
     assert [str(answer.error) for answer in answers if answer.error] == ["gone"]
+
+
+def test_a_sink_that_cannot_be_used_is_an_answer_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text("""
+zookeeper.connect: zk:2181
+kafka.bootstrap.servers: broker:9092
+target.base.path: /lake/{topic}
+sinks:
+  orders: {topics: orders, schema.ddl: id BIGINT}
+  people: {topics: people, schema.ddl: id BIGNIT}
+""")
+    fleet = load_fleet(path, {}, strict=False)
+    everything = choose(fleet, ())
+    answers = side_by_side(everything, lambda settings: settings.name)
+    assert [(answer.name, answer.result) for answer in answers] == [("orders", "orders"), ("people", None)]
+    assert "BIGNIT" in str(answers[1].error)
+    assert not choose(fleet, ["orders"]).misconfigured
+    assert choose_one(fleet, ["orders"]).name == "orders"
+    with pytest.raises(ConfigError, match=r"sink people cannot be used: .*BIGNIT"):
+        choose_one(fleet, ["people"])
+    with pytest.raises(ConfigError, match=r"has 2 sinks \(orders, people\), and this command takes one"):
+        choose_one(fleet, ())
 
 
 def test_tables_that_share_a_lock_are_named(fleet: Fleet) -> None:

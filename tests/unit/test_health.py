@@ -30,7 +30,7 @@ from sink.config import Settings
 from sink.operations.health import Evidence, Judgement, deadline, judge, last_commit
 from sink.operations.remedies import DO, finding, halt_remedy
 from sink.operations.reset import INTERRUPTED
-from sink.operations.status import build
+from sink.operations.status import OutsideStatus, build
 from sink.operations.trend import Trend
 from tests.unit.settings_kit import minimal_settings
 
@@ -148,6 +148,27 @@ def test_what_could_not_be_read_is_ill(settings: Settings) -> None:
     assert kinds(judge(away))[0] == ["zookeeper"]
     nothing = judge(evidence_of(settings, replace(a_view(settings), info=None)))
     assert kinds(nothing)[0] == ["no-tree"]
+
+
+def test_a_sink_that_every_worker_refuses_is_ill_for_what_they_say(settings: Settings) -> None:
+    refusal = OutsideStatus("w1", "refused", "/lake/orders is no table")
+    never = evidence_of(settings, replace(a_view(settings), info=None, contenders=(), members=()))
+    assert never.status is not None
+    told = judge(replace(never, status=replace(never.status, outside=(refusal,))))
+    assert kinds(told) == (["refused"], [])
+    assert told.reasons[0].text == "w1: /lake/orders is no table"
+    left = evidence_of(settings, replace(a_view(settings), contenders=(), members=()))
+    assert left.status is not None
+    assert kinds(judge(left))[0] == ["no-coordinator"]
+    assert kinds(judge(replace(left, status=replace(left.status, outside=(refusal,)))))[0] == ["refused"]
+
+
+def test_one_worker_that_refuses_a_sink_is_told_while_others_run_it(settings: Settings) -> None:
+    running = evidence_of(settings, a_view(settings))
+    assert running.status is not None
+    refusal = OutsideStatus("w2", "refused", "schema.ddl: no type BIGNIT")
+    told = judge(replace(running, status=replace(running.status, outside=(refusal,))))
+    assert kinds(told) == ([], ["outside"])
 
 
 def test_what_needs_nobody_yet_is_told(settings: Settings) -> None:

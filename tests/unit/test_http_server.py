@@ -109,6 +109,21 @@ def test_a_worker_without_zookeeper_is_alive_and_its_fleet_is_not_known_to_be_he
     assert [reason["kind"] for reason in answer.json["reasons"]] == ["zookeeper"]
 
 
+def test_a_sink_that_the_configuration_cannot_make_is_told_of_beside_the_others(served: Served) -> None:
+    served.hosts("orders")
+    served.facts.misconfigured = {"people": "people.yaml, line 3: flush.size ('many') is no number"}
+    health = served.client.ask("/health")
+    people = health.json["sinks"]["people"]
+    assert (health.status, people["healthy"], people["reasons"][0]["kind"]) == (503, False, "refused")
+    assert "people.yaml, line 3" in people["reasons"][0]["text"]
+    assert served.client.ask("/health?sink=people").status == 503
+    lines = {line["sink"]: line for line in served.client.ask("/overview").json["sinks"]}
+    assert (sorted(lines), lines["people"]["state"]) == (["orders", "people"], "refused")
+    (status,) = served.client.ask("/status?sink=people").json["sinks"]
+    assert (status["sink"], status["health"]["healthy"]) == ("people", False)
+    assert served.client.ask("/history?sink=people").json["sinks"] == {"people": []}
+
+
 def test_metrics_are_those_of_the_process_and_are_made_once_a_second(served: Served) -> None:
     made: list[bytes] = []
 

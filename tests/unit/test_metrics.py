@@ -169,6 +169,12 @@ def test_a_halt_a_pause_and_the_bytes_written_show(process: ProcessMetrics, metr
     assert (value(process, "sink_halted"), value(process, "sink_paused")) == (0, 0)
 
 
+def test_a_sink_that_cannot_be_used_shows_and_waits_for_nothing(process: ProcessMetrics, metrics: SinkMetrics) -> None:
+    assert value(process, "sink_refused") == 0
+    metrics.refused()
+    assert (value(process, "sink_refused"), value(process, "sink_waiting", **{"for": "zookeeper"})) == (1, 0)
+
+
 def test_an_event_of_no_interest_changes_nothing(process: ProcessMetrics, metrics: SinkMetrics) -> None:
     before = process.text()
     tell(metrics, "answer.dropped", request=3)

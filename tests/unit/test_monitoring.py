@@ -120,7 +120,7 @@ def test_the_dashboard_shows_every_metric_but_a_few(served: dict[str, set[str]])
     old |= {"sink_services_seconds", "sink_catalog_seconds"}
     families = {re.sub(r"_(bucket|sum|count)$", "", name) for name in served}
     families -= {name for name in families if name.startswith(tuple(f"{each}_" for each in old))}
-    told_by_alerts = {"sink_paused", "sink_retention_seconds", "sink_table_service_failed"}
+    told_by_alerts = {"sink_paused", "sink_refused", "sink_retention_seconds", "sink_table_service_failed"}
     seen = {re.sub(r"_(bucket|sum|count)$", "", name) for name in shown}
     assert families - seen - old - told_by_alerts == {"sink_catalog_sync_duration_seconds"}
 

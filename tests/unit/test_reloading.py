@@ -22,7 +22,30 @@ def fleet(directory: Path, sinks: dict[str, dict[str, object]], **shared: object
     usual = {name: {"kafka.topic.names": name, "target.base.path": f"/lake/{name}"} for name in sinks}
     given = {name: {**usual[name], **own} for name, own in sinks.items()}
     file.write_text(yaml.safe_dump({**SHARED, **{k.replace("__", "."): v for k, v in shared.items()}, "sinks": given}))
-    return load_fleet(file, {})
+    return load_fleet(file, {}, strict=False)
+
+
+def test_while_a_sink_cannot_be_used_none_is_removed_and_new_ones_are_taken_up(tmp_path: Path) -> None:
+    old = fleet(tmp_path, {"a": {}, "b": {}, "c": {}})
+    changes = changes_of(old, fleet(tmp_path, {"a": {"flush.size": "many"}, "b": {}, "new": {}}))
+    assert [settings.name for settings in changes.added] == ["new"]
+    assert changes.removed == ()
+    assert "flush.size" in changes.refused["a"]
+    assert "a part of the configuration cannot be used" in changes.refused["c"]
+    assert sorted(settings.name for settings in changes.fleet.hosted) == ["a", "b", "c", "new"]
+    assert {settings.name: settings for settings in changes.fleet.hosted}["a"] == old.hosted[0]
+
+
+def test_a_sink_is_removed_and_taken_up_again_once_all_can_be_used(tmp_path: Path) -> None:
+    old = fleet(tmp_path, {"a": {}, "b": {"flush.size": "many"}})
+    changes = changes_of(old, fleet(tmp_path, {"b": {}}))
+    assert ([settings.name for settings in changes.added], changes.removed) == (["b"], ("a",))
+
+
+def test_a_sink_that_the_worker_hosts_no_longer_is_let_go_though_another_cannot_be_used(tmp_path: Path) -> None:
+    sinks: dict[str, dict[str, object]] = {"a": {}, "b": {}, "c": {"flush.size": "many"}}
+    changes = changes_of(fleet(tmp_path, sinks), fleet(tmp_path, sinks, worker__sinks="b"))
+    assert changes.removed == ("a",)
 
 
 def test_new_sinks_are_added_and_missing_ones_removed(tmp_path: Path) -> None:

@@ -49,6 +49,35 @@ def expanded(fleet):
     return names
 
 
+OWN = f"""{SHARED}
+sinks:
+  special: {{kafka.topic.names: orders-eu, target.base.path: /lake/special, flush.size: many}}
+  named: {{kafka.topic.names: x, sink.name: orders-us, target.base.path: /lake/named, flush.size: many}}
+  placed: {{kafka.topic.names: y, target.base.path: /lake/orders-uk, flush.size: many}}
+  every:
+    kafka.topic.regex: "orders-.*"
+    target.base.path: /lake/{{topic}}
+"""
+
+
+def test_a_topic_whose_own_settings_cannot_be_used_is_not_taken_by_a_pattern(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(OWN)
+    there = load_fleet(path, {}, strict=False)
+    topics = ["orders-eu", "orders-us", "orders-uk", "orders-at"]
+    new, problems = expand([(there.patterns[0], topics)], (), there.misconfigured.values())
+    assert [settings.name for settings in new] == ["orders-at"]
+    sinks = {problem.topic: problem.sentence.partition("that of sink ")[2].split()[0] for problem in problems}
+    assert sinks == {"orders-eu": "special", "orders-us": "orders-us", "orders-uk": "placed"}
+
+
+def test_a_pattern_takes_no_topics_while_it_is_not_known_which_are_not_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(OWN.replace("kafka.topic.names: orders-eu", "kafka.topic.names: 'or ders'"))
+    with pytest.raises(ConfigError, match="sink special"):
+        load_fleet(path, {}, strict=False)
+
+
 def test_each_topic_that_matches_becomes_a_sink(fleet):
     there = fleet(ALL)
     assert there.sinks == ()

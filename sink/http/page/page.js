@@ -8,13 +8,13 @@ const PHASES = [
   ["PLANNED", "begin", "begin"], ["STARTED", "write", "write"], ["PREPARED", "commit", "commit"],
   ["COMMITTED", "settle", "settle"], ["ABORTED", "back", "roll back"],
 ];
-const BAD = new Set(["halted", "no-coordinator", "not-committing", "zookeeper", "znode", "kafka", "no-tree", "not-read"]);
+const BAD = new Set(["halted", "no-coordinator", "not-committing", "zookeeper", "znode", "kafka", "no-tree", "not-read", "refused"]);
 const WORDS = {
   ok: "ok", paused: "paused", behind: "falls behind", halted: "halted", "no-coordinator": "no coordinator",
   "not-committing": "does not commit", zookeeper: "ZooKeeper away", znode: "damaged znode", kafka: "Kafka away",
   "no-tree": "not begun", "not-read": "not read yet", "bad-records": "bad records", "service-failed": "table service failed",
   "falls-behind": "falls behind", "worker-gone": "worker gone", waits: "waits", silent: "does not answer", retention: "retention at risk", aborts: "aborts", catalog: "catalogue",
-  configuration: "other configuration",
+  configuration: "other configuration", refused: "cannot be used",
 };
 const byId = (id) => document.getElementById(id);
 

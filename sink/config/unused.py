@@ -1,0 +1,61 @@
+"""Shared settings that a sink, by what else is set, has no use for: they are for other sinks of the fleet. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sink.config.files import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """`settings`, whole names or their beginnings, are of use where one of `leaders` ends with one of `values`."""
+
+    settings: tuple[str, ...]
+    leaders: Mapping[str, str]
+    """Names, and what each is where it is not set."""
+    values: tuple[str, ...]
+
+    def serves(self, entries: Mapping[str, Entry]) -> bool:
+        texts = [entries[name].text if name in entries else usual for name, usual in self.leaders.items()]
+        return any(text.strip().lower().endswith(self.values) for text in texts)
+
+    def covers(self, name: str) -> bool:
+        return any(name == own or (own.endswith(".") and name.startswith(own)) for own in self.settings)
+
+
+_VALUE_FORMAT = {"value.format": "json"}
+_USES: Sequence[_Use] = (
+    _Use(("schema.registry.",), {**_VALUE_FORMAT, "delete.key.format": "none"}, ("-confluent",)),
+    _Use(("schema.subject",), _VALUE_FORMAT, ("-confluent",)),
+    _Use(
+        (
+            "errors.max.per.transaction",
+            "errors.max.ratio",
+            "errors.table.base.path",
+            "errors.deadletter.topic",
+        ),
+        {"errors.tolerance": "none"},
+        ("all",),
+    ),
+    _Use(("index.type",), {"write.operation": "append"}, ("upsert",)),
+)
+
+
+def unused(entries: Mapping[str, Entry]) -> Iterator[str]:
+    """Names of settings that no other setting of `entries` gives a use."""
+    for name in entries:
+        if any(use.covers(name) and not use.serves(entries) for use in _USES):
+            yield name
+
+
+def without_unused(chosen: Sequence[Mapping[str, Entry]], own: Sequence[Collection[str]]) -> Iterator[dict[str, Entry]]:
+    """The settings of each sink without the shared ones that it has no use for, and another sink has. `own` are the
+    names that each of them sets itself.
+    """
+    idle = [set(unused(entries)) for entries in chosen]
+    useful = {name for entries, without in zip(chosen, idle, strict=True) for name in entries.keys() - without}
+    for entries, without, mine in zip(chosen, idle, own, strict=True):
+        left_aside = (without & useful) - set(mine)
+        yield {name: entry for name, entry in entries.items() if name not in left_aside}
