@@ -133,7 +133,7 @@ def _line(fleet: Fleet, name: str) -> dict[str, Any]:
         **_health(fleet.judgement(name)),
         "state": _state(fleet.judgement(name), evidence is not None and bool(evidence.paused)),
         "waiting_seconds": round(trend.waiting, 1),
-        "catch_up_seconds": _rounded(trend.catch_up),
+        "catch_up_seconds": None if sink is None else _rounded(trend.catch_up),
         "commit_age": None if commit is None else round(max(0.0, fleet.at - commit), 1),
         "chart": {
             "at": [round(sample.at) for sample in samples],

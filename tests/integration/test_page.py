@@ -89,6 +89,27 @@ def test_a_halt_is_on_top_with_its_remedy_and_goes_when_it_is_over(browser: Chro
     browser.until("document.querySelector('#alerts').hidden")
 
 
+def test_a_sink_that_the_configuration_cannot_make_is_on_top_and_has_its_line(
+    browser: Chromium, a_fleet: SyntheticFleet
+) -> None:
+    a_fleet.add("orders", 2)
+    a_fleet.facts.misconfigured = {"people": "people.yaml, line 3: flush.size ('many') is no number"}
+    browser.open(a_fleet.http.url)
+    browser.until("document.querySelectorAll('#sinks tbody tr').length === 2")
+    rows = browser.text("#sinks tbody").splitlines()
+    assert any(row.startswith("people") for row in rows)
+    assert "cannot be used" in browser.text("#sinks tbody")
+    alerts = browser.text("#alerts")
+    assert "people.yaml, line 3: flush.size ('many') is no number" in alerts
+    assert "systemctl reload" in alerts
+    look(browser, "misconfigured")
+    browser.open(f"{a_fleet.http.url}#people")
+    browser.until("document.querySelector('#alerts').innerText.includes('people.yaml')")
+    a_fleet.add("people", 2)
+    a_fleet.facts.misconfigured = {}
+    browser.until("document.querySelector('#alerts').hidden")
+
+
 def test_what_needs_nobody_yet_is_told_for_all_sinks_at_once(browser: Chromium, a_fleet: SyntheticFleet) -> None:
     for name in ("clicks", "orders"):
         a_fleet.add(name, 2)
