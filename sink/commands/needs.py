@@ -102,7 +102,7 @@ def _need(each: Finding, is_ill: bool, sink: str) -> Text:
     text = Text("  ")
     text.append(f"{sink}: " if sink else "", style="bold")
     text.append(f"{each.kind}: ", style=f"bold {colour}")
-    text.append(f"{each.text}.", style=colour)
+    text.append(f"{each.text.removesuffix('.')}.", style=colour)
     if each.do:
         text.append(f" {each.do}")
     if each.section:

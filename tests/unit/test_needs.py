@@ -13,7 +13,7 @@ from rich.console import Console, Group
 from coordination.state.model import LogView, PartitionLog, PartitionState, TopicPartition
 from coordination.state.reading import TreeReader
 from coordination.state.tree import Halt, KeeperInfo, KeeperView, Ledger, Summary
-from sink.commands.needs import Look, look_at, needs, new_trend, overview, unread
+from sink.commands.needs import Look, look_at, needs, new_trend, overview, unread, unusable
 from sink.config import Settings
 from sink.operations.health import last_commit
 from sink.operations.status import build
@@ -77,6 +77,13 @@ def test_a_halt_comes_first_with_what_to_do_and_its_place_in_the_runbook(setting
     assert lines[1].rstrip().endswith("[docs/runbook.md#halt-log-truncated]")
     assert lines[2].startswith("  no-coordinator: ")
     assert halted.to_json()["reasons"][0]["page"] == "docs/runbook.md#halt-log-truncated"
+
+
+def test_a_sink_that_cannot_be_used_needs_its_settings_corrected(settings: Settings) -> None:
+    wrong = unusable("people", "people.yaml, line 3: there is no such file. Correct it.")
+    assert (wrong.urgency, wrong.state, wrong.to_json()["healthy"]) == (3, "cannot be used", False)
+    lines = printed(*needs([wrong, look(settings, view(settings))])).splitlines()
+    assert lines[1].startswith("  people: refused: people.yaml, line 3: there is no such file. Correct it. Correct what")
 
 
 def test_records_that_wait_for_too_long_are_told(settings: Settings) -> None:
