@@ -83,7 +83,7 @@ def test_a_sink_that_cannot_be_used_needs_its_settings_corrected(settings: Setti
     wrong = unusable("people", "people.yaml, line 3: there is no such file. Correct it.")
     assert (wrong.urgency, wrong.state, wrong.to_json()["healthy"]) == (3, "cannot be used", False)
     lines = printed(*needs([wrong, look(settings, view(settings))])).splitlines()
-    assert lines[1].startswith("  people: refused: people.yaml, line 3: there is no such file. Correct it. Correct what")
+    assert lines[1].startswith("  people: refused: people.yaml, line 3: there is no such file. Correct it. Correct ")
 
 
 def test_records_that_wait_for_too_long_are_told(settings: Settings) -> None:
