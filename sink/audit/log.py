@@ -33,6 +33,8 @@ from coordination.state.model import TopicPartition
 REQUEST_SECONDS = 30.0
 QUIET_SECONDS = 60.0
 BATCH = 20_000
+POLL_SECONDS = 0.1
+"""A poll takes as long where fewer than a batch are left: what a small topic costs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,7 @@ class LogReader:
         heard = time.monotonic()
         try:
             while pending:
-                messages = consumer.consume(BATCH, timeout=1.0)
+                messages = consumer.consume(BATCH, timeout=POLL_SECONDS)
                 if messages:
                     heard = time.monotonic()
                     short |= self._deliver(consumer, messages, pending, sink)
