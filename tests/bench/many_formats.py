@@ -97,7 +97,7 @@ class Fleet:
         return self.directory / "lake" / topic
 
     def ids(self, topic: str) -> list[int]:
-        """What the topic's table has, sorted."""
+        """Numbers of the events in the topic's table, sorted."""
         return sorted(number for (number,) in rows_of(self.place_of(topic), ["id"]))
 
     def behind(self) -> list[str]:
