@@ -116,6 +116,7 @@ class Presence:
             if sink.leads and sink.is_ailing:
                 self._ailed[name] = now
             ails = now - self._ailed.get(name, -math.inf) < AILING_SECONDS
-            hosted[name] = HostedRecord(sink.state.value, sink.leads, sink.reason[:REASON_CHARACTERS], ails)
+            reason = sink.reason[:REASON_CHARACTERS]
+            hosted[name] = HostedRecord(sink.state.value, sink.leads, reason, ails, sink.weight)
         draining = self._is_draining()
         return WorkerRecord(self._worker, socket.gethostname(), os.getpid(), sink_version(), draining, hosted)

@@ -1,35 +1,47 @@
-"""Shares out the coordinators of many sinks over the workers: who leads too many hands some over. Pure.
+"""Shares out the coordinators of many sinks over the workers: who carries too much hands some over. Pure.
 
-Each worker decides for itself, by the records of all. Guarantee: a worker hands a sink over only while it leads at
-least two more than a worker that could take it, so that no sink goes back and forth between two workers; one that is
-about to end, or has not joined the sink, is given nothing. A sink that ails counts for nobody and is not handed over:
-its coordinators take turns by themselves, and the others' would follow.
+Each worker decides for itself, by the records of all. Guarantee: a worker hands a sink over only while it carries more
+than a worker that could take it by at least twice what the sink weighs, so that no sink goes back and forth between two
+workers; one that is about to end, or has not joined the sink, is given nothing. A sink that ails counts for nobody and
+is not handed over: its coordinators take turns by themselves, and the others' would follow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from coordination.zookeeper.worker_records import WorkerRecord
 
+IDLE_SECONDS = 600.0
+MOST = 3600
+
+
+def weight(interval: float, since_commit: float) -> int:
+    """Transactions an hour of a sink, by the seconds of its interval; 1 where none was committed lately."""
+    return 1 if since_commit > IDLE_SECONDS else max(1, round(min(MOST, 3600 / max(interval, 1e-3))))
+
 
 def to_hand_over(worker: str, records: Iterable[WorkerRecord], asked: Collection[str]) -> str | None:
-    """The sink that `worker` should hand over next; None while its share is fair. `asked`: sinks that it hands over
-    already.
+    """The sink that `worker` should hand over next, the heaviest that fits; None while its share is fair. `asked`:
+    sinks that it hands over already.
     """
     records = tuple(records)
     ailing = {name for record in records for name, sink in record.sinks.items() if sink.ailing}
-    shares = {record.worker: [name for name in record.leads if name not in ailing] for record in records}
+    shares = {record.worker: _weights(record, ailing) for record in records}
     mine = next((record for record in records if record.worker == worker), None)
     if mine is None or mine.draining:
         return None
     share = shares[worker]
-    load = len(share) - len(set(asked) & set(share))
+    leaving = sum(weight for sink, weight in share.items() if sink in asked)
+    load = sum(share.values()) - leaving
     rest = [record for record in records if record.worker != worker and not record.draining]
-    for sink in share:
-        if sink in asked:
-            continue
-        takers = [len(shares[record.worker]) for record in rest if sink in record.joined]
-        if takers and load - (min(takers) + len(asked)) >= 2:
+    for sink, weight in sorted(share.items(), key=lambda item: -item[1]):
+        takers = [sum(shares[record.worker].values()) for record in rest if sink in record.joined]
+        if sink not in asked and takers and load - (min(takers) + leaving) >= 2 * weight:
             return sink
     return None
+
+
+def _weights(record: WorkerRecord, ailing: Collection[str]) -> Mapping[str, int]:
+    """By sink that it leads."""
+    return {name: record.sinks[name].weight for name in record.leads if name not in ailing}

@@ -93,6 +93,7 @@ class SinkMetrics:
         self._phases: dict[int, tuple[Phase, float]] = {}
         self._opened: dict[int, tuple[float, int]] = {}
         self._retention: Mapping[str, float] = {}
+        self._committed_at = 0.0
         self._jvm_answered: Callable[[], float] | None = None
         self._is_away: Mapping[str, Callable[[], bool]] = {}
         self._waiting: set[str] = set()
@@ -156,6 +157,7 @@ class SinkMetrics:
         self._phases.clear()
         self._opened.clear()
         if not now:
+            self._committed_at = 0.0
             self.offsets.clear()
             self._waits("kafka", False)
             self._waits("topic", False)
@@ -188,13 +190,19 @@ class SinkMetrics:
         self._of(self._families.workers).set(len({member.worker for member in view.members}))
         last = _last_commit(view)
         if last is not None:
-            self._of(self._families.last_commit).set(max(last.times.values(), default=0.0))
+            self._committed_at = max(last.times.values(), default=0.0)
+            self._of(self._families.last_commit).set(self._committed_at)
         self.offsets.read_states(view.states, self._planned_at(last))
 
     @harmless
     def log(self, view: LogView) -> None:
         """From the coordinator's reading of the log: what is readable there."""
         self.offsets.read_log(view.partitions)
+
+    @property
+    def committed_at(self) -> float:
+        """Unix time of the newest commit that this worker knows of as the coordinator; 0 elsewhere."""
+        return self._committed_at
 
     @property
     def retention_by_topic(self) -> Mapping[str, float]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from coordination.zookeeper.worker_records import HostedRecord, WorkerRecord
-from sink.runtime.spreading import to_hand_over
+from sink.runtime.spreading import to_hand_over, weight
 
 
 def worker(name: str, leads: str, joined: str = "abcdef", draining: bool = False) -> WorkerRecord:
@@ -26,6 +28,77 @@ def test_a_fair_share_stays() -> None:
     assert to_hand_over("w1", (worker("w1", "abcd", "abcdefg"), worker("w2", "efg", "abcdefg")), ()) is None
     assert to_hand_over("w2", (worker("w1", "abcdef"), worker("w2", "")), ()) is None
     assert to_hand_over("w1", (worker("w1", "abcdef"),), ()) is None
+
+
+def weighing(name: str, leads: dict[str, int], joined: str = "abcdef") -> WorkerRecord:
+    sinks = {sink: HostedRecord("joined", sink in leads, weight=leads.get(sink, 1)) for sink in joined}
+    return WorkerRecord(name, "host", 1, "1", False, sinks)
+
+
+def test_the_heaviest_sink_that_makes_the_shares_more_even_is_handed_over_first() -> None:
+    weights = {"a": 1, "b": 12, "c": 12, "d": 60}
+    handed: dict[str, int] = {}
+    for sink in "bca":
+        assert to_hand_over("w1", (weighing("w1", weights), weighing("w2", handed)), ()) == sink
+        assert to_hand_over("w2", (weighing("w1", weights), weighing("w2", handed)), ()) is None
+        handed[sink] = weights.pop(sink)
+    assert to_hand_over("w1", (weighing("w1", weights), weighing("w2", handed)), ()) is None
+
+
+def test_what_is_being_handed_over_counts_for_the_worker_that_will_have_it() -> None:
+    fleet = (weighing("w1", {"a": 1, "b": 12, "c": 12, "d": 60}), weighing("w2", {}))
+    assert to_hand_over("w1", fleet, ("b",)) == "c"
+    assert to_hand_over("w1", fleet, ("b", "c")) == "a"
+    assert to_hand_over("w1", fleet, ("a", "b", "c")) is None
+
+
+@pytest.mark.parametrize(
+    ("interval", "since_commit", "told"), [(60, 30, 60), (1, 0, 3600), (0.05, 0, 3600), (7200, 10, 1), (1, 601, 1)]
+)
+def test_a_sink_weighs_as_many_transactions_as_it_makes_in_an_hour(
+    interval: float, since_commit: float, told: int
+) -> None:
+    assert weight(interval, since_commit) == told
+
+
+def test_a_busy_sink_weighs_as_much_as_many_that_idle() -> None:
+    idle = weighing("w2", dict.fromkeys("bcdef", 1))
+    assert to_hand_over("w1", (weighing("w1", {"a": 60}), idle), ()) is None
+    assert to_hand_over("w2", (weighing("w1", {"a": 60}), idle), ()) is None
+    assert to_hand_over("w1", (weighing("w1", {"a": 60, "b": 60}), weighing("w2", {})), ()) == "a"
+
+
+def test_whatever_the_sinks_weigh_the_shares_come_to_rest_where_no_sink_makes_them_more_even() -> None:
+    for seed in range(200):
+        rng = random.Random(seed)
+        weights = {f"s{number:02d}": rng.choice((1, 1, 2, 12, 60)) for number in range(rng.randint(2, 30))}
+        names = [f"w{number}" for number in range(rng.randint(2, 3))]
+        leader = {sink: rng.choice(names) for sink in weights}
+        for _ in range(2000):
+            records = [
+                WorkerRecord(
+                    name,
+                    "h",
+                    1,
+                    "1",
+                    False,
+                    {
+                        sink: HostedRecord("joined", leader[sink] == name, weight=weight)
+                        for sink, weight in weights.items()
+                    },
+                )
+                for name in names
+            ]
+            moves = [(name, sink) for name in names if (sink := to_hand_over(name, records, ())) is not None]
+            if not moves:
+                break
+            name, sink = rng.choice(moves)
+            leader[sink] = rng.choice([other for other in names if other != name])
+        else:
+            raise AssertionError(f"seed {seed}: no rest")
+        loads = {name: sum(weights[sink] for sink, by in leader.items() if by == name) for name in names}
+        lightest = min(loads.values())
+        assert all(loads[by] - lightest < 2 * weights[sink] for sink, by in leader.items()), (seed, loads)
 
 
 def test_a_worker_that_drains_or_has_not_joined_the_sink_is_given_nothing() -> None:
