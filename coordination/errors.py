@@ -1,8 +1,8 @@
-"""Every error this project raises on purpose, in one small tree.
+"""The exceptions that this project raises on purpose.
 
-A message says what happened, where (topic, partition, offset, znode, file, setting) and what to do.
-"Certainly failed" and "outcome unknown" are different types, for they are answered differently: the first
-may be tried again, the second must be read back before anything else is decided.
+A message says what happened, where (topic, partition, offset, znode, file, setting) and what to do. "Certainly failed"
+and "outcome unknown" are different types: a caller may try the first again, and has to read back the second before it
+decides anything else.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ class SinkError(Exception):
 
 
 class Conflict(SinkError):
-    """A compare-and-set was refused: somebody else decided first. Certainly without effect."""
+    """A compare-and-set was refused: another process decided first. Certainly without effect."""
 
 
 class NotLeader(Conflict):

@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("sink: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output went away; the interpreter would complain again when it flushes.
+        # The reader of our output has closed it; the interpreter would complain again when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     if answer == EXIT_INTERRUPTED:

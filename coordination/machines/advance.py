@@ -1,8 +1,8 @@
-"""Takes each open transaction to its next phase: RFC-32's steps, one function to each phase that it can be in.
+"""Takes each open transaction to its next phase: RFC-32's steps, one function for each phase.
 
 PLANNED begins the instant and waits until no other is being written, STARTED waits for the write statuses and decides,
-PREPARED completes that very instant, COMMITTED settles, ABORTED rolls back first. Which steps there are at all is said
-in `coordination.state.phases`.
+PREPARED completes that very instant, COMMITTED settles, ABORTED rolls back first. `coordination.state.phases` lists the
+steps that are allowed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def begin_ahead(term: Term) -> Operation | None:
 
 
 def advance(term: Term) -> Operation | None:
-    """Take each open transaction, oldest first, to its next phase."""
+    """Takes each open transaction, oldest first, to its next phase."""
     for transaction in term.open_transactions():
         operation = ADVANCE[transaction.header.phase](term, transaction)
         if operation is not None:

@@ -1,9 +1,9 @@
 """Serves operators: the coordinator plans nothing while the sink is paused, commits at once for a flush, and ends its
 term for a switchover or a drain.
 
-Guarantee: an operator's request ends nothing that is open, and keeps nothing from being recovered. It only decides
-whether the next transaction is opened, and when. A flush is answered once all that a reading of the log has shown,
-which was made after the request was seen, is AFTER.
+Guarantee: an operator's request ends no open transaction, and delays no recovery. It only decides whether and when the
+coordinator opens the next transaction. For a flush the coordinator reads the log once more; it answers when all offsets
+of that reading are AFTER.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from coordination.state.model import LogView, Phase
 
 
 def answer_requests(term: Term) -> Operation | None:
-    """Answers a flush that is done, and drops a switchover that cannot be for this term, or has nobody to take over."""
+    """Answers a flush that is done, and drops a switchover that is not for this term, or has no worker to take over."""
     control = term.keeper_view.control
     answered = _without_a_stale_switchover(term, _with_done_flush(term, control))
     if answered == control:
@@ -28,7 +28,7 @@ def answer_requests(term: Term) -> Operation | None:
 
 
 def reason_to_yield(term: Term) -> str | None:
-    """Why this term has to end as soon as nothing is open; None while it may go on."""
+    """Tells why this term has to end as soon as nothing is open; None while it may go on."""
     control = term.keeper_view.control
     if term.draining or term.config.incarnation in control.drains:
         return "drained"
@@ -39,7 +39,7 @@ def reason_to_yield(term: Term) -> str | None:
 
 
 def end_term(term: Term, reason: str) -> None:
-    """Resigns once nothing is open. What a halted sink has PREPARED waits for an operator, with any coordinator."""
+    """Resigns once nothing is open. A halted sink's PREPARED transaction waits for an operator."""
     open_ones = term.open_transactions()
     waits = bool(open_ones) and term.keeper_view.halt is not None and open_ones[0].header.phase is Phase.PREPARED
     if not open_ones or waits:
@@ -47,9 +47,9 @@ def end_term(term: Term, reason: str) -> None:
 
 
 def set_flush_target(term: Term, log: LogView) -> None:
-    """Remembers where the log ended, for a flush that had been seen when that reading was asked for. Where Kafka has
-    lost all that was not read, the state is behind the end until that is declared a gap, or halts the sink. A topic
-    that is gone since, and offsets that a log lost at its end, are waited for no longer.
+    """Remembers where the log ended, for a flush that was requested before that reading. Where Kafka has lost all
+    unread records, the state is behind the end until the loss is declared a gap, or halts the sink. Topics that are
+    gone since, and offsets that a log lost at its end, are no longer waited for.
     """
     flush, target = term.keeper_view.control.flush, term.flush_target
     if target is not None:

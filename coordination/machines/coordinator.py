@@ -209,7 +209,9 @@ class Coordinator:
             term.log, term.next_poll = None, term.at
 
     def _next_poll(self) -> float:
-        """Not after the moment at which the next transaction is due: its records would wait for the poll after it."""
+        """Keeps the next poll before the moment at which the next transaction is due: its records would wait for the
+        poll after it.
+        """
         term = self._term
         poll = term.at + term.config.poll
         return min(poll, term.next_plan) if term.at < term.next_plan else poll

@@ -1,5 +1,5 @@
-"""Rules for a valid term: what was read is fresh, the epoch holds, what is recorded is what the table says, and
-what never counted is gone.
+"""Rules that keep a term valid: readings are fresh, the epoch is this term's, ZooKeeper agrees with the table, and
+orphans are deleted.
 
 A takeover has no code of its own: a new term reads everything, raises the epoch, and finds its predecessor's
 transactions like its own.
@@ -26,7 +26,7 @@ def read_keeper(term: Term) -> Operation | None:
 
 
 def read_keeper_again(term: Term) -> Operation | None:
-    """A change that was told of while the tree was being read may or may not be in the reading."""
+    """Reads again if ZooKeeper changed during the read."""
     if not term.changed_during_read:
         return None
     term.view = None
@@ -47,13 +47,13 @@ def check_term(term: Term) -> Operation | None:
 
 
 def halt(term: Term) -> Operation | None:
-    """For what a request has shown."""
+    """Halts the sink for what a request has shown."""
     halting, term.halting = term.halting, None
     return None if halting is None else term.halt(halting)
 
 
 def yield_leadership(term: Term) -> Operation | None:
-    """Resign when requests keep failing here: this JVM, or this side of the network, may be at fault."""
+    """Resigns when requests keep failing here: this JVM, or this side of the network, may be at fault."""
     failing = term.backoff.exhausted()
     if failing is not None and term.keeper_view.halt is None and len(term.keeper_view.contenders) > 1:
         term.resign(f"{failing} keeps failing here: another worker may do better")
@@ -93,7 +93,7 @@ def delete_incomplete_plans(term: Term) -> Operation | None:
 
 
 def sync_with_table(term: Term) -> Operation | None:
-    """Bring the recorded states into step with the table's checkpoint; it must be so whenever they are used."""
+    """Brings the recorded states into step with the table's checkpoint. Other rules use them only after this one."""
     assert term.keeper_view.info is not None
     checkpoint = term.table_view.checkpoint
     foreign = recovery.foreign(checkpoint, term.keeper_view.info, term.checkpoint_seen)

@@ -1,7 +1,7 @@
-"""Opens transactions: the next batch, once the log says what there is; and one that is ABORTED already, to have a
-record of an instant that no transaction names.
+"""Opens transactions: the next batch, once the log was read; and, for an instant that no transaction names, one that is
+ABORTED from the start, so that its rollback is on record.
 
-`coordination.planning.planner` decides from what was read what the next one is; here it is assigned and written down.
+`coordination.planning.planner` decides what the next batch is. This module assigns its tasks and writes the plan.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ def _read_log(term: Term) -> Operation:
 
 
 def _watch_log(term: Term) -> Operation | None:
-    """While the sink is halted or paused, people want to know what waits, and for how long Kafka keeps it."""
+    """Reads the log while the sink is halted or paused: operators want to know what waits, and for how long Kafka keeps
+    it.
+    """
     view = term.keeper_view
     # Of a paused sink open transactions are completed first: a reading of the log would keep them waiting.
     stands_still = view.halt is not None or (view.control.paused is not None and not view.transactions)
@@ -127,7 +129,7 @@ def _open_batch(term: Term, step: planner.OpenBatch) -> Operation:
 
 
 def abort_orphans(term: Term) -> Operation | None:
-    """A pending instant of ours that no transaction names gets its ABORTED record before its rollback."""
+    """Gives a pending instant of this sink that no transaction names an ABORTED record, before its rollback."""
     named = {t.header.instant for t in term.open_transactions()} | {m.begun for m in term.progress.values()}
     orphan = next((instant for instant in term.table_view.orphans if instant not in named), None)
     if orphan is None:

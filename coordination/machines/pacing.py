@@ -1,5 +1,6 @@
-"""How long to wait, and for whom, and how much to take on: back-off by kind of request, the workers that planning
-leaves out, and the size of a batch after one was too large."""
+"""Paces a coordinator: back-off by kind of request, workers that planning leaves out for a while, and the size of the
+next batch after one was too large.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ class Backoff:
         self._failures: dict[type[object], int] = {}
 
     def failed(self, kind: type[object]) -> float:
-        """Seconds to wait before trying again."""
+        """Counts a failure. Returns the seconds to wait before trying again."""
         self._failures[kind] = self._failures.get(kind, 0) + 1
         return retry_after(self._failures[kind])
 
@@ -37,7 +38,7 @@ class Backoff:
         self._failures.pop(kind, None)
 
     def exhausted(self) -> str | None:
-        """The name of a kind that has failed too often."""
+        """Names a kind that has failed too often."""
         return next(
             (kind.__name__ for kind, failures in self._failures.items() if failures >= MAX_CONSECUTIVE_FAILURES), None
         )
@@ -56,7 +57,7 @@ class WorkerHealth:
         return self._writers
 
     def wrote(self, plan: Plan) -> None:
-        """A transaction of `plan` has committed: its writers are trusted, and keep their partitions."""
+        """A transaction of `plan` has committed: its writers are trusted again, and keep their partitions."""
         for incarnation, tasks in plan.tasks.items():
             worker = incarnation.rpartition(":")[0]
             self._strikes.pop(worker, None)
@@ -77,12 +78,12 @@ class WorkerHealth:
 
 
 class BatchSizeController:
-    """How much a new batch takes on: what the settings allow, until one was too large and had to be divided.
+    """Limits a new batch: to what the settings allow, and to less after a batch was too large and had to be divided.
 
-    From half of that one it grows with each commit: by a sixteenth up to the size that was too large, for every batch
-    that is too large again costs three attempts, and twofold from there on: then size was not the cause.
+    The limit falls to half of that batch and grows with each commit: by a sixteenth up to the size that was too large
+    (each batch that is too large again costs three attempts), and twofold beyond it: then size was not the cause.
 
-    A bound in bytes is kept by what an offset weighed in the last transactions.
+    A bound in bytes uses what an offset weighed in the last transactions.
     """
 
     _CAREFUL = 16

@@ -1,8 +1,8 @@
 """The participant: runs the write tasks that a STARTED transaction gives to its incarnation, and reports them.
 
-Guarantee: a write status counts only if the transaction was still STARTED, under the very header that the
-tasks were read from, when the status was created; tasks of an aborted transaction are cancelled and never
-reported. One request is outstanding at a time: an unwanted write is waited for before the next begins.
+Guarantee: a write status counts only if, when it was created, the transaction was still STARTED under the header that
+the participant read its tasks from. The participant cancels the tasks of an aborted transaction and never reports them.
+It has one request under way at a time: it waits for an unwanted write to end before it begins the next.
 """
 
 from __future__ import annotations
@@ -114,8 +114,9 @@ class Participant:
             self._not_reported(outcome)
 
     def _not_reported(self, outcome: Outcome) -> None:
-        """Refused: the transaction has moved on, and a later view says where to. Anything else: the status may
-        be there or not; it is created again, and refused should it be there."""
+        """Handles a write status that was not created. Refused: the transaction has moved on, and a later view tells
+        its phase. Any other outcome: the status may exist; the participant creates it again, and is refused if it does.
+        """
         assert not isinstance(outcome, Done)
         self._group.clear()
         self._note("status.not_reported", outcome=type(outcome).__name__, reason=outcome.reason)

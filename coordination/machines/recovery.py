@@ -1,7 +1,7 @@
-"""Compare what ZooKeeper records with the table's own checkpoint: one pure function.
+"""Compares what ZooKeeper records with the table's own checkpoint: one pure function.
 
-The table's timeline is the truth. ZooKeeper behind it is advanced, ZooKeeper empty is rebuilt, ZooKeeper ahead
-of it means that the table was restored or deleted, which only an operator can decide about.
+The table's timeline is the truth. The coordinator advances a ZooKeeper that is behind, and rebuilds one that is empty.
+If ZooKeeper is ahead, somebody restored or deleted the table, and only an operator can decide.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from coordination.state.tree import KeeperInfo, Ledger
 
 @dataclass(frozen=True, slots=True)
 class InStep:
-    """Nothing to mend."""
+    """ZooKeeper and the table agree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ Comparison = InStep | Advance | Ahead
 def compare(
     states: Mapping[TopicPartition, PartitionState], ledger: Ledger, checkpoint: Checkpoint | None
 ) -> Comparison:
-    """Only meaningful while no open transaction's instant is complete: such a one explains any difference by itself."""
+    """Valid only while no open transaction's instant is complete: such an instant explains any difference by itself."""
     number = checkpoint.number if checkpoint else NO_TRANSACTION
     if number < ledger.committed:
         table_state = f"ends at transaction {number}" if checkpoint else "has no checkpoint of this sink"
@@ -77,7 +77,7 @@ def compare(
 def followed(
     states: Mapping[TopicPartition, PartitionState], ledger: Ledger, checkpoint: Checkpoint | None
 ) -> dict[TopicPartition, PartitionState]:
-    """The partitions that have to follow the table, as it has them."""
+    """Returns the states of partitions that have to follow the table."""
     if checkpoint is None:
         return {}
     is_behind = checkpoint.number > ledger.committed
@@ -93,7 +93,7 @@ def followed(
 
 
 def foreign(checkpoint: Checkpoint | None, info: KeeperInfo, seen: int | None) -> Ahead | None:
-    """Whether another tree's fleet has committed since this term looked first; `seen` is what it saw then.
+    """Whether the fleet of another tree has committed since this term looked first; `seen` is what it saw then.
 
     The first look proves nothing: a tree that was lost has left its checkpoints behind.
     """
@@ -107,16 +107,15 @@ def foreign(checkpoint: Checkpoint | None, info: KeeperInfo, seen: int | None) -
 
 
 def _has_to_follow(state: PartitionState, reached: PartitionCheckpoint, is_behind: bool) -> bool:
-    """A higher recorded generation is a reset or a skipped gap that no commit carries yet: it stands.
-
-    Not in a tree that is behind the table: a backup, of a past that the table may have gone on without.
+    """A higher recorded generation is a reset or a skipped gap that no commit carries yet: the record stands. Not so in
+    a tree that is behind the table: it is a backup, and the table may have gone on without it.
     """
     recorded, committed = (state.generation, state.end), (reached.generation, reached.end)
     return recorded < committed or (is_behind and recorded != committed)
 
 
 def _following(state: PartitionState, reached: PartitionCheckpoint, topic_id: str) -> PartitionState:
-    """Settled up to the checkpoint, with what is open from there on."""
+    """A state that is settled up to the checkpoint, with its open ranges from there on."""
     if state.generation != reached.generation or state.end > reached.end:
         return PartitionState(topic_id, reached.end, reached.end, reached.generation)
     kept = tuple(r for r in state.open if r.start >= reached.end)

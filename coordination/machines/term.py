@@ -1,7 +1,7 @@
-"""One term of a coordinator: what it is configured with, what it has read and remembers, and how it writes.
+"""One term of a coordinator: its configuration, its readings, what it remembers, and its writes.
 
-Guarantee: what goes through `Term.fence_and_queue` is fenced: each of its multis checks this term's lock znode and the
-epoch as it was read. Void for a `Write` that a rule makes by itself; only the one that raises the epoch is.
+Guarantee: `Term.fence_and_queue` fences every write: each multi checks this term's lock znode, and the epoch that the
+term has read. Void for a `Write` that a rule queues itself; only the rule that raises the epoch does so.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ class TransactionProgress:
 
 @dataclass(frozen=True, slots=True)
 class FlushTarget:
-    """Where the log of each partition ended when it was read for the flush `request`, and for those before it."""
+    """The end of each partition's log when it was read for the flush `request`, and for those before it."""
 
     request: int
     ends: Mapping[TopicPartition, int]
 
 
 class Term:
-    """The state that the rules read and change. A reading is None once it may be out of date: `view` of ZooKeeper,
-    `table` and `log`. The first rules see to it that the others find `view` and `table` read.
+    """The state that the rules read and change. A reading (`view` of ZooKeeper, `table`, `log`) is None once it may be
+    out of date. The first rules read `view` and `table`, so that the others find them.
     """
 
     def __init__(self, config: CoordinatorConfig) -> None:
@@ -128,7 +128,8 @@ class Term:
 
     def interval_planned(self) -> None:
         """The next batch is due at the end of this interval. Intervals follow one another whenever a batch was planned,
-        so that a sink keeps its distance to those that began with it."""
+        so that sinks that began together stay apart.
+        """
         interval = self.config.interval
         if self._first_interval_end is None:
             self._first_interval_end = self.at + self.config.first_interval
@@ -137,7 +138,7 @@ class Term:
         self.next_plan = self._first_interval_end + max(0, ended) * interval
 
     def note_topics(self, log: LogView) -> None:
-        """Tells of topics that have come to match, and of those that are gone. What landed of them stays."""
+        """Notes topics that have come to match, and those that are gone. Their rows stay."""
         if log.matching is None or self.config.topic_pattern is None:
             return
         recorded = {source.topic for source in self.keeper_view.states}
@@ -150,7 +151,7 @@ class Term:
         self.missing_topics = missing
 
     def inconsistency(self, t: Transaction) -> str | None:
-        """Why `t` may not be committed although it was written: its commit is made of what is recorded."""
+        """Tells why a written transaction may not be committed, or None: its commit has to match what is recorded."""
         checkpoint = self.table_view.checkpoint
         if (inconsistency := transactions.inconsistency(t, self.keeper_view.states)) is not None:
             return inconsistency
@@ -159,7 +160,7 @@ class Term:
         return None if isinstance(self.comparison(), recovery.InStep) else OUT_OF_STEP
 
     def comparison(self) -> recovery.Comparison:
-        """Made once for each reading: it looks at every partition."""
+        """Compares once for each reading: it looks at every partition."""
         view, checkpoint = self.keeper_view, self.table_view.checkpoint
         if (
             self._last_comparison is None
@@ -200,14 +201,14 @@ class Term:
         return self.fence_and_queue(writes.end(self.keeper_view, t, self.wall, self.config.divide_after))
 
     def halt(self, reason: Halt) -> Operation | None:
-        """None, if the sink is halted already."""
+        """Halts the sink; None if it is halted already."""
         if self.keeper_view.halt is not None:
             return None
         self.note("sink.halted", reason=reason.reason)
         return self.fence_and_queue(writes.halt(reason))
 
     def fence_and_queue(self, write_plan: writes.WritePlan) -> Operation:
-        """Fence each multi with this term's lock znode and epoch; all but the first wait in the group."""
+        """Fences each multi with this term's lock znode and epoch; all but the first wait in the group."""
         fence = (Check(self.config.lock_path, 0), Check(tree.EPOCH, self.keeper_view.epoch_version))
         multis = [Write(write_plan.purpose, (*fence, *multi)) for multi in write_plan.multis if multi]
         self.group.extend(multis[1:])

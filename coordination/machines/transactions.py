@@ -52,12 +52,14 @@ Readiness = Waiting | AllReported | MustAbort
 
 
 def is_plan_intact(transaction: Transaction) -> bool:
-    """Whether the plan that was read is the one that the header was written for."""
+    """Whether the plan in ZooKeeper is the one that the header was written for."""
     return plan_digest(transaction.plan) == transaction.header.plan_digest
 
 
 def report_mismatch(transaction: Transaction) -> str | None:
-    """Why its write statuses are not one report of each planned slice, by the incarnation that it was planned for."""
+    """Tells why the write statuses are not one report of each planned slice by the incarnation that it was planned for;
+    None if they are.
+    """
     planned = transaction.plan.slices
     for incarnation in sorted({*planned, *transaction.statuses}):
         status = transaction.statuses.get(incarnation)
@@ -77,13 +79,13 @@ def report_mismatch(transaction: Transaction) -> str | None:
 
 
 def _names_all_bad_records(transaction: Transaction) -> bool:
-    """Whether every bad record that was counted was kept for the errors table."""
+    """Whether every counted bad record was kept for the errors table."""
     counted = sum(result.errors for status in transaction.statuses.values() for result in status.results)
     return counted == sum(quarantined.records for quarantined in errors(transaction))
 
 
 def inconsistency(transaction: Transaction, states: Mapping[TopicPartition, PartitionState]) -> str | None:
-    """Names what somebody took away of its znodes since it was planned and written."""
+    """Names znodes of it that are gone since they were written."""
     if not is_plan_intact(transaction):
         return "its plan is not the one that its header names"
     if (missing := report_mismatch(transaction)) is not None:
@@ -96,8 +98,9 @@ def inconsistency(transaction: Transaction, states: Mapping[TopicPartition, Part
 
 
 def _matches_the_record(transaction: Transaction, states: Mapping[TopicPartition, PartitionState]) -> bool:
-    """Whether what is planned is what the states have on record for its batch, next in line in each partition: a plan
-    that was grouped from a part of its ranges, or by anything else, is not."""
+    """Whether the plan has the ranges that the states record for its batch, next in line in each partition. A plan that
+    was grouped from a part of its ranges has not.
+    """
     recorded = write_tasks.grouped(
         (source, state.topic_id, state.open[0])
         for source, state in states.items()
@@ -138,7 +141,7 @@ def ran_out_of_memory(transaction: Transaction) -> bool:
 
 
 def failed_by_a_server(transaction: Transaction) -> bool:
-    """Whether it failed for nothing but servers that were away."""
+    """Whether it failed only because servers were away."""
     failures = [status.failure for status in transaction.statuses.values() if status.failure is not None]
     return bool(failures) and all(failure.kind is FailureKind.AWAY for failure in failures)
 
@@ -148,7 +151,7 @@ def results(transaction: Transaction) -> tuple[SliceResult, ...]:
 
 
 def size(transaction: Transaction) -> int:
-    """Bytes of the values that were read for it."""
+    """The bytes of the values that were read for it."""
     return sum(status.size for status in transaction.statuses.values())
 
 
@@ -159,7 +162,7 @@ def stats(transaction: Transaction) -> tuple[str, ...]:
 
 
 def errors(transaction: Transaction) -> tuple[QuarantinedRecords, ...]:
-    """Where the bad records are that were set aside for it."""
+    """The places of the bad records that were set aside for it."""
     return tuple(
         quarantined
         for incarnation in sorted(transaction.statuses)
@@ -168,8 +171,9 @@ def errors(transaction: Transaction) -> tuple[QuarantinedRecords, ...]:
 
 
 def settled(states: Mapping[TopicPartition, PartitionState], header: Header) -> dict[TopicPartition, PartitionState]:
-    """The states that a transaction's end changes: the ranges of a committed batch become AFTER, those of an
-    aborted one stay BEFORE, as they are."""
+    """Returns the states that a transaction's end changes: the ranges of a committed batch become AFTER, those of an
+    aborted one stay BEFORE.
+    """
     changed: dict[TopicPartition, PartitionState] = {}
     if header.phase is Phase.ABORTED:
         return changed
@@ -210,9 +214,9 @@ def checkpoint(
 def drop_incomplete_plans(
     states: Mapping[TopicPartition, PartitionState], last: int
 ) -> dict[TopicPartition, PartitionState]:
-    """The states changed by dropping open ranges of batches that never counted (above `last`): always the last ones.
+    """Returns the states without open ranges of batches that never counted (above `last`): always the last ones.
 
-    Where one that counts follows, `last` was read a moment before a batch was divided: nothing rests on such a reading.
+    Where one that counts follows, `last` was read a moment before a batch was divided: no decision uses such a reading.
     """
     changed = {}
     for source, state in states.items():
@@ -225,7 +229,7 @@ def drop_incomplete_plans(
 
 
 def ended(ledger: Ledger, header: Header, outcome: str, results: Sequence[SliceResult], wall: float) -> Ledger:
-    """The ledger once a transaction has ended: committed ones move the checkpoint on."""
+    """Returns the ledger once a transaction has ended: a committed one moves the checkpoint on."""
     committed = outcome == "COMMITTED"
     times = {**header.times, "ENDED": wall}
     records, errors = sum(result.records for result in results), sum(result.errors for result in results)

@@ -1,7 +1,7 @@
-"""Drafts of a coordinator's writes to ZooKeeper: pure, to be fenced and sent by the machine.
+"""Drafts of a coordinator's writes to ZooKeeper. Pure: the machine fences and sends them.
 
-A write_plan is a purpose and its multis in order; the last one makes it count, and until then what the others wrote
-means nothing to any reader.
+A write plan has a purpose, and multis in order. The last multi makes the plan count; until then readers ignore what the
+others wrote.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class WritePlan:
 
 
 def record_config(view: KeeperView, digest: str) -> WritePlan | None:
-    """Put this fleet's configuration and version on record; None where they stand there already."""
+    """Records this fleet's configuration and version; None where they are recorded already."""
     assert view.info is not None
     info = replace(view.info, config=digest, protocol=PROTOCOL)
     return None if info == view.info else WritePlan("stamp configuration", ((tree.info_op(view, info),),))
@@ -36,7 +36,7 @@ def halt(halt: Halt) -> WritePlan:
 
 
 def delete_incomplete_plans(view: KeeperView) -> WritePlan | None:
-    """Drop what plans left behind that never counted."""
+    """Deletes what is left of plans that never counted."""
     changed = transactions.drop_incomplete_plans(view.states, view.ledger.last)
     if not changed and not view.incomplete_plan_paths:
         return None
@@ -45,25 +45,25 @@ def delete_incomplete_plans(view: KeeperView) -> WritePlan | None:
 
 
 def advance(view: KeeperView, changed: States, ledger: Ledger) -> WritePlan:
-    """Bring the recorded states up to the table's checkpoint."""
+    """Brings the recorded states up to the table's checkpoint."""
     ledger = _pruned(ledger, {**view.states, **changed})
     return ordered(view, "advance to the checkpoint", tree.batched(tree.shard_ops(view, changed), ()), ledger)
 
 
 def record_partitions(view: KeeperView, new_partitions: States) -> WritePlan:
-    """Record where partitions begin that were seen for the first time."""
+    """Records where new partitions begin."""
     return ordered(view, "record new partitions", tree.batched(tree.shard_ops(view, new_partitions), ()), view.ledger)
 
 
 def skip(view: KeeperView, changed: States, gaps: tuple[Gap, ...]) -> WritePlan:
-    """The gaps are declared with the first multi: what is skipped must never go undeclared."""
+    """Declares gaps with the first multi: a skipped offset must never go undeclared."""
     kept = tuple(known for known in view.ledger.gaps if not any(gap.covers(known) for gap in gaps))
     ledger = _pruned(replace(view.ledger, gaps=(*kept, *gaps)), {**view.states, **changed})
     return ordered(view, "skip a gap", tree.batched(tree.shard_ops(view, changed), ()), ledger, from_first=True)
 
 
 def divide(view: KeeperView, divided: States, batch: int, rest: int) -> WritePlan:
-    """Each part has two attempts left, on two workers, before it is divided in turn."""
+    """Divides a batch. Each part has two attempts left, on two workers, before it is divided in turn."""
     tried = view.ledger.attempts[batch] - 2
     # The ledger first: a range whose batch is above `last` would count as never planned.
     ledger = replace(view.ledger, last=rest, attempts={**view.ledger.attempts, batch: tried, rest: tried})
@@ -76,8 +76,8 @@ def control(view: KeeperView, answered: Control) -> WritePlan:
 
 
 def open_transaction(view: KeeperView, header: Header, plan: Plan, changed: States) -> WritePlan:
-    """The multi that makes it count checks that no operator has asked for anything since `view` was read. The record of
-    an instant that is rolled back does not: nothing keeps that waiting.
+    """Opens a transaction. The multi that makes it count checks that no operator has asked for anything since `view`
+    was read. The record of an instant that is rolled back does not check that: nothing may delay it.
     """
     attempts = dict(view.ledger.attempts)
     if plan.tasks:
@@ -89,7 +89,7 @@ def open_transaction(view: KeeperView, header: Header, plan: Plan, changed: Stat
 
 
 def enter(view: KeeperView, transaction: Transaction, header: Header, halt: Halt | None = None) -> WritePlan:
-    """Replace a header by its next phase, and halt the sink in the same multi if that is the reason."""
+    """Replaces a header by its next phase, and halts the sink in the same multi if that is the reason."""
     ops = [tree.header_op(header, transaction.version)]
     if header.phase is Phase.PREPARED:
         # The commit carries what is recorded, each time that it is tried: a multi sent before must not come late.
@@ -100,9 +100,10 @@ def enter(view: KeeperView, transaction: Transaction, header: Header, halt: Halt
 
 
 def end(view: KeeperView, transaction: Transaction, wall: float, divide_after: int) -> WritePlan:
-    """Settle a COMMITTED transaction, or put away an ABORTED one that is rolled back. One that ran out of memory counts
-    as having failed `divide_after` times: the next attempt has to be smaller. One that the store made fail does not
-    count: it says nothing of the batch."""
+    """Settles a COMMITTED transaction, or removes an ABORTED one that is rolled back. One that ran out of memory counts
+    as having failed `divide_after` times: the next attempt has to be smaller. A failure of the store does not count: it
+    says nothing of the batch.
+    """
     header = transaction.header
     ledger = transactions.ended(view.ledger, header, header.phase.value, transactions.results(transaction), wall)
     if header.phase is Phase.ABORTED:
@@ -120,7 +121,7 @@ def end(view: KeeperView, transaction: Transaction, wall: float, divide_after: i
 
 
 def _pruned(ledger: Ledger, states: States) -> Ledger:
-    """Without the attempts at batches that are not on record, as a division that was cut short leaves them."""
+    """Drops attempts at batches that are not recorded: a division that was cut short leaves them."""
     recorded = {planned.batch for state in states.values() for planned in state.open}
     return replace(ledger, attempts={batch: n for batch, n in ledger.attempts.items() if batch in recorded})
 
@@ -128,11 +129,11 @@ def _pruned(ledger: Ledger, states: States) -> Ledger:
 def ordered(
     view: KeeperView, purpose: str, multis: Sequence[tuple[Op, ...]], ledger: Ledger, from_first: bool = False
 ) -> WritePlan:
-    """Let every multi set the ledger as well: its version puts them all in one order.
+    """Lets every multi set the ledger as well: its version puts them all in one order.
 
-    Without that, a multi of unknown outcome could come late: move a range while a transaction is open that was
-    planned without it, or add to the plan of a number that is in use again. `ledger` is written by the last
-    multi, or from the first on.
+    Without that, a multi of unknown outcome could arrive late: it could move a range while a transaction is open that
+    was planned without it, or add to the plan of a number that is in use again. `ledger` is written by the last multi,
+    or from the first on.
     """
     ordered: list[tuple[Op, ...]] = []
     for position, multi in enumerate(multis):

@@ -19,8 +19,9 @@ FIRST_ATTEMPT = 1
 
 
 def eligible(members: Sequence[Member], excluded: Collection[str]) -> tuple[Member, ...]:
-    """Active members in order of incarnation, without the excluded workers unless nobody else is left. A member of
-    another version, which is about to be refused, could not read what it is given."""
+    """Returns active members in order of incarnation, without the excluded workers unless no other is left. A member of
+    another version is left out: it will be refused, and could not read its tasks.
+    """
     active = sorted(m for m in members if m.state is WorkerState.ACTIVE and m.protocol == PROTOCOL)
     return tuple(member for member in active if member.worker not in excluded) or tuple(active)
 
@@ -33,7 +34,7 @@ def assign(
     attempt: int,
     sink: str = "",
 ) -> Plan:
-    """Spread tasks over the fleet. `previous` names the worker that wrote a partition last.
+    """Spreads tasks over the fleet. `previous` names the worker that wrote a partition last.
 
     Largest first, each task stays with the previous writer of its first slice while that has room in its fair share, or
     else goes to the worker that has the least to do for its cores; of several, to the first in a ranking by a hash of
@@ -54,11 +55,11 @@ def assign(
 def assign_to_one(
     tasks: Iterable[WriteTask], members: Sequence[Member], sink: str, excluded: Collection[str], attempt: int
 ) -> Plan:
-    """All tasks to a single writer, for tables whose file groups are updated: two drivers must never write
-    one file group in one instant.
+    """Assigns all tasks to a single writer, for tables whose file groups are updated: two drivers must never write one
+    file group in one instant.
 
-    Workers are ranked by a hash of sink and worker (rendezvous hashing): sinks spread over the fleet, a
-    worker that comes or goes moves only its own sinks, and a further attempt takes the next in the ranking.
+    Workers are ranked by a hash of sink and worker (rendezvous hashing): sinks spread over the fleet, a worker that
+    comes or goes moves only its own sinks, and a further attempt takes the next in the ranking.
     """
     ranking = sorted(_writers(members, excluded), key=lambda writer: _rank(sink, writer))
     chosen = ranking[max(attempt - FIRST_ATTEMPT, 0) % len(ranking)]
@@ -67,10 +68,9 @@ def assign_to_one(
 
 
 def split(slices: Iterable[Slice]) -> tuple[tuple[Slice, ...], tuple[Slice, ...]]:
-    """Two smaller plans with the same union, about equal in records; the first must commit first.
-
-    Within each partition the first plan's slices come before the second's, so that each leaves settled ranges
-    without a hole. A lone slice is halved; one of a single offset cannot be, and the second plan is empty.
+    """Splits a plan into two smaller ones, about equal in records; the first must commit first. Within each partition
+    the first plan's slices come before the second's, so that each leaves settled ranges without a hole. A lone slice is
+    halved; one of a single offset cannot be, and the second plan is empty.
     """
     ordered = tuple(sorted(slices, key=_coordinates))
     if len(ordered) == 1:
@@ -90,7 +90,7 @@ def _writers(members: Sequence[Member], excluded: Collection[str]) -> tuple[Memb
 def _balance(
     tasks: Iterable[WriteTask], writers: Sequence[Member], previous: Mapping[TopicPartition, str], sink: str
 ) -> list[list[WriteTask]]:
-    """Bundles of tasks by position in `writers`."""
+    """Returns bundles of tasks by position in `writers`."""
     sizes = {task: task.size for task in tasks}
     ordered = sorted(sizes, key=lambda task: (-sizes[task], _order(task)))
     bundles: list[list[WriteTask]] = [[] for _ in writers]

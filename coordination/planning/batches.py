@@ -1,7 +1,7 @@
-"""From recorded states and the log to the next transaction, or to the reason why there is none: pure.
+"""Makes the next transaction from recorded states and the log, or says why there is none. Pure.
 
-A survey reconciles every partition with its log; a proposal is the next batch with its tasks assigned. What
-was recorded before comes first and keeps its shape; only then anything new is planned.
+A survey reconciles every partition with its log; a proposal is the next batch with its tasks assigned. Recorded ranges
+come first and keep their shape; new ranges are planned after them.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ States = Mapping[TopicPartition, PartitionState]
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Every partition reconciled with its log. `states` includes partitions seen for the first time, `new_partitions`
-    only those; `ends` are readable ends. `lost` holds skippable gaps; `halt` is set when none may go on."""
+    """Every partition reconciled with its log. `states` includes new partitions, `new_partitions` only those; `ends`
+    are readable ends. `lost` holds skippable gaps; `halt` is set when the sink has to halt.
+    """
 
     states: States
     new_partitions: States
@@ -72,14 +73,16 @@ def survey(states: States, log: LogView, topics: Collection[str], policy: DataLo
 
 
 def _is_awaited(state: PartitionState, topic_id: str | None) -> bool:
-    """Whether nothing of the partition was ever planned: then the topic need not have it. Where a topic comes back with
-    fewer partitions, a reset leaves those that are gone so: one that is added again is read whole."""
+    """Whether nothing of the partition was ever planned: then the topic need not have it. If a topic comes back with
+    fewer partitions, a reset leaves the missing ones in this state: one that is added again is read whole.
+    """
     return state.topic_id == topic_id and state.planned_end == 0
 
 
 def skipped(states: States, lost: Iterable[LostPrefix]) -> tuple[dict[TopicPartition, PartitionState], tuple[Gap, ...]]:
-    """The states changed by skipping gaps: the gaps' own partitions go on behind them, and every other
-    partition of an abandoned batch drops its range, to be planned anew."""
+    """Returns the states changed by skipping gaps: the gaps' own partitions go on behind them, and every other
+    partition of an abandoned batch drops its range, to be planned anew.
+    """
     abandoned = {gone.batch for loss in lost for gone in loss.abandoned}
     changed: dict[TopicPartition, PartitionState] = {}
     for source, state in states.items():
@@ -92,9 +95,8 @@ def skipped(states: States, lost: Iterable[LostPrefix]) -> tuple[dict[TopicParti
 
 
 def next_batch(states: States, open_batches: Collection[int]) -> int | None:
-    """The recorded batch to be re-formed next: in no open transaction, and first in each of its partitions.
-
-    Order is the order in the partitions, not of the numbers: a divided batch's rest has a late number.
+    """Returns the recorded batch to be re-formed next: in no open transaction, and first in each of its partitions.
+    Order is the order in the partitions, not of the numbers: the rest of a divided batch has a late number.
     """
     waiting: set[int] = set()
     behind: set[int] = set()
@@ -106,7 +108,7 @@ def next_batch(states: States, open_batches: Collection[int]) -> int | None:
 
 
 def slices_of(states: States, batch: int) -> tuple[Slice, ...]:
-    """The slices of a batch: cut from its recorded ranges, always the same."""
+    """Returns the slices of a batch: cut from its recorded ranges, always the same."""
     return tuple(
         piece
         for source, state in sorted(states.items())
@@ -117,7 +119,7 @@ def slices_of(states: States, batch: int) -> tuple[Slice, ...]:
 
 
 def extended(states: States, ranges: Mapping[TopicPartition, OpenRange]) -> dict[TopicPartition, PartitionState]:
-    """The states changed by recording new ranges as BEFORE."""
+    """Returns the states changed by recording new ranges as BEFORE."""
     return {source: replace(states[source], open=(*states[source].open, planned)) for source, planned in ranges.items()}
 
 
@@ -130,18 +132,18 @@ def assigned(
     sink: str,
     single_writer: bool,
 ) -> Plan:
-    """`single_writer`: whether one worker must write alone."""
+    """Assigns the tasks of a batch. `single_writer`: whether one worker must write alone."""
     if single_writer:
         return assignment.assign_to_one(tasks, members, sink, left_out, attempt)
     return assignment.assign(tasks, members, writers, left_out, attempt, sink)
 
 
 def divided(states: States, batch: int, rest: int) -> dict[TopicPartition, PartitionState]:
-    """The states changed by dividing a batch that keeps failing: about half of it keeps its number, the rest
-    becomes batch `rest`; empty when there is nothing left to divide. Only after the rollback is confirmed.
+    """Returns the states changed by dividing a batch that keeps failing: about half of it keeps its number, the rest
+    becomes batch `rest`; empty when there is nothing left to divide. The caller has confirmed the rollback first.
 
-    No task of either part reads more than half of the largest before, lone records excepted. What was recorded without
-    a target is grouped from here on: its old files are gone, and its new ones have other ids.
+    No task of either part reads more than half of the largest before, lone records excepted. Ranges that were recorded
+    without a target are grouped from here on: their old files are gone, and new ones have other ids.
     """
     first, second = assignment.split(slices_of(states, batch))
     if not second:

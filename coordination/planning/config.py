@@ -45,12 +45,12 @@ class CoordinatorConfig:
 
     @property
     def poll(self) -> float:
-        """How often the log is looked at between transactions."""
+        """Seconds between two readings of the log while no transaction is open."""
         return min(1.0, self.interval / 4)
 
     @property
     def first_interval(self) -> float:
-        """A term's first interval, shorter by a part that the sink's name decides: sinks of one process that begin
+        """A term's first interval, shortened by a part that the sink's name decides: sinks of one process that begin
         together would all commit together, interval after interval.
         """
         return self.interval * (1 - zlib.crc32(self.sink.encode()) / 2**32)

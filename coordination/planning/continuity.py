@@ -1,9 +1,9 @@
-"""Whether a commit goes on where the table is: offsets by offsets, against the checkpoint that it extends.
+"""Checks that a commit extends the table's checkpoint without a gap or an overlap.
 
 Guarantee: a checkpoint that passes adds to each partition exactly the offsets from where the table's checkpoint ends to
 where its own does, in one piece. A partition begins elsewhere only when it is new to the table, or under a higher
-generation, by which a reset or a declared gap says so. Asked under the table lock: the same offsets can come under
-other file ids once a batch was divided, so that no look at file ids finds them. Pure; raises nothing.
+generation, by which a reset or a declared gap says so. The caller holds the table lock. File ids prove nothing here:
+once a batch was divided, the same offsets come under other file ids. Pure; raises nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from coordination.state.model import Checkpoint, PartitionCheckpoint, SliceResul
 
 
 def discontinuity(checkpoint: Checkpoint, before: Checkpoint | None) -> str | None:
-    """Why `checkpoint` does not continue the table's; None when it does."""
+    """Tells why `checkpoint` does not continue the table's; None when it does."""
     results: dict[TopicPartition, list[SliceResult]] = {}
     for result in checkpoint.results:
         results.setdefault(result.slice.source, []).append(result)

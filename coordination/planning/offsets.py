@@ -1,10 +1,10 @@
-"""Reconciles what is recorded of a partition with what its log holds: case by case, as one function.
+"""Reconciles the recorded state of a partition with its log: one function, case by case.
 
-Guarantee: followed to the letter, no offset is planned twice, and none is skipped that is not declared as a
-`Gap`. An open range is never reshaped: it is re-formed as recorded, or the whole of it is abandoned.
-Void if the caller has not asked the table's timeline first whether an open range was committed: such a range
-has to be settled (AFTER) before it comes here; and if a log is truncated and grows past the recorded end
-between two looks at it. Nothing is raised: what cannot go on is `Invalid`, in words.
+Guarantee: a coordinator that follows the answers plans no offset twice, and skips none that is not declared as a `Gap`.
+An open range is never reshaped: it is re-formed as recorded, or the whole of it is abandoned. Void if the caller has
+not asked the table's timeline first whether an open range was committed (such a range has to be settled, AFTER, before
+it comes here); and if a log is truncated and grows past the recorded end between two readings. Raises nothing: a state
+that cannot go on is `Invalid`, with a sentence.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class DataLossPolicy(Enum):
 
 
 class OffsetReset(Enum):
-    """`auto.offset.reset`: where a partition begins of which nothing is recorded."""
+    """`auto.offset.reset`: where to begin a partition without a record."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -47,9 +47,8 @@ class Case(Enum):
 
 @dataclass(frozen=True, slots=True)
 class New:
-    """Nothing is recorded: `state` is the empty settled range at the reset position.
-
-    Record it at once, even while there is nothing to read: a second look at "latest" is another offset.
+    """No state is recorded: `state` is the empty settled range at the reset position. The caller records it at once,
+    even while there is nothing to read: a second look at "latest" is another offset.
     """
 
     cases: ClassVar[tuple[Case, ...]] = (Case.NEW,)
@@ -59,7 +58,9 @@ class New:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Go on: first re-form `state.open` exactly as recorded, then plan `[state.planned_end, readable_to)`."""
+    """The partition goes on: first `state.open` is re-formed exactly as recorded, then `[state.planned_end,
+    readable_to)` is planned.
+    """
 
     cases: tuple[Case, ...]
     state: PartitionState
@@ -68,11 +69,9 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class LostPrefix:
-    """The log begins after the first unread offset: `gap` can be had from nowhere any more.
-
-    With `halt` the sink stops, for the reason given. Without it the caller aborts the batches named in
-    `abandoned` and has their rollback confirmed, records `gap` for the next checkpoint and goes on from
-    `state`: settled up to the end of the gap, under a new generation.
+    """The log begins after the first unread offset: `gap` is lost for good. With `halt` the sink stops, for the reason
+    given. Without it the caller aborts the batches named in `abandoned` and has their rollback confirmed, records `gap`
+    for the next checkpoint and goes on from `state`: settled up to the end of the gap, under a new generation.
     """
 
     cases: ClassVar[tuple[Case, ...]] = (Case.LOST_PREFIX,)
@@ -86,7 +85,7 @@ class LostPrefix:
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """The log is not the one that was read: halt with the reason; never guess."""
+    """The log is not the one that was read: the sink halts with the reason."""
 
     cases: ClassVar[tuple[Case, ...]] = (Case.INVALID,)
     reason: str
@@ -96,10 +95,9 @@ Decision = New | Ready | LostPrefix | Invalid
 
 
 def classify(recorded: PartitionState | None, proposed: tuple[int, int]) -> tuple[Case, ...]:
-    """The rows that apply when offsets `[start, end)` are proposed for a partition; Crop comes first.
-
-    The recorded range `[a, b)` of the table is what is open while the state is BEFORE, and what is settled
-    while it is AFTER. Whether the log still is the recorded one (Invalid) is not a question of ranges.
+    """Returns the cases that apply when offsets `[start, end)` are proposed for a partition; Crop comes first. The
+    recorded range `[a, b)` of the table is the open one while the state is BEFORE, and the settled one while it is
+    AFTER. Whether the log still is the recorded one (Invalid) is not a question of ranges.
     """
     start, end = proposed
     if recorded is None:
@@ -124,10 +122,9 @@ def reconcile(
     policy: DataLossPolicy,
     reset: OffsetReset,
 ) -> Decision:
-    """Decide how one partition goes on; what is proposed is everything that the log offers.
-
-    `reset` matters to New only. For a partition that was added to a topic already being read pass EARLIEST:
-    its first records are as much part of the topic as those of its older partitions.
+    """Decides how one partition goes on; proposed is all that the log offers. `reset` matters to New only. For a
+    partition that was added to a topic already being read pass EARLIEST: its first records are as much part of the
+    topic as those of its older partitions.
     """
     if observed is None:
         return Invalid(_gone(source, recorded))

@@ -1,8 +1,7 @@
 """Decides what the next transaction is, from one reading of ZooKeeper, the table and the log: pure.
 
-The order is the guarantee: a log that is not the recorded one stops everything, a lost prefix is dealt with
-before anything is read behind it, what was recorded before is re-formed first, and only then is anything new
-planned.
+The order is the guarantee. A log that is not the recorded one stops everything. Next, a lost prefix is resolved. Next,
+recorded ranges are re-formed. Only then are new ranges planned.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class SkipGaps:
 
 @dataclass(frozen=True, slots=True)
 class RecordPartitions:
-    """Partitions seen for the first time, without a record to read yet."""
+    """New partitions, without a record to read yet."""
 
     new_partitions: States
 
@@ -66,7 +65,7 @@ class Divide:
 
 @dataclass(frozen=True, slots=True)
 class OpenBatch:
-    """Open a transaction for `batch`; `changed` records what is new in it. No tasks: publish the checkpoint."""
+    """Opens a transaction for `batch`; `changed` records what is new. Without tasks it publishes the checkpoint."""
 
     batch: int
     attempt: int
@@ -80,7 +79,9 @@ Step = Nothing | HaltFor | SkipGaps | RecordPartitions | Divide | OpenBatch
 
 
 def next_number(view: KeeperView) -> int:
-    """Above every number of this tree, whose ledger is brought up to the table's before anything is planned."""
+    """Returns a number above every number of this tree, whose ledger was brought up to the table's before anything is
+    planned.
+    """
     return max(view.ledger.last, view.highest) + 1
 
 
@@ -93,7 +94,7 @@ def new_header(
     plan: Plan,
     step: OpenBatch | None,
 ) -> Header:
-    """The header of the next transaction, PLANNED; without a step, of one that has no batch but its own."""
+    """Returns the header of the next transaction, PLANNED; without a step, of one that has no batch but its own."""
     seen = table.checkpoint.number if table.checkpoint else NO_TRANSACTION
     number = next_number(view)
     attempt = step.attempt if step else 1
@@ -121,10 +122,9 @@ def next_step(
     due: bool,
     bytes_per_offset: float | None = None,
 ) -> Step:
-    """`due`: the interval since the last new batch has passed; a batch as large as `limits` let it be does not wait.
-    `bytes_per_offset` is None while nothing was measured.
-
-    Of a reading that is not whole nothing is planned: a batch would be grouped from a part of its ranges.
+    """Decides the next step. `due`: the interval since the last new batch has passed; a batch that is full by `limits`
+    does not wait. `bytes_per_offset` is None while nothing was measured. Nothing is planned from an incomplete reading:
+    a batch would be grouped from a part of its ranges.
     """
     if not view.is_complete:
         return Nothing()
@@ -157,8 +157,9 @@ def next_step(
 
 
 def _reset(states: States, log: LogView, config: CoordinatorConfig) -> OffsetReset:
-    """Where a topic begins that is seen for the first time. One that came to match later is read whole: its first
-    records are older than the look that found it."""
+    """Returns where a new topic begins. One that came to match later is read whole: its first records are older than
+    the look that found it.
+    """
     return OffsetReset.EARLIEST if log.matching is not None and states else config.reset
 
 
@@ -168,15 +169,16 @@ def _task_count(
     config: CoordinatorConfig,
     bytes_per_offset: float | None,
 ) -> int:
-    """Once, when the batch is planned: from then on what is recorded decides."""
+    """Counts write tasks once, when the batch is planned: from then on the record decides."""
     offsets = sum(fresh.end - fresh.start for fresh in ranges.values())
     cores = write_tasks.cores(view.members, config.single_writer)
     return write_tasks.count(offsets, bytes_per_offset, cores, config.task_sizes)
 
 
 def _must_publish(states: States, table: TableView, config: CoordinatorConfig) -> bool:
-    """Whether the checkpoint has to be published again though nothing is new: before archiving goes past it, and
-    when it does not carry a reset or a skipped gap yet, which would be lost with ZooKeeper."""
+    """Whether the checkpoint has to be published again though nothing is new: before archiving goes past it, and when
+    it does not carry a reset or a skipped gap yet, which would be lost with ZooKeeper.
+    """
     seen = table.checkpoint
     if seen is None:
         return False
@@ -197,7 +199,7 @@ def _re_form(states: States, batch: int, view: KeeperView, log: LogView, config:
 
 
 def _open(batch: int, attempt: int, tasks: tuple[WriteTask, ...], changed: States, log: LogView) -> Step:
-    """Nothing is written that the table's columns cannot hold; a checkpoint alone needs none."""
+    """Opens nothing that the table's columns cannot hold; a checkpoint alone needs none."""
     if tasks and log.schema_conflict:
         return HaltFor(Halt(log.schema_conflict))
     return OpenBatch(batch, attempt, tasks, changed, log.cluster, log.columns)

@@ -19,10 +19,9 @@ from coordination.state.model import OpenRange, PartitionState, Slice, TopicPart
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one transaction takes on, in offsets.
-
-    `flush_size` bounds each partition, `slice_records` is the grid at which ranges are cut, or more finely, and
-    `transaction_records`, if given, bounds all partitions of the transaction together.
+    """The size of one transaction, in offsets. `flush_size` bounds each partition, `slice_records` is the grid at which
+    ranges are cut, or more finely, and `transaction_records`, if given, bounds all partitions of the transaction
+    together.
     """
 
     flush_size: int
@@ -36,7 +35,7 @@ class Limits:
 
 
 def cut(source: TopicPartition, topic_id: str, open_range: OpenRange) -> tuple[Slice, ...]:
-    """The slices of a recorded range: cut at every multiple of its step, from offset 0 of the partition."""
+    """Cuts a recorded range into slices: at every multiple of its step, from offset 0 of the partition."""
     return tuple(
         Slice(source.topic, source.partition, start, end, topic_id, open_range.generation)
         for start, end in pairwise(_bounds(open_range))
@@ -44,7 +43,7 @@ def cut(source: TopicPartition, topic_id: str, open_range: OpenRange) -> tuple[S
 
 
 def sizes(open_range: OpenRange) -> list[int]:
-    """Offsets of each of its slices, in order."""
+    """Returns the offsets of each slice of the range, in order."""
     return [end - start for start, end in pairwise(_bounds(open_range))]
 
 
@@ -60,11 +59,11 @@ def plan_ranges(
     limits: Limits,
     batch: int,
 ) -> Mapping[TopicPartition, OpenRange]:
-    """The next range of every partition that has something new, in order of topic and partition.
+    """Plans the next range of every partition that has something new, in order of topic and partition.
 
-    A range that leaves records behind ends on the slicing grid where that still makes progress; one that
-    takes all there is ends at the log end, wherever it is. Where `transaction_records` binds, partitions are
-    served a slice at a time in an order drawn from the batch number: few tiny files, and nobody starves.
+    A range that leaves records behind ends on the slicing grid where that still makes progress; one that takes all
+    there is ends at the log end. Where `transaction_records` binds, partitions are served a slice at a time in an order
+    drawn from the batch number: few tiny files, and no partition starves.
     """
     waiting = {
         source: ends[source] - state.planned_end
@@ -87,10 +86,9 @@ def plan_ranges(
 
 
 def is_full(ends: Mapping[TopicPartition, int], ranges: Mapping[TopicPartition, OpenRange], limits: Limits) -> bool:
-    """Whether the next ranges are as large as the limits let them be: then there is nothing to wait for.
-
-    On the slicing grid a range may end short of a limit: it is as full as one that reaches it when it leaves records
-    behind. Who gets nothing of a budget leaves it to others, who then have used it up.
+    """Whether the next ranges are as large as the limits let them be: then the coordinator need not wait. On the
+    slicing grid a range may end short of a limit: it counts as full if it leaves records behind. A partition that gets
+    nothing of a budget leaves it to others, which have then used it up.
     """
     sizes = [planned.end - planned.start for planned in ranges.values()]
     budget = limits.transaction_records
@@ -99,7 +97,7 @@ def is_full(ends: Mapping[TopicPartition, int], ranges: Mapping[TopicPartition, 
 
 
 def _share(wanted: Mapping[TopicPartition, int], budget: int, portion: int, batch: int) -> dict[TopicPartition, int]:
-    """Hand out `budget` in portions, round by round, in the order of `wanted`; who got nothing is absent."""
+    """Hands out `budget` in portions, round by round, in the order of `wanted`; without a portion it is absent."""
     granted: dict[TopicPartition, int] = {}
     queue = sorted(wanted, key=lambda source: _lot(source, batch))
     while queue and budget > 0:

@@ -1,8 +1,8 @@
-"""How many bad records a transaction may have before it halts the sink: pure.
+"""Limits how many bad records a transaction may have before it halts the sink: pure.
 
-Guarantee: what is asked of one transaction depends on its write statuses alone, so every coordinator answers alike. A
-wrong schema, by which every record is bad, is stopped before it empties a topic into the errors table. Voided by
-limits that are set so high that they stop nothing.
+Guarantee: the answer for a transaction depends on its write statuses alone, so that every coordinator gives the same. A
+wrong schema, by which every record is bad, halts the sink before it empties a topic into the errors table. Voided by
+limits that are so high that they stop nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ class ErrorLimits:
     ratio: float
 
     def exceeded(self, statuses: Iterable[WriteStatus]) -> Failure | None:
-        """Why these statuses, all of one transaction, are too bad; it names the first bad record."""
+        """Tells why these statuses, all of one transaction, have too many bad records; names the first one. None if
+        they have not.
+        """
         statuses = tuple(statuses)
         bad = sum(result.errors for status in statuses for result in status.results)
         if not bad:

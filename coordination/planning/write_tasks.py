@@ -41,7 +41,7 @@ USUAL_SIZES = TaskSizes()
 
 
 def of_batch(states: Mapping[TopicPartition, PartitionState], batch: int) -> tuple[WriteTask, ...]:
-    """The write tasks of a recorded batch."""
+    """Returns the write tasks of a recorded batch."""
     return grouped(
         (source, state.topic_id, recorded)
         for source, state in states.items()
@@ -51,9 +51,8 @@ def of_batch(states: Mapping[TopicPartition, PartitionState], batch: int) -> tup
 
 
 def grouped(ranges: Iterable[tuple[TopicPartition, str, OpenRange]]) -> tuple[WriteTask, ...]:
-    """The write tasks of these ranges, each with its partition and topic id; each slice alone where they are legacy.
-
-    Ranges that record different targets, as those of a batch that is divided only in part, share no task.
+    """Returns the write tasks of these ranges, each with its partition and topic id; legacy ranges give each slice a
+    task. Ranges that record different targets, as those of a batch that is divided only in part, share no task.
     """
     legacy: list[WriteTask] = []
     slices: dict[int, list[Slice]] = {}
@@ -80,17 +79,17 @@ def _packed(slices: Iterable[Slice], target: int) -> Iterator[WriteTask]:
 
 
 def cores(members: Iterable[Member], single_writer: bool) -> int:
-    """Write tasks that the fleet runs side by side; where one worker writes alone, the largest one."""
+    """Returns how many write tasks the fleet runs side by side; where one worker writes alone, those of the largest
+    one.
+    """
     counts = [max(member.cores, 1) for member in members if member.state is WorkerState.ACTIVE]
     return (max if single_writer else sum)(counts or [1])
 
 
 def count(offsets: int, bytes_per_offset: float | None, cores: int, sizes: TaskSizes) -> int:
-    """How many write tasks a batch of so many offsets has at most. `bytes_per_offset` is None while nothing was
-    measured: then a large batch has one for each core.
-
-    Tasks of the target's size in whole rounds of the cores, but at least one for each core; fewer where they would be
-    small.
+    """Returns the most write tasks for a batch of so many offsets. `bytes_per_offset` is None while nothing was
+    measured: then a large batch has one for each core. Else tasks have the target's size, in whole rounds of the cores,
+    but at least one for each core; fewer where they would be small.
     """
     rounds = 1 if bytes_per_offset is None else int(offsets * bytes_per_offset // sizes.target // cores)
     weight = offsets * (ASSUMED_BYTES if bytes_per_offset is None else bytes_per_offset)
@@ -98,8 +97,9 @@ def count(offsets: int, bytes_per_offset: float | None, cores: int, sizes: TaskS
 
 
 def sized(ranges: Mapping[TopicPartition, OpenRange], tasks: int) -> dict[TopicPartition, OpenRange]:
-    """New ranges with what makes them at most so many tasks of about equal size: the target, and a step that cuts
-    partitions which are too large for a task."""
+    """Gives new ranges a target that makes them at most so many tasks of about equal size, and a step that cuts
+    partitions which are too large for a task.
+    """
     total = sum(fresh.end - fresh.start for fresh in ranges.values())
     cut = {
         source: replace(fresh, step=min(fresh.step, max(1, -(-total // (SLICES_A_TASK * tasks)))))
@@ -112,7 +112,7 @@ def sized(ranges: Mapping[TopicPartition, OpenRange], tasks: int) -> dict[TopicP
 
 
 def least_target(sizes: Sequence[int], tasks: int) -> int:
-    """The smallest target with which slices of these sizes, in this order, make at most so many tasks."""
+    """Returns the smallest target with which slices of these sizes, in this order, make at most so many tasks."""
     if not sizes:
         return 1
     largest = max(sizes)

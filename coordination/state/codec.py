@@ -1,7 +1,9 @@
 """Values to bytes and back: every znode and every checkpoint is versioned JSON, compressed when it is large.
 
-Decoding returns a well-formed value or raises `Corrupt` with its origin. It ignores unknown fields, but no unknown
-`format`. A znode says its own `dataVersion`: content that no worker put there, older content too, is not believed."""
+The decoder returns a well-formed value or raises `Corrupt` with its origin. It ignores unknown fields, but no unknown
+`format`. A znode's content names its own `dataVersion`, so that the decoder refuses content that no worker put there,
+older content too.
+"""
 
 from __future__ import annotations
 
@@ -51,15 +53,16 @@ T = TypeVar("T")
 def to_bytes(
     document: Mapping[str, Any], version: int = 0, compress_above: int = COMPRESS_ABOVE, form: int = FORMAT
 ) -> bytes:
-    """`version` is the one that ZooKeeper gives the znode with this content: 0 when it is created."""
+    """Encodes a value. `version` is the one that ZooKeeper gives the znode with this content: 0 when it is created."""
     data_version = {"dataVersion": version} if version else {}
     raw = json.dumps({"format": form, **data_version, **document}, separators=(",", ":")).encode()
     return _ZLIB_BYTES + zlib.compress(raw, 6) if len(raw) > compress_above else raw
 
 
 def from_bytes(data: bytes, origin: str, build: Callable[[Any], T], version: int | None = None) -> T:
-    """Decode `data` and `build` a value from it; whatever is wrong with the content is `Corrupt` at `origin`.
-    `version` is ZooKeeper's, None where there is none."""
+    """Decodes `data` and lets `build` make a value of it. Raises `Corrupt` at `origin` for any fault of the content.
+    `version` is ZooKeeper's, None where there is none.
+    """
     try:
         document = json.loads(_inflate(data) if data.startswith(_ZLIB_BYTES) else data)
         form = document.get("format") if isinstance(document, dict) else None
@@ -306,7 +309,7 @@ def decode_gaps(value: Any) -> tuple[Gap, ...]:
 
 
 def encode_checkpoint(c: Checkpoint) -> str:
-    """The text that a Hudi commit carries under `sink.checkpoint.<sink>`."""
+    """Returns the text that a Hudi commit carries under `sink.checkpoint.<sink>`."""
     ends: dict[str, dict[str, list[int]]] = {}
     for source, reached in sorted(c.ends.items()):
         ends.setdefault(source.topic, {})[str(source.partition)] = [reached.end, reached.generation]
@@ -362,7 +365,7 @@ def decode_checkpoint(encoded: str, origin: str = "checkpoint") -> Checkpoint:
 
 
 def _results(results: Iterable[SliceResult]) -> list[Any]:
-    """Without bad records a result is written as it was before there could be any."""
+    """A result without bad records is written as it was before there could be any."""
     return [
         [
             r.slice.topic,

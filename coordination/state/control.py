@@ -53,7 +53,7 @@ class Switchover:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """All requests that stand. `drains` names incarnations: a worker that is started again is not meant."""
+    """All requests that stand. `drains` names incarnations, so that a worker that is started again is not meant."""
 
     paused: Asked | None = None
     flush: Flush = Flush()
@@ -61,7 +61,7 @@ class Control:
     drains: Mapping[str, Asked] = field(default_factory=dict)
 
     def pause(self, asked: Asked) -> Control:
-        """A pause that stands keeps who asked first."""
+        """A pause that stands keeps its first author."""
         return self if self.paused is not None else replace(self, paused=asked)
 
     def resume(self) -> Control:
@@ -78,12 +78,12 @@ class Control:
         return replace(self, switchover=Switchover(lock_path, incarnation, asked))
 
     def drain(self, incarnations: Collection[str], alive: Collection[str], asked: Asked) -> Control:
-        """Asks these to leave; requests to incarnations that are gone are dropped, so that they cannot pile up."""
+        """Asks these to leave. Drops requests to incarnations that are gone, so that they cannot pile up."""
         kept = {name: known for name, known in self.drains.items() if name in alive}
         return replace(self, drains={**dict.fromkeys(incarnations, asked), **kept})
 
     def marked(self, member: Member) -> Member:
-        """A member that was asked to leave is draining from then on, whatever it says itself yet."""
+        """Marks members that were asked to leave as draining, before they say so themselves."""
         return replace(member, state=WorkerState.DRAINING) if member.incarnation in self.drains else member
 
 

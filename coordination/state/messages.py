@@ -2,7 +2,7 @@
 
 A machine takes an event and returns effects. Every effect is a request with a number; the answer carries that
 number back, and an answer to any other request is dropped. An outcome is one of four: done, refused
-(certainly without effect, somebody else decided), failed (certainly without effect, worth trying again) and
+(certainly without effect: another process decided), failed (certainly without effect, worth trying again) and
 unknown (may have happened, may happen later, may never).
 """
 
@@ -131,7 +131,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Stop working on a request: its answer is no longer wanted, though it will still come."""
+    """Stop working on a request: the machine no longer wants its answer, though it will still come."""
 
     id: int
 
@@ -195,7 +195,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class KeeperChanged:
-    """Something below the sink's root changed, or the session came back: what was read may be stale."""
+    """Something below the sink's root changed, or the session came back: the reading may be stale."""
 
     at: float
 

@@ -1,7 +1,7 @@
-"""The protocol's vocabulary: frozen values that every other module speaks in.
+"""The protocol's vocabulary: frozen values for all other modules.
 
-Nothing here does I/O, reads a clock or draws a random number. A value is checked when it is made, so a
-value that exists is well formed; what cannot be is a `ValueError` at the place that tried to build it.
+Nothing here does I/O, reads a clock or draws a random number. A constructor checks its arguments, and raises ValueError
+for a value that cannot be: a value that exists is well formed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The phases of a transaction, as data, and the only way from one to the next.
 
-The table is the theory of operation. PREPARED is the commit decision: from there only commit is allowed, by
-whoever is coordinator, unless there is proof that the instant can no longer complete. The decision itself is
-a compare-and-set on the header's version; this module only knows which ones may be attempted.
+The table is the theory of operation. PREPARED is the commit decision: from there every coordinator may only commit,
+unless there is proof that the instant can no longer complete. The decision itself is a compare-and-set on the header's
+version; this module only knows which ones may be attempted.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How a copy of the znode tree is read: the whole of it, for who decides, or one participant's share.
+"""Reads a copy of the znode tree: all of it for a coordinator, or one participant's share.
 
-A reader says what to ask ZooKeeper for and makes an immutable view of what came back. A participant's share
-costs the same in a fleet of any size: it is its own member znode, the headers, and its own part of each plan.
-Content that cannot be understood, or that no worker wrote, raises `Corrupt` with the znode's path; it is never
-taken for absent.
+A reader says what to ask ZooKeeper for, and makes an immutable view of the answers. A participant's share costs the
+same in a fleet of any size: it is its own member znode, the headers, and its own part of each plan. A reader raises
+`Corrupt` with the znode's path for content that it does not understand, or that no worker wrote; it never takes such a
+znode for absent.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class Reader(ABC, Generic[T]):
         self._seen: dict[str, tuple[Node, Any]] = {}
 
     def node_read(self, path: str) -> NodeRead | None:
-        """The kind of request for that path; None: nothing is asked."""
+        """Returns the kind of request for that path; None: nothing is asked."""
         return tree.node_read(path)
 
     def names(self, path: str) -> tuple[str, ...] | None:  # noqa: ARG002 - others look at it
-        """The only children of interest; None: all, whose names are to be asked for."""
+        """The only children of interest; None: all, which ZooKeeper lists."""
         return None
 
     def read(self, snapshot: Snapshot) -> T:
@@ -221,7 +221,7 @@ def _whole(snapshot: Snapshot, decoded: Decoded) -> KeeperView:
 
 
 def _control(snapshot: Snapshot, decoded: Decoded) -> Control:
-    """Nothing is asked for where the znode is not there, as in a tree that no worker of this version has joined."""
+    """Without the znode nothing is asked for: no worker of this version has joined that tree."""
     return cast(Control, decoded(CONTROL, controls.decode)) if CONTROL in snapshot else Control()
 
 
@@ -274,7 +274,7 @@ def _deepest_first(children: Mapping[str, list[str]], path: str) -> Iterator[str
 
 
 def _decode_member(data: bytes, origin: str, _version: int) -> Member:
-    """Written by its worker alone, which needs no version for it."""
+    """Decodes a member znode. Its worker alone writes it, so that it needs no version."""
     return codec.decode_member(data, origin)
 
 

@@ -1,4 +1,4 @@
-"""Values out of JSON that have to be of a type: each function returns the value, or raises TypeError or ValueError."""
+"""Checks the types of values from JSON: each function returns the value, or raises TypeError or ValueError."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def node_read(path: str) -> NodeRead:
 
 
 def is_immutable(path: str) -> bool:
-    """Created once and never set: needs no watch."""
+    """Whether the znode is created once and never set: it needs no watch."""
     parts = path.split("/")
     return parts[0] == TRANSACTIONS and len(parts) > 3
 
@@ -182,7 +182,7 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """An open transaction as the tree has it. `version` is the header's."""
+    """An open transaction in the tree. `version` is the header's."""
 
     header: Header
     version: int
@@ -192,7 +192,7 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class KeeperView:
-    """One immutable reading of the tree. Versions are what a compare-and-set has to name."""
+    """One immutable reading of the tree. A compare-and-set names its versions."""
 
     info: KeeperInfo | None
     info_version: int
@@ -258,14 +258,14 @@ def plan_digest(plan: Plan) -> str:
 
 
 def _plan_document(tasks: tuple[WriteTask, ...]) -> dict[str, Any]:
-    """Legacy tasks alone are written as the version did that had no others, so that its plans keep their digests."""
+    """A plan of legacy tasks alone is written as older versions wrote it, so that its digest stays."""
     if all(task.legacy for task in tasks):
         return {"slices": codec.encode_slices(piece for task in tasks for piece in task.slices)}
     return {"tasks": codec.encode_tasks(tasks)}
 
 
 def plan_ops(number: int, plan: Plan) -> Iterator[Op]:
-    """Znodes of a plan, parents first; without a header they mean nothing."""
+    """Yields the operations that create a plan's znodes, parents first; without a header they mean nothing."""
     here, digest = transaction_path(number), plan_digest(plan).encode()
     yield Create(here)
     yield from (Create(f"{here}/{name}") for name in ("plan", "pieces", "status"))
@@ -276,8 +276,9 @@ def plan_ops(number: int, plan: Plan) -> Iterator[Op]:
 
 
 def status_ops(status: WriteStatus, attempt: int = 1) -> Iterator[Op]:
-    """Znodes of a write status; the last one makes it count. A further attempt at reporting it has pieces of its
-    own, for those of an earlier one may be there or still come."""
+    """Yields the operations that create a write status; the last one makes it count. A further attempt has pieces of
+    its own: those of an earlier one may exist, or still come.
+    """
     path, data = status_path(status.number, status.incarnation), codec.encode_status(status)
     if len(data) <= PIECE_BYTES:
         yield Create(path, data)
@@ -291,7 +292,7 @@ def status_ops(status: WriteStatus, attempt: int = 1) -> Iterator[Op]:
 
 
 def header_op(header: Header, version: int | None = None) -> Op:
-    """Replaces the header of that version; without one, makes it."""
+    """Replaces the header of that version; creates it without one."""
     path = header_path(header.number)
     if version is None:
         return Create(path, codec.encode_header(header))
@@ -299,14 +300,14 @@ def header_op(header: Header, version: int | None = None) -> Op:
 
 
 def _replaced(path: str, encode: Callable[[int], bytes], version: int) -> Set:
-    """Says its next version in its content. ZooKeeper takes a negative one for any, and would be told the wrong one."""
+    """The content names its next version. ZooKeeper would take a negative version for any."""
     if version < 0:
         raise ValueError(f"{path} cannot be replaced: it was not there when it was read")
     return Set(path, encode(version + 1), version)
 
 
 def shard_ops(view: KeeperView, changed: Mapping[TopicPartition, PartitionState]) -> Iterator[Op]:
-    """Writes the shards that hold `changed`, each whole, on top of what `view` read."""
+    """Yields the operations that write the shards with `changed`, each whole, on top of the reading `view`."""
     states: dict[str, dict[int, PartitionState]] = {}
     touched = {shard_path(source) for source in changed}
     for source, state in {**view.states, **changed}.items():
@@ -372,7 +373,7 @@ def halt_data(halt: Halt) -> bytes:
 
 
 def batched(ops: Iterable[Op], last: Iterable[Op]) -> tuple[tuple[Op, ...], ...]:
-    """Split into multis that stay far below ZooKeeper's limits; `last` is whole, in the final one."""
+    """Splits operations into multis that stay far below ZooKeeper's limits; `last` is whole, in the final one."""
     final = tuple(last)
     groups: list[list[Op]] = [[]]
     size = 0

@@ -14,7 +14,7 @@ from coordination.state.model import PROTOCOL, Member
 
 
 def refusal(members: Iterable[Member]) -> str | None:
-    """Why no worker of this version may join these; None when it may."""
+    """Tells why no worker of this version may join these; None when it may."""
     older = sorted(member for member in members if member.protocol < PROTOCOL)
     if not older:
         return None

@@ -1,6 +1,6 @@
 """Records the answer of the last `sink audit`, for the workers' metrics.
 
-The record means nothing to the protocol, and nobody waits for it: one that cannot be read is none. Raises Unavailable.
+The record means nothing to the protocol, and nothing waits for it: one that cannot be read is none. Raises Unavailable.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class AuditRecord:
         return self._records.read(tree.AUDIT, _build)
 
     def record(self, answer: AuditAnswer) -> bool:
-        """False, and nothing is written, where ZooKeeper has no tree of the sink."""
+        """Writes the answer. Returns False, and writes nothing, where ZooKeeper has no tree of the sink."""
         if not self._records.exists(tree.KEEPER):
             return False
         document = {"held": int(answer.held), "ended": answer.ended, "summary": answer.summary}

@@ -1,6 +1,6 @@
 """Records how far a catalogue follows the table.
 
-The record means nothing to the protocol, and nobody waits for it: one that cannot be read is none. Raises Unavailable.
+The record means nothing to the protocol, and nothing waits for it: one that cannot be read is none. Raises Unavailable.
 """
 
 from __future__ import annotations

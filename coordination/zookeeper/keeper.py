@@ -61,7 +61,7 @@ class Keeper:
         self._participant_reader = ParticipantViewReader("")
 
     def bootstrap(self, config_digest: str) -> None:
-        """Make the skeleton of the tree, as far as it is missing. Safe to call from every worker at once."""
+        """Makes the missing parts of the tree's skeleton. Safe to call from every worker at once."""
         try:
             for name in tree.SKELETON:
                 self._client.ensure_path(self._path(name))
@@ -73,7 +73,7 @@ class Keeper:
             raise Unavailable(f"ZooKeeper: cannot prepare {self._root}: {error!r}") from error
 
     def join(self, member: Member) -> None:
-        """Make or replace the ephemeral znode of a live worker."""
+        """Makes or replaces the ephemeral znode of a live worker."""
         path, data = self._path(tree.member_path(member.incarnation)), codec.encode_member(member)
         try:
             try:
@@ -96,25 +96,25 @@ class Keeper:
             self._forget((tree.member_path(incarnation),))
 
     def read(self) -> KeeperView:
-        """One reading of the whole tree. Raises `Unavailable`, or `Corrupt` for content that stays unreadable."""
+        """Reads the whole tree. Raises `Unavailable`, or `Corrupt` for content that stays unreadable."""
         return self._read(self._tree_reader)
 
     def services(self) -> TableServiceRun | None:
-        """The last run of table services, if there was one. Raises `Unavailable`."""
+        """Returns the last run of table services, if there was one. Raises `Unavailable`."""
         return TableServiceLock(self._client, self._root, "").last()
 
     def catalog(self) -> CatalogState | None:
-        """How far a catalogue follows the table, if there is one. Raises `Unavailable`."""
+        """Returns how far a catalogue follows the table, if there is one. Raises `Unavailable`."""
         return CatalogRecord(self._client, self._root).last()
 
     def hosts(self) -> dict[str, HostedRecord]:
-        """This sink in the processes that host it, by worker. Raises `Unavailable`."""
+        """Returns this sink's record in each process that hosts it, by worker. Raises `Unavailable`."""
         parent, _, sink = self._root.rpartition("/")
         records = worker_records(self._client, parent)
         return {record.worker: record.sinks[sink] for record in records if sink in record.sinks}
 
     def participant_view(self, incarnation: str) -> ParticipantView:
-        """One reading of what concerns a participant, as cheap in a large fleet as in a small one. Raises as `read`."""
+        """Reads a participant's share, as cheap in a large fleet as in a small one. Raises as `read`."""
         if self._participant_reader.incarnation != incarnation:
             self._participant_reader = ParticipantViewReader(incarnation)
         return self._read(self._participant_reader)
@@ -140,7 +140,7 @@ class Keeper:
         raise AssertionError("unreachable")
 
     def write(self, ops: Iterable[Op]) -> None:
-        """Commit one multi. Raises `NotLeader`, `Conflict` or `OutcomeUnknown`."""
+        """Commits one multi. Raises `NotLeader`, `Conflict` or `OutcomeUnknown`."""
         ops = tuple(ops)
         transaction = self._client.transaction()
         for op in ops:
@@ -188,7 +188,9 @@ class Keeper:
         return snapshot
 
     def _forget_missing(self, seen: Collection[str], asked: Collection[str]) -> None:
-        """Forgets all below a znode that a listing no longer has: it need not be watched, and may come back other."""
+        """Forgets all below a znode that a listing no longer has: it needs no watch, and may come back with other
+        content.
+        """
 
         def is_missing(path: str) -> bool:
             while (parent := path.rpartition("/")[0]) not in seen:
@@ -217,7 +219,7 @@ class Keeper:
     def _fetch(
         self, paths: Iterable[str], cache: dict[str, Any], ask: Callable[[str], Any], build: Callable[[Any], Any]
     ) -> dict[str, Any]:
-        """From the cache, or all at once from ZooKeeper; what is gone by now is left out."""
+        """Takes znodes from the cache, or fetches them all at once from ZooKeeper; leaves out those that are gone."""
         paths = list(paths)
         with self._mutex:
             results = {path: cache[path] for path in paths if path in cache}
@@ -252,13 +254,15 @@ class Keeper:
         self._on_change()
 
     def session_changed(self, state: str) -> None:
-        """To be called on every change of the session's state: watches do not outlive a connection."""
+        """The caller calls it on every change of the session's state: watches do not outlive a connection."""
         self._forget_all()
         if state == KazooState.CONNECTED:
             self._on_change()
 
     def _forget(self, paths: Iterable[str]) -> None:
-        """After a write of our own: the watches say it too, but on another thread, perhaps after our next reading."""
+        """Forgets znodes after a write of this process: the watches tell of it too, but on another thread, perhaps
+        after the next reading.
+        """
         with self._mutex:
             for path in paths:
                 parent = path.rpartition("/")[0]
@@ -284,7 +288,7 @@ class Keeper:
 
 
 def _raise_refusal(ops: tuple[Op, ...], answers: list[Any]) -> None:
-    """kazoo returns the errors of a multi instead of raising them."""
+    """Raises the errors of a multi, which kazoo returns."""
     for op, answer in zip(ops, answers, strict=True):
         if isinstance(answer, (RolledBackError, RuntimeInconsistency)) or not isinstance(answer, Exception):
             continue

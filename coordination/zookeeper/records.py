@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def decode(data: bytes, name: str, build: Callable[[Any], T]) -> T | None:
-    """None for no data, and for data that is not understood."""
+    """Returns None for no data, and for data that it does not understand."""
     try:
         return codec.from_bytes(data, name, build) if data else None
     except Corrupt:
@@ -59,7 +59,7 @@ class Records:
         return frozenset(self.ask(self._client.get_children_async(self._path(name))))
 
     def ask(self, answer: Any) -> Any:
-        """The result of an asynchronous request. A znode that is missing is told as it is."""
+        """Returns the result of an asynchronous request. Raises NoNodeError for a missing znode."""
         try:
             return answer.get(timeout=REQUEST_SECONDS)
         except NoNodeError:

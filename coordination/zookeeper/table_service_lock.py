@@ -1,9 +1,9 @@
-"""Elects the worker that runs the table services, and keeps what became of the last run.
+"""Elects the worker that runs the table services, and records the outcome of the last run.
 
-Guarantee: at most one live session of a fleet holds the lock. The next holder learns when the last run ended, and up to
-which transaction it had looked. The lock is a convenience, not a fence: a holder that was stopped may go on when it
-wakes, and the table's own timeline stops what it then does to the table. The record means nothing to the
-protocol: one that cannot be read is none. Raises Unavailable.
+Guarantee: at most one live session of a fleet holds the lock. The next holder learns when the last run ended, and which
+transaction it had reached. The lock is a convenience, not a fence: a holder that was stopped may go on when it wakes,
+and then the table's own timeline keeps it from doing harm. The record means nothing to the protocol: one that cannot be
+read is none. Raises Unavailable.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class TableServiceLock:
         return self._records.children(tree.WORKERS) <= {self._incarnation}
 
     def committed(self) -> int:
-        """The sink's newest transaction that was settled. The coordinator tells of a ledger that cannot be read."""
+        """Returns the sink's newest settled transaction. The coordinator reports a ledger that cannot be read."""
         number = self._records.read(tree.TRANSACTIONS, lambda d: require_int(d["committed"]))
         return NO_TRANSACTION if number is None else number
 

@@ -1,8 +1,8 @@
-"""Records what each worker process hosts: its sinks, what state they are in, and which of them it leads.
+"""Records what each worker process hosts: its sinks, their states, and which of them it leads.
 
-A record is an ephemeral znode beside the sinks' trees, one for each process. It means nothing to the protocol: it is
-for people, and for workers that share out the coordinators among themselves. A record that cannot be read is none.
-Raises Unavailable.
+A record is an ephemeral znode beside the sinks' trees, one for each process. It means nothing to the protocol:
+operators read it, and workers share out the coordinators by it. A record that cannot be read is none. Raises
+Unavailable.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class HostedRecord:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRecord:
-    """`draining`: whether the process is about to end."""
+    """One worker process. `draining`: whether it is about to end."""
 
     worker: str
     host: str
@@ -83,7 +83,7 @@ class OwnWorkerRecord:
 
 
 def worker_records(client: KazooClient, root: str) -> tuple[WorkerRecord, ...]:
-    """The live processes whose sinks' trees stand in `root`, in order of their workers."""
+    """Returns the live processes whose sinks' trees stand in `root`, in order of their workers."""
     records = Records(client, root.rstrip("/"))
     try:
         names = sorted(records.children(DIRECTORY))

@@ -48,7 +48,7 @@ class SharedLog:
 
     def recent(self, topics: Sequence[str], age: float, optional: Sequence[str] = ()) -> LogView:
         """Returns a view that is at most `age` seconds old, or older if another thread is asking the brokers. Raises
-        Unavailable where the last question got no answer, whoever asked it.
+        Unavailable where the last question, of any thread, got no answer.
         """
         oldest = time.monotonic() - age
         optional = tuple(topic for topic in optional if topic not in topics)
@@ -61,7 +61,7 @@ class SharedLog:
                 finally:
                     self._asking.release()
             elif (error := self._error) is not None:
-                # Whoever asks now waits for a time-out, one after another, and would leave no moment for this question.
+                # Each thread that asks now waits for a time-out, one after another, and leaves no moment for this one.
                 raise Unavailable(str(error))
             elif any(topic not in self._seen for topic in (*missing, *stale)):
                 raise Unavailable("another view of Kafka is under way, and there is no earlier one")

@@ -99,7 +99,9 @@ def _show_json(answers: Sequence[Answer[Report]]) -> None:
 
 
 def _record(audited: Sequence[tuple[Settings, Report]]) -> None:
-    """The answers were printed already: they do not depend on ZooKeeper, which the sinks of a file share."""
+    """Records the answers, which were printed already: they do not depend on ZooKeeper, which the sinks of a file
+    share.
+    """
     if not audited:
         return
     # Who audits may not even reach it.

@@ -28,7 +28,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, with a sta
 
 
 def one_sink(config: Path, names: Sequence[str] | None, columns: bool = True) -> Settings:
-    """The one that a command is for. Hides its secrets from now on. Raises ConfigError where there are several."""
+    """Returns the one sink that a command is for. Hides its secrets from now on. Raises ConfigError where there are
+    several.
+    """
     # Imported here, like all that commands are made of: it pulls in clients, which `sink --help` can do without.
     from sink.operations.chosen import choose_one
 
@@ -38,7 +40,7 @@ def one_sink(config: Path, names: Sequence[str] | None, columns: bool = True) ->
 
 
 def several_sinks(config: Path, names: Sequence[str] | None) -> KnownSinks:
-    """All that a command is for. Hides their secrets from now on."""
+    """Returns all sinks that a command is for. Hides their secrets from now on."""
     from sink.operations.chosen import choose
 
     fleet = load_fleet(config, strict=False)

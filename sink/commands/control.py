@@ -113,8 +113,8 @@ def act_on(config: Path, names: Sequence[str] | None, act: Callable[[SinkControl
 
 
 def _tell(answers: Sequence[Answer[str]]) -> None:
-    """A line for each sink. What was not done in time has the exit status 1, what could not be asked for 2; a worker
-    need not take part in all of the sinks.
+    """Prints a line for each sink. A request that was not done in time has the exit status 1, one that could not be
+    made 2; a worker need not take part in all of the sinks.
     """
     for answer in answers:
         text = answer.result if answer.error is None else f"sink: {answer.error}"

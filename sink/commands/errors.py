@@ -70,7 +70,7 @@ class Chosen:
 
 
 def _choosing(command: Callable[..., None]) -> Callable[..., None]:
-    """Typer is shown the fields of `Chosen` in the place of the parameter `chosen`."""
+    """Shows Typer the fields of `Chosen` in the place of the parameter `chosen`."""
     options = signature(Chosen, eval_str=True).parameters
 
     @wraps(command)
@@ -155,7 +155,7 @@ def replay(
         log = Path(settings.log_dir) / "replay-spark.log" if settings.log_dir else None
         spark = start_session(settings, f"sink-{settings.name}-replay", log)
         try:
-            # Bad records may be as large as any, and nobody knows beforehand.
+            # Bad records may be as large as any, and their sizes are not known beforehand.
             spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 64)
             work = Replay(spark, settings, client, settings.root_znode)
             tried = work.run(selection, sql) if yes else work.preview(selection, sql)
@@ -210,7 +210,7 @@ def _groups(groups: list[dict[str, Any]]) -> Table:
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """For JSON: bytes as text, with what is no UTF-8 written as escapes."""
+    """Returns bytes as text for JSON, with bytes that are no UTF-8 written as escapes."""
     return {name: _text(value) if isinstance(value, bytes) else value for name, value in row.items()}
 
 
@@ -219,12 +219,12 @@ def _print_json(rows: list[dict[str, Any]]) -> None:
 
 
 def _time(found: datetime | str) -> str:
-    """Beyond the year 9999, where milliseconds were taken for more, it is a text."""
+    """Formats a time. Beyond the year 9999, where milliseconds were taken for more, it is a text."""
     return f"{found:%Y-%m-%d %H:%M:%S}" if isinstance(found, datetime) else found
 
 
 def _printable(text: str) -> str:
-    """Without what a terminal would act upon."""
+    """Returns the text without characters that a terminal would act upon."""
     return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 

@@ -40,6 +40,6 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 
 
 def epilog(command: str) -> str | None:
-    r"""As click takes it: after \b a paragraph keeps its lines."""
+    """Returns the examples as click takes them: after \\b a paragraph keeps its lines."""
     examples = EXAMPLES.get(command)
     return None if examples is None else "\n".join(["\b", "Examples:", *(f"  {line}" for line in examples)])

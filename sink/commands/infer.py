@@ -1,7 +1,7 @@
-"""`sink infer`: reads some of a topic once and writes down the columns that hold it.
+"""`sink infer`: reads some of a topic once and prints the columns that hold it.
 
-The columns go to standard output, what is to be said of them to standard error. Exit status 0 if there are columns.
-Errors as `sink.operations.inference`.
+The columns go to standard output, warnings about them to standard error. Exit status 0 if there are columns. Errors as
+`sink.operations.inference`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _shortened(lines: Sequence[str]) -> Sequence[str]:
 
 
 def _check(output: Path, force: bool) -> None:
-    """Before topics are read for nothing."""
+    """Checks the output file, before topics are read for nothing."""
     if not output.absolute().parent.is_dir():
         raise ConfigError(f"--output: {output.absolute().parent} is no directory; make it or name another place")
     if output.is_dir():

@@ -1,4 +1,4 @@
-"""Orders what needs doing, worst first: for one sink, and for all of a fleet in a line each.
+"""Orders what an operator has to do, worst first: for one sink, and for all of a fleet in a line each.
 
 A judgement is that of the workers' own health (`sink.operations.health`), made from one look. Pure; raises nothing.
 """
@@ -66,7 +66,7 @@ class Look:
 
 
 def look_at(settings: Settings, view: KeeperView, status: Status, trend: Trend) -> Look:
-    """`trend` has seen the view."""
+    """Judges a sink. `trend` has seen the view."""
     evidence = Evidence(settings, time.time(), view, status, trend=trend)
     return Look(settings.name, status, judge(evidence), last_commit(view), bool(evidence.paused))
 
@@ -85,7 +85,7 @@ def new_trend(settings: Settings) -> Trend:
 
 
 def needs(looks: Sequence[Look]) -> Iterator[RenderableType]:
-    """The findings of these sinks, worst first; nothing where nothing needs doing."""
+    """Yields the findings of these sinks, worst first; nothing where nothing needs doing."""
     found = [(look, reason, True) for look in _worst_first(looks) for reason in look.judgement.reasons]
     found += [(look, note, False) for look in _worst_first(looks) for note in look.judgement.notes]
     if not found:
@@ -111,7 +111,7 @@ def _need(each: Finding, is_ill: bool, sink: str) -> Text:
 
 
 def overview(looks: Sequence[Look], now: float) -> Group:
-    """Many sinks, a line each, and above them what needs doing."""
+    """Returns many sinks, a line each, and above them what needs doing."""
     table = Table(title=f"{len(looks)} sinks", title_justify="left", title_style="bold", box=None, pad_edge=False)
     for name in ("sink", "state", "coordinator", "workers>", "lag>", "last commit>", "open>", "needs"):
         table.add_column(name.rstrip(">"), justify="right" if name.endswith(">") else "left")

@@ -82,7 +82,7 @@ def reset(
 
 
 def _position(to: str | None) -> tuple[Position | None, float | None]:
-    """A position by its name, or a time in seconds since 1970."""
+    """Parses a position: its name, or a time in seconds since 1970."""
     if to is None or to in (position.value for position in Position):
         return None if to is None else Position(to), None
     try:
@@ -141,7 +141,7 @@ def _truth(settings: Settings, request: ResetRequest) -> TimelineSnapshot:
 def _log(
     settings: Settings, request: ResetRequest, at: float | None, view: KeeperView
 ) -> tuple[LogView | None, ResetRequest]:
-    """The log, as far as it is needed, and the request with the offsets of the time `at`."""
+    """Returns the log, as far as it is needed, and the request with the offsets of the time `at`."""
     if at is None and not request.needs_log:
         return None, request
     log = Log(settings.kafka_native)

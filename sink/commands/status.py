@@ -85,7 +85,7 @@ class _Looker:
             client.add_listener(keeper.session_changed)
 
     def look(self) -> list[Look]:
-        """Raises Unavailable; of several sinks, one that cannot be read is told in its line."""
+        """Looks at all sinks. Raises Unavailable; of several sinks, one that cannot be read is told in its line."""
         return [*map(self._look, self._sinks), *self._unusable]
 
     def _look(self, settings: Settings) -> Look:
@@ -166,7 +166,7 @@ def _parts(found: Status) -> Iterator[RenderableType]:
 
 
 def _requests(found: Status) -> Iterator[RenderableType]:
-    """Operators' requests that are not done yet."""
+    """Yields operators' requests that are not done yet."""
     if found.paused is not None:
         yield Text(f"PAUSED {described(found.paused)}", style="bold yellow")
         yield Text("Nothing new is planned until `sink resume`.", style="yellow")

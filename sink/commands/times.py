@@ -11,7 +11,7 @@ _TIME = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}(:\d{2}(:\d{2}(\.\d{3}(\d{3})?)?
 
 
 def parse_time(option: str, text: str) -> datetime:
-    """The UTC time that an ISO 8601 text names; without a zone it is UTC."""
+    """Parses an ISO 8601 text to a UTC time; without a zone it is UTC."""
     try:
         if not _TIME.match(text):
             raise ValueError(text)
@@ -25,5 +25,5 @@ def parse_time(option: str, text: str) -> datetime:
 
 
 def _with_minutes(text: str) -> str:
-    """A date with a zone needs a time for Python's parser."""
+    """Adds a time to a date with a zone, which Python's parser needs."""
     return f"{text[:10]}T00:00{text[10:]}" if re.fullmatch(r".{10}[+-].*", text) else text

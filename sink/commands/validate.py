@@ -52,7 +52,9 @@ def validate(config: ConfigOption, sink: SinksOption = None, as_json: JsonOption
 
 
 def _document(checks: FleetChecks) -> dict[str, Any]:
-    """Findings of one sink stand beside those of the configuration; several have a list of their own."""
+    """Returns the JSON form: findings of one sink stand beside those of the configuration; several have a list of their
+    own.
+    """
     document = {"format": FORMAT, "valid": not any(finding.wrong for finding in checks.everything)}
     if len(checks.sinks) <= 1:
         return {**document, "findings": _plain(checks.everything)}

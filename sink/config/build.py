@@ -31,9 +31,10 @@ def settings_of(
     problems: list[Problem],
     columns: bool = True,
 ) -> Settings | None:
-    """Settings made of `chosen`, or None; what is wrong is added to `problems`, at `place` where no entry is to blame.
+    """Returns settings made of `chosen`, or None; adds what is wrong to `problems`, at `place` where no entry is to
+    blame.
 
-    Paths are relative to `directory`. Without `columns`, what describes them is left aside.
+    Paths are relative to `directory`. Without `columns`, settings of the columns are left aside.
     """
     if not columns:
         chosen = {name: entry for name, entry in chosen.items() if name not in COLUMNS}
@@ -53,7 +54,7 @@ def without_problems(results: Iterable[Entry | Problem], problems: list[Problem]
 
 
 def by_name(entries: Iterable[Entry], problems: list[Problem]) -> dict[str, Entry]:
-    """Entries by the proper name of their setting, which two of them may not share."""
+    """Returns entries by the proper name of their setting; a name that two of them share is a problem."""
     names = aliases()
     named: dict[str, Entry] = {}
     for entry in entries:
@@ -112,7 +113,7 @@ def _is_passed_through(key: str) -> bool:
 
 
 def _groups(passed: Mapping[str, Entry], place: str, problems: list[Problem]) -> dict[str, Properties]:
-    """The settings of each client together; what is wrong with them is added to `problems`."""
+    """Returns the settings of each client together; adds what is wrong with them to `problems`."""
     groups: dict[str, dict[str, str]] = {prefix: {} for prefix in PASS_THROUGH}
     secret_names: dict[str, set[str]] = {prefix: set() for prefix in PASS_THROUGH}
     for key, entry in passed.items():
@@ -132,7 +133,7 @@ def _groups(passed: Mapping[str, Entry], place: str, problems: list[Problem]) ->
 
 
 def _schema_problems(entries: Mapping[str, Entry], directory: Path) -> Iterator[Problem]:
-    """Problems of the columns, before any server is asked. That a file cannot be read is said elsewhere."""
+    """Yields problems of the columns, before any server is asked. A file that cannot be read is told elsewhere."""
     # Imported here: it pulls in PySpark and Arrow, which a command that loads no settings can do without.
     from sink.schema import parse_ddl
 
@@ -160,7 +161,7 @@ def _nearest(key: str, names: Iterable[str], cutoff: float) -> str | None:
 
 
 def _passed_near(key: str, names: Iterable[str]) -> str | None:
-    """The setting that a passed-through name was probably meant to be; a known name is meant as it is."""
+    """Returns the setting that a passed-through name was probably meant to be; a known name is meant as it is."""
     return None if key in KNOWN else _nearest(key, names, 0.92) or mistaken_for(key)
 
 
@@ -179,7 +180,7 @@ def _unknown(key: str, entry: Entry, near: str | None) -> Iterator[Problem]:
 def _translate(
     error: ValidationError, entries: Mapping[str, Entry], place: str, mentioned: set[str]
 ) -> Iterator[Problem]:
-    """pydantic's errors as sentences, without the values of secrets."""
+    """Yields pydantic's errors as sentences, without the values of secrets."""
     fields = {name: field.alias for name, field in Settings.model_fields.items()}
     for detail in error.errors(include_url=False):
         key = str(detail["loc"][0]) if detail["loc"] else ""
@@ -203,7 +204,7 @@ def _quoted(entry: Entry) -> str:
 
 
 def sentences(problems: Iterable[Problem]) -> list[str]:
-    """Each of them once, in a line."""
+    """Returns each problem once, in a line."""
     return list(dict.fromkeys(_one_line(str(problem)) for problem in problems))
 
 

@@ -29,7 +29,7 @@ class Claims:
             self._registered.setdefault(settings.catalog_name, []).append(settings)
 
     def conflicts(self, settings: Settings) -> Iterator[str]:
-        """Sentences that say what another sink has already."""
+        """Yields sentences about names and places that another sink has already."""
         if self._other(self._names.get(settings.root_znode), settings):
             yield f"sink.name: another sink is called {settings.name}; give one of them another name"
         for setting, place in _places_by_setting(settings):

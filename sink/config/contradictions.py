@@ -77,7 +77,7 @@ def _partition_time(settings: SettingsFields) -> Iterator[str]:
 
 
 def _archiving(settings: SettingsFields) -> Iterator[str]:
-    """Hudi looks at these wherever it opens the table, to commit, too."""
+    """Checks what Hudi checks wherever it opens the table, also to commit."""
     least, most = (settings.hudi.get(f"hoodie.keep.{end}.commits", usual) for end, usual in KEPT.items())
     if not (least.isdecimal() and most.isdecimal() and int(least) < int(most)):
         yield (
@@ -151,7 +151,9 @@ def _storage(settings: SettingsFields) -> Iterator[str]:
 
 
 def _encryption(settings: SettingsFields) -> Iterator[str]:
-    """pyarrow sends no such header: its files would be encrypted with another key, or refused."""
+    """Refuses encryption by keys of the client: pyarrow sends no such header, so that its files would be encrypted with
+    another key, or refused.
+    """
     for name in ("encryption.algorithm", "server-side-encryption-algorithm"):
         algorithm = settings.spark.get(f"{HADOOP}{name}", "")
         if algorithm and algorithm != "AES256" and settings.engine == "arrow" and settings.operation == "append":

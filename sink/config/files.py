@@ -64,7 +64,7 @@ ReadResult = Entry | Problem
 
 
 def read_file(path: Path) -> Iterator[ReadResult]:
-    """Entries and problems of a configuration file, in its order."""
+    """Yields entries and problems of a configuration file, in its order."""
     if path.suffix.lower() not in {".yaml", ".yml", ".properties"}:
         yield Problem(str(path), "a configuration file ends in .yaml, .yml or .properties; rename it")
         return
@@ -108,7 +108,7 @@ def parse(data: bytes, path: Path) -> Iterator[ReadResult]:
 
 
 def _beneath_its_sink(result: ReadResult) -> ReadResult:
-    """`sinks.NAME.key`, as a properties file has it, as the entry `key` of that sink."""
+    """Turns `sinks.NAME.key`, as a properties file has it, into that sink's entry `key`."""
     if not isinstance(result, Entry) or result.sink is not None or not result.key.startswith(f"{SINKS}."):
         return result
     name, _, key = result.key.removeprefix(f"{SINKS}.").partition(".")
@@ -219,7 +219,7 @@ def _flatten(node: yaml.MappingNode, prefix: str, path: Path, depth: int) -> Ite
 
 
 def _placeholder(node: yaml.Node) -> str | None:
-    """`{topic}` without quotes, which YAML takes for a mapping of one key that has no value."""
+    """Restores `{topic}` without quotes, which YAML takes for a mapping of one key that has no value."""
     if not isinstance(node, yaml.MappingNode) or not node.flow_style or len(node.value) != 1:
         return None
     name, value = node.value[0]
@@ -233,7 +233,7 @@ def _is_plain(node: yaml.Node) -> bool:
 
 
 def _safe_yaml_reason(error: yaml.MarkedYAMLError) -> str:
-    """The parser's own words, without any of the file's text that it quotes."""
+    """Returns the parser's own words, without the text of the file that it quotes."""
     return re.sub(r"'[^']*'|\"[^\"]*\"", "...", error.problem or error.context or "unreadable")
 
 
@@ -255,7 +255,7 @@ def read_environment(environ: Mapping[str, str], known: Mapping[str, str], prese
 
 
 def variable_name(key: str) -> str:
-    """The environment variable of a setting, without the prefix."""
+    """Returns the environment variable of a setting, without the prefix."""
     return re.sub(r"[.-]", "_", key).upper()
 
 
@@ -268,7 +268,7 @@ def _pass_through_key(rest: str) -> str | None:
 
 
 def resolve(entry: Entry, environ: Mapping[str, str], directory: Path) -> ReadResult:
-    """`entry` with `${env:NAME}`, `${file:/path}` and `${file:/path:key}` replaced by what they name."""
+    """Returns `entry` with `${env:NAME}`, `${file:/path}` and `${file:/path:key}` replaced by their values."""
     resolved: list[str] = []
     is_secret = entry.is_secret
     for value in entry.values:

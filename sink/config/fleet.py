@@ -62,15 +62,15 @@ class Fleet:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Every secret value, for whoever has to keep them out of a text."""
+        """Every secret value, to keep them out of a text."""
         return tuple(dict.fromkeys(secret for settings in self.everything for secret in settings.secrets))
 
 
 def load(path: Path, environ: Mapping[str, str] = os.environ, columns: bool = True) -> Settings:
-    """The settings of the one sink of `path`, overridden by `SINK_*` variables; raises ConfigError with all that is
-    wrong.
+    """Returns the settings of the one sink of `path`, overridden by `SINK_*` variables. Raises ConfigError with all
+    that is wrong.
 
-    Without `columns`, what describes them is left aside, whether it is there, and can be used, or not.
+    Without `columns`, settings of the columns are left aside, whether they are there, and can be used, or not.
     """
     fleet = load_fleet(path, environ, columns)
     if len(fleet.sinks) == 1 and not fleet.patterns:
@@ -81,7 +81,7 @@ def load(path: Path, environ: Mapping[str, str] = os.environ, columns: bool = Tr
 
 
 def load_fleet(path: Path, environ: Mapping[str, str] = os.environ, columns: bool = True, strict: bool = True) -> Fleet:
-    """All sinks of `path`, a file or a directory, and what they share, as `load`.
+    """Loads all sinks of `path`, a file or a directory, and what they share, as `load`.
 
     Unless it is `strict`, sinks that cannot be used are `misconfigured` as long as another one can be.
     """
@@ -150,7 +150,7 @@ def _made(
     problems: list[Problem],
     columns: bool,
 ) -> Settings | TopicPattern | None:
-    """The sink, or the pattern of topics, that a source describes, of the settings that stand for it."""
+    """Returns the sink, or the pattern of topics, that a source describes, of the settings that stand for it."""
     for key, entry in source.own.items():
         if source.name is not None and is_of_process(key):
             problems.append(Problem(entry.origin, f"{entry.key} belongs to the whole process; {_MOVE}"))
@@ -166,19 +166,19 @@ _MOVE = f"move it to what all sinks share, outside of {SINKS}"
 
 
 def _chosen(source: Source, shared: Mapping[str, Entry]) -> dict[str, Entry]:
-    """The entries that the sink sets itself, and the shared ones beside them."""
+    """Returns the entries that the sink sets itself, and the shared ones beside them."""
     replaced = {name for names in _ALTERNATIVES if source.own.keys() & set(names) for name in names}
     return {**{key: entry for key, entry in shared.items() if key not in replaced}, **source.own}
 
 
 def _named(chosen: Mapping[str, Entry], source: Source) -> dict[str, Entry]:
-    """The sink's name, if the configuration gives it one, where nothing else is said."""
+    """Adds the sink's name, if the configuration gives it one and no entry does."""
     keys = () if source.name is None else ("sink.name", "target.table.name")
     return {**{key: Entry(key, source.name or "", source.place) for key in keys}, **chosen}
 
 
 def _of_one_topic(chosen: dict[str, Entry], problems: list[Problem]) -> dict[str, Entry]:
-    """The sink's one topic in the place of `{topic}`; a problem where it has several."""
+    """Puts the sink's one topic in the place of `{topic}`; adds a problem where it has several."""
     try:
         topics = topic_names(chosen["kafka.topic.names"].value)
     except (KeyError, ValueError):
@@ -191,7 +191,7 @@ def _of_one_topic(chosen: dict[str, Entry], problems: list[Problem]) -> dict[str
 
 
 def _regex(chosen: Mapping[str, Entry]) -> str | None:
-    """The expression for topics; None where there is none, or none that can be used."""
+    """Returns the expression for topics; None where there is none, or none that can be used."""
     try:
         return topic_regex(chosen["kafka.topic.regex"].value)
     except (KeyError, ValueError):
@@ -205,7 +205,7 @@ def _shared_problems(sources: Sources) -> Iterable[Problem]:
 
 
 def _merged(path: Path, sources: Sequence[Source], told: Sequence[Sequence[Problem]]) -> Iterable[Problem]:
-    """Problems of all sources; what is wrong with something that they share is told once."""
+    """Yields problems of all sources; one that all of them share is told once."""
     where: dict[Problem, list[Source]] = {}
     for source, problems in zip(sources, told, strict=True):
         for problem in dict.fromkeys(problems):
@@ -228,7 +228,7 @@ def _list(sources: Sequence[Source]) -> str:
 
 
 def _conflicts(sinks: Mapping[int, Settings]) -> Iterable[tuple[int, str]]:
-    """Sentences about sinks that claim the same name or place, for each of them: none of two is the right one."""
+    """Yields sentences about sinks that claim the same name or place, for each of them: neither is the right one."""
     claims = Claims()
     for settings in sinks.values():
         claims.add(settings)
@@ -237,7 +237,7 @@ def _conflicts(sinks: Mapping[int, Settings]) -> Iterable[tuple[int, str]]:
 
 
 def _unhosted(fleet: Fleet) -> Iterable[Problem]:
-    """Names in `worker.sinks` that no sink has. What patterns become is not known yet."""
+    """Yields names in `worker.sinks` that no sink has. The sinks of patterns are not known yet."""
     if fleet.patterns:
         return
     for pattern in fleet.process.hosted:

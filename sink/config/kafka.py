@@ -107,7 +107,7 @@ _OAUTH_HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginC
 
 
 def for_java(bootstrap: str, settings: Properties) -> Properties:
-    """For the Java consumer, names without a `kafka.` prefix."""
+    """Returns settings for the Java consumer, names without a `kafka.` prefix."""
     java = {k: v for k, v in settings.items() if k not in _NATIVE_ONLY and k not in _NATIVE_CONSUMER}
     for name, native in _RENAMED.items():
         if native in settings:
@@ -124,7 +124,7 @@ def for_java(bootstrap: str, settings: Properties) -> Properties:
 
 
 def for_native(bootstrap: str, settings: Properties) -> Properties:
-    """For confluent-kafka's AdminClient and Consumer, as far as metadata and offsets need it."""
+    """Returns settings for confluent-kafka's AdminClient and Consumer, as far as metadata and offsets need them."""
     native = {k: v for k, v in settings.items() if k in _SHARED or k in _NATIVE_ONLY}
     for name, translated in _RENAMED.items():
         if name in settings:
@@ -139,7 +139,9 @@ def for_native(bootstrap: str, settings: Properties) -> Properties:
 
 
 def for_native_consumer(bootstrap: str, settings: Properties) -> Properties:
-    """For confluent-kafka's Consumer that reads records: those, and what bounds its fetches and its queue."""
+    """Returns settings for confluent-kafka's Consumer that reads records: those, and bounds of its fetches and its
+    queue.
+    """
     native = {**for_native(bootstrap, settings)}
     native |= {translated: settings[name] for name, translated in _FETCH.items() if name in settings}
     native |= {name: value for name, value in settings.items() if name in _NATIVE_CONSUMER}
@@ -147,7 +149,7 @@ def for_native_consumer(bootstrap: str, settings: Properties) -> Properties:
 
 
 def problems(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """`(setting, sentence)`: what one of the two clients could not be told, and names that are nearly
+    """Yields `(setting, sentence)` for settings that one of the two clients cannot be told, and names that are nearly
     right.
     """
     for name in settings:
@@ -317,7 +319,7 @@ def _is_pem(settings: Mapping[str, str], store: str) -> bool:
 
 
 def _text_of(settings: Mapping[str, str], name: str) -> str | None:
-    """The key as far as it can be read here; a file that cannot be is told of elsewhere."""
+    """Returns the key as far as it can be read here; a file that cannot be read is told elsewhere."""
     try:
         return _pem(settings, name)
     except ConfigError:
@@ -354,6 +356,6 @@ def _jaas(module: str, options: Mapping[str, str]) -> str:
 
 
 def _secret_names(settings: Properties, made: Mapping[str, str]) -> list[str]:
-    """Names in `made` whose value holds a secret of `settings`, under whatever name."""
+    """Returns names in `made` whose value holds a secret of `settings`, under whatever name."""
     secrets = [secret for secret in settings.secrets() if secret]
     return [name for name, value in made.items() if any(secret in value for secret in secrets)]

@@ -29,7 +29,7 @@ class Misconfigured:
 
 
 def misconfigured_of(name: str, reason: str, entries: Mapping[str, Entry]) -> Misconfigured:
-    """`entries`: what stands for the sink, as far as it can be read."""
+    """Describes the sink by `entries`, which stand for it, as far as they can be read."""
     topics = _topics(entries)
     place = entries["target.base.path"].text if "target.base.path" in entries else ""
     if topics is not None and len(topics) == 1:

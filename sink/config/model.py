@@ -110,7 +110,7 @@ class Settings(SettingsFields):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Every secret value, for whoever has to keep them out of a text."""
+        """Every secret value, to keep them out of a text."""
         own_secrets = (self.zookeeper_password, self.zookeeper_key_password, self.registry_login, self.http_token)
         own = [secret.get_secret_value() for secret in own_secrets if secret]
         return (*own, *self.kafka.secrets(), *self.spark.secrets(), *self.hudi.secrets(), *self.storage_as_set.secrets)
@@ -136,7 +136,7 @@ class Settings(SettingsFields):
     def process(self) -> ProcessSettings:
         """The settings that a worker's process has once, whatever sinks it hosts."""
         names = ProcessSettings.model_fields
-        # A default may give way where what somebody has written may not.
+        # A default may give way where a written setting may not.
         given = self.model_fields_set & names.keys()
         return ProcessSettings.model_construct(given, **{name: getattr(self, name) for name in names})
 
@@ -146,7 +146,7 @@ def _shown(value: Any) -> Any:
 
 
 def aliases() -> dict[str, str]:
-    """Every name that a setting may be written under, to its proper name."""
+    """Maps every name that a setting may be written under to its proper name."""
     names: dict[str, str] = {}
     for field in Settings.model_fields.values():
         assert field.alias is not None

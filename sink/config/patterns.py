@@ -27,12 +27,14 @@ _ANY_FILE = __file__
 
 
 def placeholders(entry: Entry, names: frozenset[str]) -> frozenset[str]:
-    """Those of `names` that the entry's value has in braces."""
+    """Returns those of `names` that the entry's value has in braces."""
     return frozenset(name for name in names if any(f"{{{name}}}" in value for value in entry.values))
 
 
 def filled(entry: Entry, values: Mapping[str, str]) -> Entry:
-    """`entry` with `values` in the place of their names in braces. What leads to the servers is the same for all."""
+    """Returns `entry` with `values` in the place of their names in braces. Settings that lead to servers are the same
+    for all.
+    """
     if entry.key.startswith(_SERVERS) or is_of_process(entry.key):
         return entry
     is_catalog = entry.key.startswith("catalog.")
@@ -88,7 +90,7 @@ def pattern_of(
     problems: list[Problem],
     columns: bool = True,
 ) -> TopicPattern | None:
-    """The pattern that `entries` describe; what is wrong with it, whatever the topic, is added to `problems`."""
+    """Returns the pattern that `entries` describe; adds what is wrong with it, whatever the topic, to `problems`."""
     regex = topic_regex(entries["kafka.topic.regex"].text)
     entries = {"target.table.name": Entry("target.table.name", f"{{{TOPIC}}}", place), **entries}
     known = names_of(regex)
@@ -108,7 +110,7 @@ def pattern_of(
 
 
 def names_of(regex: str) -> frozenset[str]:
-    """The names that stand for something in the settings of a pattern."""
+    """Returns the names that stand for something in the settings of a pattern."""
     return frozenset({TOPIC, *re.compile(regex).groupindex})
 
 
@@ -155,7 +157,7 @@ def expand(
 
 
 def _sink_of(pattern: TopicPattern, topic: str) -> tuple[Settings | None, list[TopicProblem]]:
-    """The settings of a topic's sink; None where it does not match, or cannot be one."""
+    """Returns the settings of a topic's sink; None where it does not match, or cannot be one."""
     match = re.fullmatch(pattern.regex, topic)
     if match is None or not lands(topic, pattern.probe):
         return None, []
@@ -179,14 +181,14 @@ def lands(topic: str, settings: Settings) -> bool:
 
 
 def _one_topic(entries: Mapping[str, Entry], topic: str) -> dict[str, Entry]:
-    """`entries` of one topic's sink: its name in the place of the expression."""
+    """Returns `entries` of one topic's sink: its name in the place of the expression."""
     own = {key: entry for key, entry in entries.items() if key != "kafka.topic.regex"}
     own["kafka.topic.names"] = Entry("kafka.topic.names", topic, entries["kafka.topic.regex"].origin)
     return own
 
 
 def _made_up(entry: Entry, known: frozenset[str]) -> Entry:
-    """`entry` for a topic that nobody has: a file that depends on the topic is not there, any other stands in."""
+    """Returns `entry` for a made-up topic. A file that depends on the topic is not there: any other stands in."""
     if placeholders(entry, known) and (entry.key in _FILES or "${" in entry.text):
         return replace(entry, value=_ANY_FILE)
     return filled(entry, dict.fromkeys(known, TOPIC))

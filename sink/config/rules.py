@@ -212,7 +212,7 @@ FOREIGN: Mapping[str, str] = {
 
 
 def refusals(key: str, value: str) -> Iterator[str]:
-    """Sentences for every rule that this pass-through setting breaks."""
+    """Yields a sentence for every rule that this pass-through setting breaks."""
     rule = RULES.get(key)
     refusal = rule.refusal(key, value) if rule else None
     if refusal:
@@ -224,7 +224,7 @@ def refusals(key: str, value: str) -> Iterator[str]:
 
 
 def canonical(key: str, value: str) -> str:
-    """The value in the form that every reader of the setting understands; ValueError when there is none."""
+    """Returns the value in the form that every reader of it understands. Raises ValueError when there is none."""
     if key in FLAGS:
         return str(flag(value)).lower()
     if key in CHOICES:

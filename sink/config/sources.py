@@ -43,7 +43,7 @@ class Sources:
 
 
 def read_sources(path: Path, environ: Mapping[str, str], problems: list[Problem]) -> Sources:
-    """The entries of `path`, under the proper names of settings; what cannot be used is added to `problems`."""
+    """Returns the entries of `path`, under the proper names of settings; adds what cannot be used to `problems`."""
     if path.is_dir():
         return _read_directory(path, environ, problems)
     written = list(without_problems(read_file(path), problems))
@@ -83,7 +83,7 @@ def _read_directory(path: Path, environ: Mapping[str, str], problems: list[Probl
 
 
 def _sink_in(file: Path, entries: list[Entry], problems: list[Problem]) -> Source:
-    """The sink of a file in a directory."""
+    """Returns the sink of a file in a directory."""
     for entry in entries:
         if entry.sink is not None:
             problems.append(Problem(entry.origin, f"{SINKS} stands in {SHARED[0]} only; move it there"))
@@ -96,7 +96,7 @@ def _sink_in(file: Path, entries: list[Entry], problems: list[Problem]) -> Sourc
 
 
 def _sinks_of(written: list[Entry], path: Path) -> tuple[Source, ...]:
-    """Those beneath `sinks`, in the order of the file."""
+    """Returns the sinks beneath `sinks`, in the order of the file."""
     own: dict[str, list[Entry]] = {}
     for entry in written:
         if entry.sink is not None:
@@ -112,7 +112,9 @@ def _source(name: str, place: str, entries: list[Entry]) -> Source:
 def _overridden(
     shared: list[Entry], written: list[Entry], environ: Mapping[str, str], problems: list[Problem]
 ) -> dict[str, Entry]:
-    """`shared`, and what variables set instead: they stand for all sinks, so what one sets itself goes before them."""
+    """Returns `shared`, overridden by variables: those stand for all sinks, so that what a sink sets itself goes before
+    them.
+    """
     known = {variable_name(name): name for name in reversed(aliases())}
     overrides = list(read_environment(environ, known, {entry.key for entry in written}))
     return {**by_name(shared, problems), **by_name(overrides, problems)}

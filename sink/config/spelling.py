@@ -88,7 +88,7 @@ REAL = frozenset({"hoodie.clean.parallelism", "hoodie.combine.before.upsert", "s
 
 
 def mistaken_for(key: str) -> str | None:
-    """The well-known name that `key` was probably meant to be; None when it is one, or resembles none."""
+    """Returns the well-known name that `key` was probably meant to be; None when it is one, or resembles none."""
     if key in KNOWN or key in REAL or key.startswith(_OWN_NAMES):
         return None
     most = 1 if len(key) < SHORT else 2

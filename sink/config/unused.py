@@ -44,15 +44,15 @@ _USES: Sequence[_Use] = (
 
 
 def unused(entries: Mapping[str, Entry]) -> Iterator[str]:
-    """Names of settings that no other setting of `entries` gives a use."""
+    """Yields names of settings that no other setting of `entries` gives a use."""
     for name in entries:
         if any(use.covers(name) and not use.serves(entries) for use in _USES):
             yield name
 
 
 def without_unused(chosen: Sequence[Mapping[str, Entry]], own: Sequence[Collection[str]]) -> Iterator[dict[str, Entry]]:
-    """The settings of each sink without the shared ones that it has no use for, and another sink has. `own` are the
-    names that each of them sets itself.
+    """Yields the settings of each sink without the shared ones that it has no use for, and another sink has. `own` are
+    the names that each of them sets itself.
     """
     idle = [set(unused(entries)) for entries in chosen]
     useful = {name for entries, without in zip(chosen, idle, strict=True) for name in entries.keys() - without}

@@ -85,7 +85,7 @@ def flag(value: Any) -> bool:
 
 
 def items(value: Any) -> tuple[str, ...]:
-    """A YAML list, or text with commas."""
+    """Returns the items of a YAML list, or of a text with commas."""
     raw = value if isinstance(value, (tuple, list)) else require_str(value).split(",")
     names = tuple(require_str(item) for item in raw if str(item).strip())
     if not names:
@@ -112,8 +112,8 @@ def topic_names(value: Any) -> tuple[str, ...]:
 
 
 def topic_regex(value: Any) -> str:
-    """Java's form of a named group, `(?<name>...)`, is taken too, and flags before all of it, like `(?i)`: it is what
-    Kafka Connect's users have.
+    """Returns the expression. Java's form of a named group, `(?<name>...)`, is taken too, and flags before all of it,
+    like `(?i)`: Kafka Connect's users have those.
     """
     text = _JAVA_GROUP.sub("(?P<", require_str(value))
     if flags := _LEADING_FLAGS.match(text):
@@ -168,7 +168,7 @@ def column(value: Any) -> str:
 
 
 def time_format(value: Any) -> str:
-    """A preset's name in small letters, or a pattern as it is."""
+    """Returns a preset's name in small letters, or a pattern as it is."""
     from sink.layout.partition_times import PRESETS, pattern_of
 
     text = require_str(value)
@@ -186,7 +186,7 @@ def time_zone(value: Any) -> str:
 
 
 def servers(value: Any) -> str:
-    """`host:port,host:port`, tidied."""
+    """Returns `host:port,host:port`, without blanks."""
     addresses = items(value)
     for server in addresses:
         check_address(server, port_required=True)
@@ -194,9 +194,8 @@ def servers(value: Any) -> str:
 
 
 def ensemble(value: Any) -> str:
-    """ZooKeeper's connection string: `host:port,host:port`, optionally with a `/chroot` at the end.
-
-    A port that is left out is written out: Hudi's lock has no default of its own.
+    """Returns ZooKeeper's connection string: `host:port,host:port`, optionally with a `/chroot` at the end. A missing
+    port is filled in: Hudi's lock has no default of its own.
     """
     text = ",".join(items(value))
     hosts, _, chroot = text.partition("/")
@@ -224,7 +223,9 @@ def check_address(server: str, port_required: bool) -> None:
 
 
 def znode_path(value: Any) -> str:
-    """Without a slash at the end, so that the tree's own root is the empty text: what is appended begins with one."""
+    """Returns the path without a slash at the end, so that the tree's own root is the empty text: a child's path begins
+    with a slash.
+    """
     text = require_str(value)
     path = text.strip("/")
     if not text.startswith("/") or (path and any(part in {"", ".", ".."} for part in path.split("/"))):
@@ -233,7 +234,7 @@ def znode_path(value: Any) -> str:
 
 
 def urls(value: Any) -> tuple[str, ...]:
-    """Addresses of one HTTP server, without a slash at the end."""
+    """Returns addresses of one HTTP server, without a slash at the end."""
     if isinstance(value, (tuple, list)) and not value:
         return ()
     addresses = tuple(url.rstrip("/") for url in items(value))
@@ -250,7 +251,7 @@ def urls(value: Any) -> tuple[str, ...]:
 
 
 def metastore_uris(value: Any) -> str:
-    """`thrift://host:port,thrift://host:port`, tidied."""
+    """Returns `thrift://host:port,thrift://host:port`, without blanks."""
     uris = items(value)
     for uri in uris:
         scheme, _, server = uri.partition("://")
@@ -275,7 +276,7 @@ def java_class(value: Any) -> str:
 
 
 def base_path(value: Any) -> str:
-    """An absolute path or a URI, without a slash at the end."""
+    """Returns an absolute path or a URI, without a slash at the end."""
     text = require_str(value)
     if "://" not in text and not text.startswith("/") and not text.startswith("file:/"):
         raise ValueError("is relative, so every worker would see another place; write /path or scheme://path")

@@ -1,4 +1,4 @@
-"""Makes the answers: looks at the process and the fleet, and performs verbs for whoever has the token.
+"""Makes the answers: looks at the process and the fleet, and performs verbs for clients with the token.
 
 What takes long runs in threads of its own pool; a document of one reading is made once, however many ask for it.
 """
@@ -75,7 +75,7 @@ class Answers:
         self._tables_waiting = 0
 
     def close(self) -> None:
-        """Ends what is under way, as far as it can be: nothing waits for it."""
+        """Ends what is under way, as far as it can be, and does not wait for it."""
         self._fleet.close()
         self._tables.close()
         for pool in (self._pool, self._verbs):
@@ -92,7 +92,7 @@ class Answers:
         return Answer(503 if reasons else 200, documents.to_bytes(document))
 
     def coordinator(self, sink: str) -> Answer:
-        """200 where this worker leads the sink, or, of no sink in particular, any."""
+        """Answers 200 where this worker leads the sink, or, without a sink, any."""
         hosted = self._hosted(sink)
         led = [name for name in hosted if self._facts.leads(name)]
         document = {"worker": self._facts.worker, "leads": led}
@@ -153,7 +153,7 @@ class Answers:
             self._verbs_waiting -= 1
 
     def _refused(self, authorization: str) -> Answer | None:
-        """401 without a token, 403 for a wrong one, and where there is none."""
+        """Returns 401 without a token, 403 for a wrong one, and where there is none."""
         if self._token is None:
             return refusal(403, "http.token is not set: nothing can be changed by HTTP; use the commands of `sink`")
         scheme, _, given = authorization.partition(" ")
@@ -165,7 +165,7 @@ class Answers:
         return None
 
     def _hosted(self, sink: str) -> list[str]:
-        """The sink's name, or all; raises UnknownSink."""
+        """Returns the sink's name, or all. Raises UnknownSink."""
         names = sorted(hosted.settings.name for hosted in self._facts.sinks)
         if not sink:
             return names
@@ -210,7 +210,7 @@ def _zipped(body: bytes) -> bytes | None:
 
 
 def _perform(verb: Callable[[Settings, Any, str], Any], hosted: Sequence[HostedSink], worker: str) -> Answer:
-    """On each sink, also where another one refused; the status is that of the first that did."""
+    """Performs the verb on each sink, also where another one refused; the status is that of the first that did."""
     done: dict[str, Any] = {}
     failed: dict[str, str] = {}
     status = 200

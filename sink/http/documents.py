@@ -31,7 +31,7 @@ def to_bytes(document: Any) -> bytes:
 
 
 def health(fleet: Fleet, names: Iterable[str]) -> tuple[bool, bytes]:
-    """Whether all these sinks are healthy; without any, nothing is known to be."""
+    """Returns whether all these sinks are healthy; without any, no health is known."""
     age = time.monotonic() - fleet.looked
     sinks: dict[str, Any] = {}
     reasons: list[dict[str, str]] = []
@@ -53,19 +53,19 @@ def health(fleet: Fleet, names: Iterable[str]) -> tuple[bool, bytes]:
 
 
 def status(fleet: Fleet, names: Iterable[str]) -> bytes:
-    """As `sink status --json` for each sink, and what only a look from time to time tells."""
+    """Returns `sink status --json` of each sink, with what only repeated looks tell."""
     head = to_bytes({"format": FORMAT, "worker": fleet.worker, "version": sink_version(), "at": fleet.at})
     return head[:-1] + b',"sinks":[' + b",".join(to_bytes(_status(fleet, name)) for name in names) + b"]}"
 
 
 def history(fleet: Fleet, names: Iterable[str]) -> bytes:
-    """The last transactions of each sink, newest first."""
+    """Returns the last transactions of each sink, newest first."""
     sinks = {name: [asdict(ended) for ended in _ended(fleet.sinks.get(name))] for name in names}
     return to_bytes({"format": 1, "at": fleet.at, "sinks": sinks})
 
 
 def overview(fleet: Fleet) -> bytes:
-    """A line for each sink, with its charts."""
+    """Returns a line for each sink, with its charts."""
     document = {"format": 1, "worker": fleet.worker, "version": sink_version(), "at": fleet.at}
     age = round(time.monotonic() - fleet.looked, 1)
     sinks = [_line(fleet, name) for name in fleet.names]
@@ -159,7 +159,7 @@ def _member(member: Any) -> Mapping[str, Any]:
 
 
 def _state(judgement: Judgement, is_paused: bool) -> str:
-    """One word: what an operator has to see first."""
+    """Returns one word: the state that an operator has to see first."""
     kinds = [reason.kind for reason in judgement.reasons]
     if kinds:
         return "halted" if "halted" in kinds else kinds[0]

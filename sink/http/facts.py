@@ -17,7 +17,7 @@ SinkError."""
 
 
 class RecentLog(Protocol):
-    """Kafka's offsets for whoever only looks, from any thread."""
+    """Kafka's offsets for readers that decide nothing, from any thread."""
 
     def recent(self, topics: Sequence[str], age: float, optional: Sequence[str] = (), /) -> LogView:
         """As `sink.clients.kafka.Log.view`, but what is younger than `age` seconds may be answered from memory."""

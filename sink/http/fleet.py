@@ -1,9 +1,9 @@
-"""Reads the fleet for whoever asks by HTTP: each sink's tree from ZooKeeper, and the ends of its log from Kafka.
+"""Reads the fleet for HTTP clients: each sink's tree from ZooKeeper, and the ends of its log from Kafka.
 
-Two threads look every few seconds, and only while somebody has asked in the last minutes. Nobody who asks waits for
-them, but for the first reading, a moment. Guarantee: what is asked of ZooKeeper and Kafka does not grow with the number
-of requests, and a look never takes more than a tenth of a core. Readings are cached by ZooKeeper's watches: a quiet
-tree is not read again. Raises nothing: what cannot be read is a finding.
+Two threads look every few seconds, and only while a client has asked in the last minutes. No client waits for them, but
+for the first reading, a moment. Guarantee: the requests to ZooKeeper and Kafka do not grow with the number of clients,
+and a look never takes more than a tenth of a core. ZooKeeper's watches keep readings fresh: a quiet tree is not read
+again. Raises nothing: what cannot be read is a finding.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SHARE = 0.1
 WHOLE_SECONDS = 60.0
 """Seconds after which a tree is read again though no watch has fired."""
 RECORDS_SECONDS = 15.0
-"""Seconds after which the records that nobody watches (table services, catalogue) are read again."""
+"""Seconds after which the records without a watch (table services, catalogue) are read again."""
 IDLE_SECONDS = 600.0
 FIRST_SECONDS = 5.0
 GONE_SECONDS = 900.0
@@ -109,7 +109,7 @@ class FleetWatch:
         self._fleet = Fleet(facts.worker, time.time(), -IDLE_SECONDS)
 
     def ask(self) -> Fleet:
-        """The last reading. May wait for a first one, a moment."""
+        """Returns the last reading. May wait for a first one, a moment."""
         now = time.monotonic()
         with self._waking:
             self._asked_at = now
@@ -127,7 +127,7 @@ class FleetWatch:
             self._waking.notify_all()
 
     def _pause(self, seconds: float) -> bool:
-        """Waits until the next look is due and somebody wants it; False when it is over."""
+        """Waits until the next look is due and a client has asked lately; False when it is over."""
         with self._waking:
             self._waking.wait_for(lambda: self._ended, seconds)
             self._waking.wait_for(lambda: self._ended or time.monotonic() - self._asked_at < IDLE_SECONDS)
@@ -241,7 +241,7 @@ class FleetWatch:
 
 
 def _follow_members(watched: _Watched, view: KeeperView, wall: float) -> None:
-    """Remembers who has left without having said that it drains. A member's znode changes for a drain only."""
+    """Remembers workers that left without having said that they drain. A member's znode changes for a drain only."""
     members = {member.incarnation: member.worker for member in view.members}
     for incarnation, worker in watched.members.items():
         if incarnation not in members and incarnation not in watched.draining:
@@ -268,5 +268,5 @@ def _watch_member(watched: _Watched, incarnation: str) -> None:
 
 
 def _newest(view: KeeperView) -> KeeperView:
-    """The view with the last few ended transactions: it is made into a status every few seconds, for all sinks."""
+    """Returns the view with the last few ended transactions: each look makes a status of it, for all sinks."""
     return replace(view, ledger=replace(view.ledger, history=view.ledger.history[-NEWEST:]))

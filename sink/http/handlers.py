@@ -28,7 +28,7 @@ _HEADERS: Mapping[str, str] = {
 
 
 class Handler(RequestHandler):
-    """One answer. A method that an address does not have is refused with 405."""
+    """Gives one answer. A method that an address does not have is refused with 405."""
 
     SUPPORTED_METHODS: ClassVar[tuple[str, ...]] = ("GET", "HEAD", "POST")  # type: ignore[misc]
 
@@ -73,7 +73,7 @@ class Handler(RequestHandler):
                 stream.close()
 
     def compute_etag(self) -> None:
-        """Without one: every answer is of its moment."""
+        """Gives none: every answer is of its moment."""
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         error = kwargs.get("exc_info", (None, None, None))[1]
@@ -86,7 +86,7 @@ class Handler(RequestHandler):
         self.finish(refusal(status_code, sentence).body)
 
     def log_exception(self, _type: Any, value: Any, _traceback: Any) -> None:
-        """A stranger's broken request is no news; a defect is."""
+        """Logs a defect, but not a client's broken request."""
         if not isinstance(value, HTTPError | UnknownSink | StreamClosedError | asyncio.CancelledError):
             LOG.error("http.answer_failed", path=self.request.path[:100], reason=repr(value)[:300])
 

@@ -22,7 +22,7 @@ class Limits:
         self._left = BURST_SECONDS
 
     def breathe(self) -> None:
-        """To be called for each connection and each request: sleeps where the thread has taken more than its share."""
+        """Sleeps where the thread has taken more than its share. To be called for each connection and each request."""
         wall, used = time.monotonic(), time.thread_time()
         self._left = min(BURST_SECONDS, self._left + (wall - self._wall) * SHARE) - (used - self._used)
         self._wall, self._used = wall, used

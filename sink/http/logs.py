@@ -39,7 +39,7 @@ class LogLooks:
         self._first = threading.Condition()
 
     def of(self, sink: str) -> tuple[LogView | None, str | None]:
-        """The last view, or why there is none."""
+        """Returns the last view, or why there is none."""
         return self._views.get(sink, (None, None))
 
     def wait_for(self, sinks: Collection[str], seconds: float) -> None:

@@ -23,7 +23,7 @@ class MetricsText:
         self._text, self._zipped, self._made_at = b"", b"", -AGE_SECONDS
 
     def text(self) -> tuple[bytes, bytes]:
-        """The text, plain and by gzip."""
+        """Returns the text, plain and by gzip."""
         with self._making:
             if time.monotonic() - self._made_at >= AGE_SECONDS:
                 self._text = self._facts.metrics()

@@ -1,6 +1,6 @@
 """Looks at the records of the fleet's processes: which of them host a sink and take no part in it.
 
-One look is for all sinks below one root, and rare: nothing but a note rests on it. Raises nothing.
+One look is for all sinks below one root, and rare: only notes depend on it. Raises nothing.
 """
 
 from __future__ import annotations

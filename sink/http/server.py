@@ -1,9 +1,8 @@
 """Serves a worker's addresses and its page by HTTP, in one thread.
 
-Guarantee: nothing that is sent to it stops the worker. A client has 10 s for headers and for a body, 16 KiB for each,
-and 20 s to take an answer; there are at most 64 connections, of which a new one ends the oldest that is at rest; the
-thread takes at most half a core. A defect in an answer ends that answer. Raises ConfigError for an address that cannot
-be used, and for a certificate that cannot.
+Guarantee: no request stops the worker. A client has 10 s for headers and for a body, 16 KiB for each, and 20 s to take
+an answer. There are at most 64 connections; a new one ends the oldest idle one. The thread takes at most half a core. A
+defect in an answer ends that answer. Raises ConfigError for an address or a certificate that cannot be used.
 """
 
 from __future__ import annotations

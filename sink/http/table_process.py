@@ -1,8 +1,8 @@
-"""Reads what the page shows of a table on storage (files, instants, bad records by reason) in a process of its own.
+"""Reads a table on storage for the page (files, instants, bad records by reason) in a process of its own.
 
-A store that hangs hangs that process only, its memory ends with it, and it has the least claim to the processor.
-Guarantee: one reading at a time, at most one a minute and sink; more who ask get the last one. Raises Unavailable when
-no answer came in time, or another reading is under way.
+A store that hangs hangs that process only, its memory ends with it, and it runs at the lowest priority. Guarantee: one
+reading at a time, at most one a minute and sink; further clients get the last one. Raises Unavailable when no answer
+came in time, or another reading is under way.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class TableReports:
             process.kill()
 
     def of(self, settings: Settings) -> Mapping[str, Any]:
-        """A document for JSON; at most a minute old, as `age` says."""
+        """Returns a document for JSON; at most a minute old, as `age` says."""
         known = self._known.get(settings.name)
         if known is None or time.monotonic() - known[0] > AGE_SECONDS:
             if not self._reading.acquire(blocking=False):
@@ -66,7 +66,7 @@ class TableReports:
         return {"sink": settings.name, "age": round(time.monotonic() - known[0], 1), **known[1]}
 
     def _ask(self, question: TableQuestion) -> Mapping[str, Any]:
-        """Keys go through a pipe: neither the command line nor the environment shows them."""
+        """Asks the process. Keys go through a pipe: neither the command line nor the environment shows them."""
         command = [sys.executable, "-m", "sink.http.table_process"]
         pipe = subprocess.PIPE
         try:
@@ -93,7 +93,7 @@ class TableReports:
 
 
 def replay_command(group: Mapping[str, Any]) -> str:
-    """For a shell. A reason quotes records: what a shell or a terminal could act upon is left out."""
+    """Returns a command for a shell. A reason quotes records: what a shell or a terminal could act upon is left out."""
     command, reason, first = "sink errors replay --config FILE", group["reason"], group["first"]
     if reason.isascii() and reason.isprintable():
         return f"{command} --reason={shlex.quote(reason)}"

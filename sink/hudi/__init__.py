@@ -1,11 +1,11 @@
-"""The sink's Hudi table: create or verify, begin, complete, roll back, and what its timeline says.
+"""The sink's Hudi table: create or verify, begin, complete, roll back, and read the timeline.
 
-Guarantee: an instant that `complete` completed was pending and passed the guard on the timeline as it was
-under the table lock, which nothing else may change meanwhile; one that `roll_back` returned for can never
-complete; what is not known after an exception is read back or said to be unknown. Voided by writers of the
-same table without the table lock, and by clocks that differ by more than `options.CLOCK_SKEW_MS`. Raises
-TableError, Unavailable (nothing was changed), OutcomeUnknown, Conflict, Corrupt. One thread at a time,
-`prepare`, `services`, `register` and `stop_heartbeats` excepted.
+Guarantee: an instant that `complete` completed was pending, and passed the guard on the timeline as it was under the
+table lock, which nothing else may change meanwhile; an instant that `roll_back` returned for can never complete. After
+an exception, the caller reads back what is not known, or gets OutcomeUnknown. Voided by writers of the same table
+without the table lock, and by clocks that differ by more than `options.CLOCK_SKEW_MS`. Raises TableError, Unavailable
+(nothing was changed), OutcomeUnknown, Conflict, Corrupt. One thread at a time, `prepare`, `services`, `register` and
+`stop_heartbeats` excepted.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _DATA_FILE = re.compile(r"([^/]+)_[^_/]+_([0-9]+)\.parquet\Z")
 
 
 class TableOutcome(Enum):
-    """How `complete` ended for certain. All but COMPLETED and ALREADY_COMPLETE: the instant can never
-    complete as it is.
+    """How `complete` ended for certain. All but COMPLETED and ALREADY_COMPLETE: the instant can never complete as it
+    is.
     """
 
     COMPLETED = "completed"
@@ -88,7 +88,7 @@ class Table:
         self._serving = threading.Lock()
 
     def ensure(self) -> bool:
-        """Creates the table, or verifies that the one at the base path is as configured. Any number at a time. Returns
+        """Creates the table, or verifies the one at the base path against the settings. Any number at a time. Returns
         whether it was created here.
         """
         with self._reading():
@@ -97,8 +97,8 @@ class Table:
         return is_new
 
     def prepare(self) -> None:
-        """Makes the metadata table of a new table: it takes a second and more, and the first transaction, which would
-        make it otherwise, need not wait for it.
+        """Makes the metadata table of a new table: that takes a second and more, and else the first transaction would
+        wait for it.
         """
         hudi = self._hudi.with_options(self._hudi.options)
         try:
@@ -179,7 +179,7 @@ class Table:
         return TableOutcome.COMPLETED
 
     def roll_back(self, instant: str) -> None:
-        """Confirmed when it returns. Nothing to do for an instant that is not on the timeline."""
+        """Rolls the instant back; confirmed when it returns. Does nothing for one that is not on the timeline."""
         with self._locks():
             self._roll_back(instant)
 
@@ -204,7 +204,9 @@ class Table:
         return tuple(sorted(existing | (ids & self._timeline.replaced(now))))
 
     def unplanned(self, stats: Sequence[str], tasks: Sequence[WriteTask]) -> tuple[str, ...]:
-        """File ids of these stats that derive from none of the tasks. Hudi's own writers choose ids by themselves."""
+        """Returns file ids of these stats that derive from none of the tasks. Hudi's own writers choose ids by
+        themselves.
+        """
         if self._changes_rows or self._settings.engine != "arrow":
             return ()
         return unplanned(self._settings.table_name, self._settings.name, tasks, stats)
@@ -217,20 +219,20 @@ class Table:
             return HudiTableServices(self._hudi, self._settings, self._locks).run()
 
     def metadata_services(self, wait: Callable[[], bool] = lambda: False) -> tuple[Service, ...]:
-        """Serves the metadata table, off the commit path, if it wants to be: as `services`, and never beside it. `wait`
-        is called between two services, and says whether to end there.
+        """Serves the metadata table, off the commit path, if that is due: as `services`, and never beside it. `wait` is
+        called between two services, and says whether to end there.
         """
         with self._serving, self._reading():
             return MetadataTableServices(self._hudi, self._settings, self._locks).run(wait)
 
     @property
     def metadata_interval(self) -> int:
-        """After how many transactions the metadata table wants to be served."""
+        """Returns after how many transactions the services of the metadata table are due."""
         return compaction_interval(self._hudi.options)
 
     def register(self) -> str:
-        """Registers the table in the catalogue, off the commit path: the newest instant that is known there now. Safe
-        beside everything.
+        """Registers the table in the catalogue, off the commit path. Returns the newest instant that the catalogue
+        knows then. Safe beside everything.
         """
         with self._reading():
             return register(self._hudi, self._settings)

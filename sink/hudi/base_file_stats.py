@@ -1,9 +1,9 @@
 """Write stats of base files as Java objects, with the column statistics that their writer has counted.
 
-Guarantee: the metadata table gets of a file what Hudi would have read from its footer, three times for each file, with
-a dozen requests each on an object store. Where that is not certain the file goes without, and Hudi reads. A stat with
-statistics is a `HoodieDeltaWriteStat`: from no other kind does Hudi 1.2 take them for the statistics of partitions.
-Raises `JAVA_ERRORS`.
+Guarantee: the metadata table gets the statistics that Hudi would have read from the file's footer: three times for each
+file, with a dozen requests each on an object store. Where the two might differ, the stat has none, and Hudi reads the
+file. A stat with statistics is a `HoodieDeltaWriteStat`: from no other kind does Hudi 1.2 take them for the statistics
+of partitions. Raises `JAVA_ERRORS`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _VERSION = "V2"
 
 
 def base_file_stats(hudi: HudiObjects, stats_json: Sequence[str], avro: str) -> Any:
-    """Java's write stats in a list, for a commit with that schema. A few calls, however many files."""
+    """Returns Java's write stats in a list, for a commit with that schema. A few calls, however many files."""
     parsed = [json.loads(stat_json) for stat_json in stats_json]
     carried = [stat.pop(KEY, None) for stat in parsed]
     columns = _indexed_columns(hudi, avro) if any(carried) else ()
@@ -52,7 +52,7 @@ def base_file_stats(hudi: HudiObjects, stats_json: Sequence[str], avro: str) -> 
 
 
 def _indexed_columns(hudi: HudiObjects, avro: str) -> Collection[str]:
-    """Columns of which Hudi wants statistics; none where it wants none, or other ones than are carried."""
+    """Returns the columns of which Hudi wants statistics; none where it wants none, or other ones than are carried."""
     meta = hudi.meta_client()
     indexes = set(meta.getTableConfig().getMetadataPartitions())
     # Of a `HoodieDeltaWriteStat` Hudi looks for no bloom filter.
@@ -67,7 +67,7 @@ def _indexed_columns(hudi: HudiObjects, avro: str) -> Collection[str]:
 
 
 def _wanted(document: Mapping[str, Any], columns: Collection[str]) -> list[ColumnRange]:
-    """None where one that is wanted may be among those that were cut off."""
+    """Returns the ranges of these columns; none where one of the columns may be among those that were cut off."""
     file = decode_ranges(document)
     if file.cut and not set(columns) <= {column_range.column for column_range in file.ranges}:
         return []
@@ -77,7 +77,7 @@ def _wanted(document: Mapping[str, Any], columns: Collection[str]) -> list[Colum
 
 
 def _give(hudi: HudiObjects, stats: Any, ranges: Mapping[str, Sequence[ColumnRange]]) -> None:
-    """Each stat gets the ranges of its file."""
+    """Gives each stat the ranges of its file."""
     functions = JavaFunctions(hudi.context)
     string, table = functions.kind("java.lang.String"), functions.kind("java.util.Map")
     stat = functions.kind(_STAT)
@@ -91,7 +91,7 @@ def _give(hudi: HudiObjects, stats: Any, ranges: Mapping[str, Sequence[ColumnRan
 
 
 def _by_file(hudi: HudiObjects, functions: JavaFunctions, ranges: Mapping[str, Sequence[ColumnRange]]) -> Any:
-    """Hudi's range objects in a map by file name and column."""
+    """Returns Hudi's range objects in a map by file name and column."""
     stats = functions.kind(f"{_MODEL}.HoodieMetadataColumnStats")
     range_kind = functions.kind("org.apache.hudi.stats.HoodieColumnRangeMetadata")
     from_stats = functions.function(functions.method(range_kind, "fromColumnStats", stats))
@@ -103,7 +103,7 @@ def _by_file(hudi: HudiObjects, functions: JavaFunctions, ranges: Mapping[str, S
 
 
 def _column_stats(hudi: HudiObjects, kind: Any, ranges: Mapping[str, Sequence[ColumnRange]]) -> Any:
-    """All in one Avro document, which Hudi's own classes read."""
+    """Encodes all in one Avro document, which Hudi's own classes read."""
     avro = hudi.jvm.org.apache.avro
     schema = avro.Schema.createArray(hudi.java.avro.model.HoodieMetadataColumnStats.getClassSchema())
     kinds = {each.value_type for columns in ranges.values() for each in columns}

@@ -1,8 +1,8 @@
 """Registers the table in a catalogue by Hudi's own sync: a Hive metastore, or what another class of Hudi's knows.
 
-Guarantee: reads the table and changes nothing in it; what is registered is what a commit of the timeline has written,
-with partition values as the rows have them, or nothing and the reason. May be repeated, also by two workers at once.
-Voided by a class that is named in `catalog.partition.extractor` and gives other values. Raises what py4j raises.
+Guarantee: the sync reads the table and changes nothing in it. It registers what a commit of the timeline has written,
+with partition values as the rows have them, or nothing, with the reason. It may be repeated, also by two workers at
+once. Voided by a class in `catalog.partition.extractor` that gives other values. Raises what py4j raises.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _URIS, _TIMEOUT = "hive.metastore.uris", "hive.metastore.client.socket.timeout"
 
 
 def extractor(settings: Settings) -> str:
-    """Hudi's class that makes of the sink's partition paths the values that the rows have, or fails: none makes up
-    others.
+    """Names Hudi's class that makes the rows' values from the sink's partition paths. One that cannot fails; none makes
+    up other values.
     """
     if settings.catalog_extractor is not None:
         return settings.catalog_extractor
@@ -60,7 +60,7 @@ def sync_options(settings: Settings) -> Mapping[str, str]:
 
 
 def register(hudi: HudiClient, settings: Settings) -> str:
-    """The newest instant that the catalogue knows of now; empty where the table has none."""
+    """Runs the sync. Returns the newest instant that the catalogue knows then; empty where the table has none."""
     meta = hudi.meta_client()
     last = meta.getActiveTimeline().getCommitsTimeline().filterCompletedInstants().lastInstant()
     options = dict(sync_options(settings))

@@ -1,6 +1,6 @@
 """Derives Hudi's upsert options and the ordering columns from the settings.
 
-Guarantee: the same settings give the same in every worker. No I/O.
+Guarantee: the same settings give the same options in every worker. No I/O.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def ordering_fields(settings: Settings) -> tuple[str, ...]:
 
 
 def change_columns(settings: Settings) -> T.StructType | None:
-    """Columns that an upsert table has besides those of its rows; None for other tables."""
+    """Returns the columns that an upsert table has besides those of its rows; None for other tables."""
     if settings.operation != "upsert":
         return None
     column = DEBEZIUM_COLUMNS.get(settings.debezium_ordering)

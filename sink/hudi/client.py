@@ -1,9 +1,8 @@
-"""Hudi's Java API as the sink calls it through py4j: each function one step of a sequence, in Hudi's own
-words.
+"""Hudi's Java API as the sink calls it through py4j: each function is one step of a sequence, in Hudi's own words.
 
-Guarantee: no decision is taken here; every call does what its name says or raises what py4j raises
-(`JAVA_ERRORS`). Written for Hudi 1.2 and table version 9: another version asks for every call here to be tried
-again. Knows nothing of transactions, checkpoints or locks.
+Guarantee: this module decides nothing; every call does what its name says, or raises what py4j raises (`JAVA_ERRORS`).
+It is written for Hudi 1.2 and table version 9: for another version, every call has to be tried again. It knows nothing
+of transactions, checkpoints or locks.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ class HudiClient(HudiObjects):
         self._metafiles: set[str] = set()
         self.metadata_patience = 1
         """How many times as many commits as Hudi's setting says may come before `begin` serves the metadata table:
-        above one where somebody else serves it."""
+        above one where another client runs them."""
 
     def with_options(self, options: Mapping[str, str], avro_schema: str | None = None) -> HudiClient:
-        """The same table by other options, and other columns if they are given."""
+        """Returns the same table with other options, and other columns if they are given."""
         return HudiClient(self._spark, self.base_path, avro_schema or self._avro, options)
 
     @property
@@ -81,11 +80,11 @@ class HudiClient(HudiObjects):
         self.__dict__.pop("config", None)
 
     def begin(self, extra: Mapping[str, str], meta: Any = None) -> str:
-        """A new instant with its heartbeat: requested and inflight, both carrying `extra`. `meta` is a meta client that
-        has just been read under the lock.
+        """Makes a new instant with its heartbeat: requested and inflight, both carrying `extra`. `meta` is a meta
+        client that has just been read under the lock.
 
-        As `startCommit` does it, but for the content of the requested file: an instant that was requested by
-        a process which died before inflight tells by it whose it is.
+        Like `startCommit`, but for the content of the requested file: if a process dies between requested and inflight,
+        the file tells which sink and transaction the instant belongs to.
         """
         client, meta = self.client, meta or self.meta_client()
         timeline = meta.getActiveTimeline()
@@ -141,14 +140,16 @@ class HudiClient(HudiObjects):
             raise
 
     def write_stats(self, stats: Sequence[str], avro: str = "") -> Any:
-        """For a commit with that schema, else this object's. A few calls in all, and a few for each log file."""
+        """Returns Java's write stats for a commit with that schema, else this object's. A few calls in all, and a few
+        for each log file.
+        """
         java_stats = base_file_stats(self, [stat for stat in stats if not is_log(stat)], avro or self._avro)
         if logs := [stat for stat in stats if is_log(stat)]:
             java_stats.addAll(log_stats(self, logs))
         return java_stats
 
     def commit_stats(self, instant: str, stats: Any, extra: Mapping[str, str], avro: str = "") -> None:
-        """`avro`: what the commit says the table's schema is, by default that of this object."""
+        """Completes the instant. `avro`: the table's schema that the commit names, by default that of this object."""
         # The client reads it from the very configuration that it was made with.
         self.config.setSchema(avro or self._avro)
         self.client.setOperationType(self.operation)
@@ -170,7 +171,7 @@ class HudiClient(HudiObjects):
         return self.stats_of(self._rdd(written))
 
     def write_records(self, frame: Any, instant: str) -> list[str]:
-        """Writes a Java DataFrame under the instant, which somebody else has begun, with Hudi's index and merge; one
+        """Writes a Java DataFrame under an instant that another process has begun, with Hudi's index and merge; one
         write stat per file. Without a write client: that one would look after the metadata table, and its heartbeats.
         """
         # For records that are not to be combined, as the write below is told, Hudi makes no ordering value.
@@ -235,8 +236,9 @@ class HudiClient(HudiObjects):
         self.storage().deleteFile(self.java.storage.StoragePath(f"{folder}/{instant}"))
 
     def schedule(self, service: str, extra: Mapping[str, str]) -> str:
-        """`Clustering` or `Compaction`: the instant of a new plan, which carries `extra`; empty if nothing is to be
-        done."""
+        """Plans a `Clustering` or `Compaction`. Returns the instant of the new plan, which carries `extra`; empty if
+        nothing is to be done.
+        """
         planned = getattr(self.client, f"schedule{service}")(self.option(self.java_map(extra)))
         return str(planned.get()) if planned.isPresent() else ""
 
@@ -244,7 +246,7 @@ class HudiClient(HudiObjects):
         getattr(self.client, {"Clustering": "cluster", "Compaction": "compact"}[service])(instant, True)
 
     def plan_metadata(self, meta: Any, action: str, instant: str) -> Mapping[str, str]:
-        """The extra metadata of a pending plan."""
+        """Returns the extra metadata of a pending plan."""
         timeline, requested = meta.getActiveTimeline(), self.instant(meta, "REQUESTED", action, instant)
         read = timeline.readCompactionPlan if action == COMPACTION else timeline.readRequestedReplaceMetadata
         return dict(read(requested).getExtraMetadata() or {})

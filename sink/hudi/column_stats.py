@@ -1,8 +1,8 @@
-"""Column statistics of log files, from the worker that wrote them to the one that commits.
+"""Column statistics of log files, from the worker that wrote them to the worker that commits.
 
-Guarantee: the metadata table gets what the writer has counted. Hudi keeps it in the memory of its writer alone, and a
-commit by another process, or by another client, reads each log file again, as it does where nothing was carried. They
-travel as Avro, in the JSON text of a write stat. Raises `JAVA_ERRORS`.
+Guarantee: the metadata table gets the statistics that the writer has counted. Hudi keeps them in the writer's memory
+alone; without this module a commit by another process, or by another client, reads each log file again. They travel as
+Avro, in the JSON text of a write stat. Raises `JAVA_ERRORS`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def is_log(stat: str) -> bool:
 
 
 def carrying(hudi: HudiObjects, stats: Sequence[Any], stats_json: Sequence[str]) -> list[str]:
-    """The stats' texts, those of log files with their column statistics."""
+    """Returns the stats' texts, those of log files with their column statistics."""
     counted = {}
     for number, (stat, stat_json) in enumerate(zip(stats, stats_json, strict=True)):
         if is_log(stat_json) and (column_stats := stat.getColumnStats()).isPresent():
@@ -41,7 +41,7 @@ def carrying(hudi: HudiObjects, stats: Sequence[Any], stats_json: Sequence[str])
 
 
 def log_stats(hudi: HudiObjects, stats_json: Sequence[str]) -> Any:
-    """Java's write stats of log files, in a list, with what they carry."""
+    """Returns Java's write stats of log files in a list, with the statistics that they carry."""
     parsed = [json.loads(stat_json) for stat_json in stats_json]
     carried = [stat.pop(_KEY, ()) for stat in parsed]
     stats = java_stats(hudi, [json.dumps(stat) for stat in parsed], "HoodieDeltaWriteStat")
@@ -52,7 +52,7 @@ def log_stats(hudi: HudiObjects, stats_json: Sequence[str]) -> Any:
 
 
 def java_stats(hudi: HudiObjects, stats_json: Sequence[str], name: str) -> Any:
-    """Java objects of that class in a list, in one call."""
+    """Returns Java objects of that class in a list, in one call."""
     factory, classes = hudi.mapper.getTypeFactory(), hudi.jvm.java.lang.Class
     loader = hudi.jvm.java.lang.Thread.currentThread().getContextClassLoader()
     kind = classes.forName(f"org.apache.hudi.common.model.{name}", True, loader)

@@ -1,10 +1,10 @@
 """Resolves concurrent changes to the same file groups.
 
 Guarantee: under the table lock, a pending clustering of a file group that the transaction has changed is rolled back,
-so that it can never complete with rows as they were before; what others have completed meanwhile is a conflict
-(`Timeline.touched_since`), and the transaction is formed again. A pending compaction is in nobody's way: what is
-appended after its plan belongs to the file slice that it makes. Voided by writers without the table lock. Raises
-what py4j raises.
+so that it can never complete with the rows of before. If another writer has completed a change meanwhile
+(`Timeline.touched_since`), that is a conflict, and the transaction is formed again. A pending compaction conflicts with
+nothing: what is appended after its plan belongs to the file slice that it makes. Voided by writers without the table
+lock. Raises what py4j raises.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NEW = "null"
 
 
 def changed_groups(stats: Sequence[str]) -> frozenset[str]:
-    """Ids of the file groups that were there before and that these stats have changed."""
+    """Returns ids of the existing file groups that these stats have changed."""
     written = (json.loads(stat) for stat in stats)
     return frozenset(stat["fileId"] for stat in written if stat["prevCommit"] not in (None, NEW))
 

@@ -1,9 +1,9 @@
 """Creates the table, or compares the existing one with the settings.
 
-Guarantee: a table that fits is left untouched, but for the number of its buckets, which a sink that upserts notes; one
-that does not is refused with both sides named, an older table version included, which Hudi would upgrade without a
-word. Workers that start together make one table, under the table lock. Raises TableError and ConfigError; what else
-py4j raises passes through.
+Guarantee: a table that fits is left untouched, but for the number of its buckets, which a sink that upserts notes. A
+table that does not fit is refused, and the error names both sides; so is an older table version, which Hudi would
+upgrade without a word. Workers that start together make one table, under the table lock. Raises TableError and
+ConfigError; what else py4j raises passes through.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Locks = Callable[[], AbstractContextManager[None]]
 
 
 def create_missing(hudi: HudiClient, settings: Settings, schema: TableSchema, locks: Locks) -> bool:
-    """Whether it made the table, but for what `init_table` makes."""
+    """Creates the table where there is none, but for what `init_table` makes. Returns whether it did."""
     require_usable(settings, schema)
     _require_options(hudi)
     if _is_table(hudi):
@@ -58,7 +58,7 @@ def create_missing(hudi: HudiClient, settings: Settings, schema: TableSchema, lo
 
 
 def verify(hudi: HudiClient, settings: Settings, schema: TableSchema, locks: Locks) -> T.StructType:
-    """The table's columns, without Hudi's own."""
+    """Verifies the table. Returns its columns, without Hudi's own."""
     columns = _verified_columns(hudi, settings, schema)
     if settings.operation == "upsert":
         _note_buckets(hudi, settings, locks)
@@ -156,7 +156,7 @@ def _verified_columns(hudi: HudiClient, settings: Settings, schema: TableSchema)
 
 
 def schema_conflicts(settings: Settings, has: Mapping[str, str]) -> Iterator[str]:
-    """Where a table's `hoodie.properties` and the settings differ, both sides named."""
+    """Yields the differences of a table's `hoodie.properties` from the settings, each with both sides."""
     for what, is_, wanted, remedy in _compared(settings, has):
         if is_ != wanted:
             yield f"the table's {what}: {is_ or 'none'}; the settings ask for {wanted or 'none'} ({remedy})"
@@ -176,7 +176,7 @@ def schema_conflicts(settings: Settings, has: Mapping[str, str]) -> Iterator[str
 
 
 def _compared(settings: Settings, has: Mapping[str, str]) -> list[tuple[str, str, str, str]]:
-    """Each property's name for people, the table's value, the settings' value, and what to change."""
+    """Returns each property's name for people, the table's value, the settings' value, and what to change."""
     yes, no = "true", "false"
     pairs = [
         ("version", has.get("hoodie.table.version", "unknown"), str(TABLE_VERSION), UPGRADE),
@@ -228,7 +228,9 @@ def _compared(settings: Settings, has: Mapping[str, str]) -> list[tuple[str, str
 
 
 def index_conflict(has: Mapping[str, str], definitions: str) -> str | None:
-    """An index of the table that a fleet's commits cannot keep; `definitions`: Hudi's file of them, or nothing."""
+    """Tells of an index of the table that a fleet's commits cannot keep. `definitions`: Hudi's file of them, or
+    nothing.
+    """
     indexes = [name for name in has.get("hoodie.table.metadata.partitions", "").split(",") if name]
     known = json.loads(definitions).get("indexDefinitions", {}) if definitions else {}
     options = known.get(RECORD_INDEX, {}).get("indexOptions") or {}
@@ -243,13 +245,13 @@ def index_conflict(has: Mapping[str, str], definitions: str) -> str | None:
 
 
 def _generators_alike(has: Mapping[str, str]) -> set[str]:
-    """Hudi's generators whose record keys and partition paths are those of the sink with the table's own fields."""
+    """Returns Hudi's generators that make the sink's record keys and partition paths from the table's own fields."""
     keys = len([name for name in has.get("hoodie.table.recordkey.fields", "").split(",") if name])
     columns = len([name for name in _partition_fields(has).split(",") if name])
     if columns == 0:
         alike = {"NON_PARTITION"}
     elif keys == 0:
-        # Whatever the keys are: nobody can update such a table by them.
+        # Whatever the keys are: no writer can update such a table by them.
         alike = {"SIMPLE", "COMPLEX"}
     else:
         alike = {"SIMPLE" if keys == columns == 1 else "COMPLEX"}
@@ -267,7 +269,7 @@ def _partition_fields(has: Mapping[str, str]) -> str:
 
 
 def columns_conflict(avro: str, schema: TableSchema, settings: Settings) -> str | None:
-    """Why a table's columns, as Avro in JSON, cannot become what the schema asks for."""
+    """Tells why a table's columns, as Avro in JSON, cannot become those of the schema; None if they can."""
     try:
         has = columns_of_table(avro)
     except ConfigError as error:
@@ -279,7 +281,7 @@ def columns_conflict(avro: str, schema: TableSchema, settings: Settings) -> str 
         evolved(has, schema.spark, Compatibility(settings.schema_compatibility), merges_on_read(settings))
     except SchemaConflict as error:
         return f"{error}\ncorrect schema.ddl or schema.file, or change the table with Spark SQL"
-    # Whoever writes columns down means them: one that is missing is as likely a name that was misspelt.
+    # Columns of the settings are meant: one that the table lacks is as likely a name that was misspelt.
     known = {name.lower() for name in schema.spark.names}
     unnamed = [field for field in has.fields if field.name.lower() not in known]
     if not unnamed:
@@ -292,5 +294,5 @@ def columns_conflict(avro: str, schema: TableSchema, settings: Settings) -> str 
 
 
 def columns_of_table(avro: str) -> T.StructType:
-    """Without Hudi's own. Raises ConfigError."""
+    """Returns the table's columns without Hudi's own. Raises ConfigError."""
     return T.StructType([field for field in struct_of_avro(avro).fields if field.name not in META_COLUMNS])

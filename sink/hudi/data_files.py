@@ -24,7 +24,7 @@ _FILE_NAME = re.compile(r"[^/,{}\[\]\s'=]+\.parquet")
 
 
 class DataFiles:
-    """Looks for one table, and remembers which of its partitions are small."""
+    """The data files of one table. Remembers which of its partitions are small."""
 
     def __init__(self, hudi: HudiClient, access: Callable[[], Access] | None) -> None:
         """`access` where Python reaches the table, too: each time anew, for keys may expire."""
@@ -34,7 +34,7 @@ class DataFiles:
         self._small: frozenset[str] = frozenset()
 
     def names(self, partitions: Sequence[str]) -> list[str]:
-        """Names of the files in these partitions."""
+        """Returns the names of the files in these partitions."""
         if len(partitions) <= _LISTED and self._small.issuperset(partitions):
             names = self._listed(partitions)
         else:
@@ -45,8 +45,8 @@ class DataFiles:
         return names
 
     def count(self) -> int | None:
-        """Committed data files, older versions included; None without a metadata table. Partition by partition: a list
-        of all files might not fit into the heap.
+        """Counts committed data files, older versions included; None without a metadata table. Partition by partition:
+        a list of all files might not fit into the heap.
         """
         hudi: Any = self._hudi
         if not hudi.has_metadata_table:
@@ -77,7 +77,7 @@ class DataFiles:
         return str(self._hudi.storage().listDirectEntries(self._hudi.path(partition)).toString())
 
     def _by_metadata(self, partitions: Sequence[str]) -> list[str]:
-        """With the metadata table the committed ones, else all."""
+        """Lists the committed files with the metadata table, else all files."""
         hudi: Any = self._hudi
         paths = hudi.jvm.java.util.ArrayList()
         for partition in partitions:

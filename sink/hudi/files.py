@@ -1,8 +1,8 @@
 """Tells what is at a table's base path, without Hudi and without a JVM.
 
-`inspect_base_path` tells nothing, something else and a Hudi table apart, and returns the table's properties and newest
-schema. It changes nothing. Raises Unavailable when the storage does not answer, ConfigError for a file system that
-pyarrow does not reach.
+`inspect_base_path` tells an empty path, something else and a Hudi table apart, and returns the table's properties and
+newest schema. It changes nothing. Raises Unavailable when the storage does not answer, ConfigError for a file system
+that pyarrow does not reach.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def inspect_base_path(base_path: str, access: Access = NO_ACCESS) -> BasePath:
 
 
 def _newest_schema(storage: Storage, properties: Mapping[str, str]) -> Mapping[str, Any] | None:
-    """From the newest commit that carries one, else from the table's creation."""
+    """Returns the schema of the newest commit that carries one, else that of the table's creation."""
     timeline = f".hoodie/{properties.get('hoodie.timeline.path', 'timeline')}"
     # By completion time, newest first: the name is <requested>_<completed>.<action>.
     completed = sorted(filter(_COMPLETED.match, storage.names(timeline)), key=lambda n: n[18:35], reverse=True)

@@ -20,19 +20,19 @@ class JavaFunctions:
         self._lookup = self._invoke.MethodHandles.publicLookup()
 
     def kind(self, name: str) -> Any:
-        """A class, as Spark's class loader sees it: Hudi may be in a jar that was added."""
+        """Returns a class by Spark's class loader: Hudi may be in a jar that was added."""
         loader = self._jvm.Thread.currentThread().getContextClassLoader()
         return self._jvm.java.lang.Class.forName(name, True, loader)
 
     def method(self, owner: Any, name: str, *parameters: Any) -> Any:
-        """A handle of a public method; of one that is not static the object is the first parameter."""
+        """Returns a handle of a public method; if the method is not static, the object is the first parameter."""
         kinds = self._gateway.new_array(self._jvm.java.lang.Class, len(parameters))
         for index, parameter in enumerate(parameters):
             kinds[index] = parameter
         return self._lookup.unreflect(owner.getMethod(name, kinds))
 
     def chain(self, first: Any, *more: Any) -> Any:
-        """Each handle is given what the one before returned."""
+        """Composes handles: each is given the result of the one before."""
         for handle in more:
             taken = first.type().returnType()
             given = handle.type().changeParameterType(0, taken)
@@ -40,7 +40,7 @@ class JavaFunctions:
         return first
 
     def with_derived(self, action: Any, derive: Any) -> Any:
-        """A handle of one parameter: `action(it, derive(it))`."""
+        """Returns a handle of one parameter: `action(it, derive(it))`."""
         kind, taken = action.type(), derive.type().returnType()
         swapped = kind.changeParameterType(0, taken).changeParameterType(1, kind.parameterType(0))
         order = self._gateway.new_array(self._jvm.int, 2)

@@ -87,7 +87,7 @@ class HudiObjects:
         return self.java.storage.StoragePath(f"{self.base_path}/{relative}" if relative else self.base_path)
 
     def java_map(self, values: Mapping[str, str]) -> Any:
-        """In one call, for every call costs a round trip."""
+        """Makes a Java map in one call: every call costs a round trip."""
         kind = self.jvm.java.lang.Class.forName("java.util.HashMap")
         return self.mapper.readValue(json.dumps(dict(values)), kind)
 
@@ -113,7 +113,7 @@ class HudiObjects:
 
     @property
     def action(self) -> str:
-        """The action of a write on the timeline of a table of this type."""
+        """Names the action of a write on the timeline of a table of this type."""
         return DELTA_COMMIT if self.merges_on_read else COMMIT
 
     def instant(self, meta: Any, state: str, action: str, requested: str) -> Any:
@@ -121,19 +121,19 @@ class HudiObjects:
         return meta.createNewInstant(getattr(states, state), action, requested)
 
     def names(self, directory: str) -> list[str]:
-        """Entries of a directory of the table; none where there is none."""
+        """Lists the entries of a directory of the table; none where there is none."""
         storage, path = self.storage(), self.path(directory)
         entries = storage.listDirectEntries(path) if storage.exists(path) else ()
         return [str(entry.getPath().getName()) for entry in entries]
 
     def files_below(self, directory: str) -> list[str]:
-        """Files below a directory of the table, relative to that directory."""
+        """Lists the files below a directory of the table, relative to that directory."""
         prefix = str(self.path(directory).toUri().getPath()) + "/"
         files = self.storage().listFiles(self.path(directory))
         return [str(file.getPath().toUri().getPath()).removeprefix(prefix) for file in files]
 
     def table_schema(self, meta: Any) -> str | None:
-        """The newest schema of the table as Avro JSON; None while there is none."""
+        """Returns the newest schema of the table as Avro JSON; None while there is none."""
         schema = self.java.common.table.TableSchemaResolver(meta).getTableSchemaIfPresent(False)
         return str(schema.get().toString()) if schema.isPresent() else None
 
@@ -143,5 +143,5 @@ class HudiObjects:
         return str(definitions.get().toJson()) if definitions.isPresent() else ""
 
     def json(self, value: Any) -> Any:
-        """A Java value by way of JSON: one round trip for a whole list."""
+        """Reads a Java value by way of JSON: one round trip for a whole list."""
         return json.loads(self.mapper.writeValueAsString(value))

@@ -1,9 +1,9 @@
 """Hudi's own ZooKeeper table lock, held from Python over the worker's open session.
 
-Guarantee: while it is held, no Hudi writer that uses ZookeeperBasedLockProvider with the same base path and
-key holds it, and the other way round: both queue at the same znode. Held only as long as the session lives;
-whoever acts under it checks last that the session is still in force. Voided by writers with another lock
-provider, path or key. Raises Unavailable (not acquired within the wait, with who holds it).
+Guarantee: while it is held, no Hudi writer that uses ZookeeperBasedLockProvider with the same base path and key holds
+it, and the other way round: both queue at the same znode. It is held only as long as the session lives; so the caller
+checks the session last, before it acts. Voided by writers with another lock provider, path or key. Raises Unavailable
+(not acquired within the wait, with the name of its holder).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TableLock(Lock):  # type: ignore[misc]  # kazoo has no types
 
 
 class TableLocks:
-    """Gives the lock of one table as a context manager; a new one each time, for kazoo's own do not survive a
+    """Gives the lock of one table as a context manager; a new one each time, because kazoo's own do not survive a
     session.
     """
 
@@ -85,8 +85,8 @@ class TableLocks:
         return contenders[0] or "a writer without a name" if contenders else "nobody any more"
 
     def _release(self, lock: TableLock) -> None:
-        """Never raises: what was done under the lock has its own outcome. A znode that cannot be removed now
-        must be removed later, for it would lock the table as long as the session lives.
+        """Never raises: the work under the lock has its own outcome. A znode that cannot be removed now is removed
+        later: it would lock the table as long as the session lives.
         """
         if not self._released(lock):
             LOG.warning("lock.release_delayed", path=self.path)
@@ -97,7 +97,7 @@ class TableLocks:
             time.sleep(_RELEASE_PAUSE_SECONDS)
 
     def _released(self, lock: TableLock) -> bool:
-        """True when the znode is gone, or will go with its session."""
+        """Whether the znode is gone, or will go with its session."""
         try:
             lock.release()
         except SessionExpiredError:
@@ -108,6 +108,6 @@ class TableLocks:
 
 
 def lock_path(settings: Settings) -> str:
-    """`<base path>/<key>` as Hudi's ZookeeperBasedLockProvider makes it; by default `/hudi/<table name>`."""
+    """Returns `<base path>/<key>` as Hudi's ZookeeperBasedLockProvider makes it; by default `/hudi/<table name>`."""
     base = settings.hudi.get(BASE_PATH, DEFAULT_BASE_PATH)
     return f"{base.rstrip('/')}/{settings.hudi.get(LOCK_KEY, settings.table_name)}"

@@ -35,7 +35,7 @@ class MetadataTableServices:
         self._failpoints = Failpoints.from_environment()
 
     def run(self, wait: Callable[[], bool]) -> tuple[Service, ...]:
-        """Nothing where the metadata table wants nothing yet, or the table has none. `wait` is called between two
+        """Runs the services that are due; none where the table has no metadata table. `wait` is called between two
         services, and says whether to end there.
         """
         try:
@@ -64,7 +64,7 @@ class MetadataTableServices:
 
     @cached_property
     def _client(self) -> Any:
-        """Hudi's write client of the metadata table, as Hudi makes it of the table's configuration."""
+        """Returns Hudi's write client of the metadata table, made from the table's configuration as Hudi does."""
         java, hudi = self._hudi.java, self._hudi
         version = hudi.meta_client().getTableConfig().getTableVersion()
         policy = java.common.model.HoodieFailedWritesCleaningPolicy.EAGER
@@ -81,7 +81,7 @@ class MetadataTableServices:
         return "" if cleaned is None else str(cleaned.getStartCleanTime())
 
     def _compact(self) -> str:
-        """Carries out what a dead writer has planned before it plans anew."""
+        """Carries out a dead writer's plan before it makes a new one."""
         self._client.runAnyPendingCompactions()
         instant = self._compaction_instant()
         if instant in completed(timeline_names(self._hudi) or ()):
@@ -93,8 +93,8 @@ class MetadataTableServices:
         return instant
 
     def _compaction_instant(self) -> str:
-        """Before each transaction that the metadata table holds and the table does not yet, so that it can be rolled
-        back: else now.
+        """Returns a time before each transaction that the metadata table holds and the table does not yet, so that it
+        can be rolled back; without any, now.
         """
         held = completed(timeline_names(self._hudi) or ())
         open_ones = pending(self._hudi.names(_TIMELINE)) & held

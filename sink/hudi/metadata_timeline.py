@@ -1,8 +1,8 @@
-"""Whether Hudi's metadata table has to be served, by the names on its timeline.
+"""Tells whether Hudi's metadata table needs services, by the names on its timeline.
 
-Hudi serves it whenever a table is opened for writing: with some forty requests to a store, also when nothing is to be
-done. Guarantee: yes where an instant is pending, for whoever left it may be dead, and the next commit would wait for it
-for ever; and where so many commits have come since the last compaction. Else no. Raises what py4j raises.
+Hudi runs them whenever a writer opens the table: with some forty requests to a store, also when nothing is to be done.
+Guarantee: they are needed where an instant is pending (the writer that left it may be dead, and the next commit would
+wait for ever), and after a number of commits since the last compaction; else they are not. Raises what py4j raises.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _COMPLETED = re.compile(r"(\d+)_(\d+)\.(\w+)")
 
 
 def compaction_interval(options: Mapping[str, str]) -> int:
-    """After how many of its commits Hudi compacts the metadata table."""
+    """Returns after how many of its commits Hudi compacts the metadata table."""
     return int(options.get(_COMPACT, _COMPACT_DEFAULT))
 
 
 def timeline_names(hudi: HudiObjects) -> list[str] | None:
-    """The files of the metadata table's timeline, with one request; None where there is no such table."""
+    """Lists the files of the metadata table's timeline with one request; None where there is no such table."""
     try:
         entries = hudi.storage().listDirectEntries(hudi.path(METADATA_TIMELINE))
     except Py4JJavaError as error:
@@ -42,7 +42,7 @@ def timeline_names(hudi: HudiObjects) -> list[str] | None:
 
 
 def wants_service(hudi: HudiObjects, commits: int) -> bool:
-    """A table that shall have none wants nothing; one that is gone wants to be made."""
+    """Whether services are due. A table without a metadata table needs none; one that has lost it has it made again."""
     if not hudi.has_metadata_table:
         return False
     names = timeline_names(hudi)
@@ -50,12 +50,12 @@ def wants_service(hudi: HudiObjects, commits: int) -> bool:
 
 
 def is_due(names: Collection[str], commits: int) -> bool:
-    """`names` are the timeline's files, `commits` is after how many it shall be compacted."""
+    """Whether a compaction is due. `names` are the timeline's files; `commits` is the number of commits between two."""
     return bool(pending(names)) or commits_since_compaction(names) >= commits
 
 
 def pending(names: Collection[str]) -> set[str]:
-    """Instants that were begun and are not complete."""
+    """Returns instants that were begun and are not complete."""
     return {match[1] for name in names if (match := _PENDING.fullmatch(name))} - completed(names)
 
 
@@ -64,8 +64,8 @@ def completed(names: Collection[str]) -> set[str]:
 
 
 def commits_since_compaction(names: Collection[str]) -> int:
-    """Counts as Hudi does: a commit that was begun before a compaction and became complete after it was planned is not
-    in it.
+    """Counts as Hudi does: without a commit that was begun before a compaction and became complete after the compaction
+    was planned.
     """
     done = [match.groups() for name in names if (match := _COMPLETED.fullmatch(name))]
     compacted = max((begun for begun, _, action in done if action == "commit"), default="")

@@ -1,8 +1,7 @@
-"""Hudi's settings for the sink's table: defaults, the user's own, and what the guarantee rests on, in this
-order.
+"""Hudi's settings for the sink's table: defaults, the user's own, and what the guarantee rests on, in this order.
 
-Guarantee: the same settings give the same options in every worker. What may not be overridden is refused in
-`config_rules` with a sentence, and set here whatever is written. No I/O.
+Guarantee: the same settings give the same options in every worker. `sink.config.rules` refuses settings that the
+guarantee forbids; this module sets their values in any case. No I/O.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ SHARED_OPTIONS: Mapping[str, str] = {
 
 
 def record_key_fields(settings: Settings) -> tuple[str, ...]:
-    """The columns of the record key; none where the default key's columns are not in the table."""
+    """Returns the columns of the record key; none where the default key's columns are not in the table."""
     return settings.record_key_fields or (DEFAULT_KEY if settings.provenance else ())
 
 
 def partition_time(settings: Settings) -> PartitionTime | None:
-    """How the table is partitioned by time, if it is."""
+    """Returns how the table is partitioned by time, if it is."""
     if settings.partition_time_field is None:
         return None
     return PartitionTime(
@@ -69,7 +68,7 @@ def partition_paths(settings: Settings) -> PartitionPaths:
 
 
 def partition_columns(settings: Settings) -> tuple[str, ...]:
-    """The table's columns that make its partition paths, the generated one included."""
+    """Returns the table's columns that make its partition paths, the generated one included."""
     return partition_paths(settings).columns
 
 
@@ -93,14 +92,14 @@ def url_encode(settings: Settings) -> bool:
 
 
 def arrow_codec(settings: Settings) -> str:
-    """The codec of base files by Arrow's name, which is Hudi's but for one."""
+    """Returns the codec of base files by Arrow's name, which is Hudi's but for one."""
     codec = settings.hudi.get(_CODEC, _DEFAULTS[_CODEC]).strip().lower()
     return "none" if codec == "uncompressed" else codec
 
 
 def commit_options(settings: Settings) -> Mapping[str, str]:
-    """For begin, write, complete and roll back: no table service runs there, and Hudi's lock is this
-    process's own, for the table lock is held around it from Python.
+    """Returns options for begin, write, complete and roll back: no table service runs there, and Hudi's lock is this
+    process's own, because Python holds the table lock around it.
     """
     return {
         **_DEFAULTS,
@@ -117,9 +116,8 @@ def commit_options(settings: Settings) -> Mapping[str, str]:
 
 
 def service_options(settings: Settings) -> Mapping[str, str]:
-    """For table services: Hudi takes the table lock itself, for as short as it knows to.
-
-    Failed writes are left alone: an instant of ours whose heartbeat has expired may be PREPARED.
+    """Returns options for table services: Hudi takes the table lock itself, for as short as it can. It leaves failed
+    writes alone: a transaction whose heartbeat has expired may be PREPARED.
     """
     return {
         **_DEFAULTS,
@@ -161,6 +159,6 @@ def _required(settings: Settings) -> dict[str, str]:
         "hoodie.populate.meta.fields": str(populate_meta_fields(settings)).lower(),
         # An index of others would be dropped because our settings do not ask for it.
         "hoodie.metadata.auto.delete.partitions": "false",
-        # Else Hudi takes a record index's entries from its own writers alone, and what others wrote is found by nobody.
+        # Else Hudi takes a record index's entries from its own writers alone, and the index misses other workers' rows.
         "hoodie.metadata.streaming.write.enabled": "false",
     }

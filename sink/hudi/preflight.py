@@ -33,7 +33,7 @@ int 0 for one without a value, which wins over everything."""
 
 
 def require_usable(settings: Settings, schema: TableSchema, engine: str = "") -> None:
-    """Raises the first of what is wrong: ConfigError or TableError. `engine`: another one than the settings'."""
+    """Raises the first error: ConfigError or TableError. `engine`: another one than the settings'."""
     for wrong in preflight_errors(settings, schema, engine):
         raise wrong
 

@@ -1,12 +1,13 @@
 """Table services by Hudi's own means, off the commit path, on one worker at a time.
 
-Compaction of a merge-on-read table, clustering, cleaning, archiving, in this order; each by itself, so that one that
-fails keeps none from running. Guarantee: Hudi takes the table lock itself, through ZooKeeper, as any other writer
-would. A pending instant of a transaction is never rolled back here, however old its heartbeat is, for it may be
-PREPARED. A plan that an earlier run of this sink left behind is taken off the timeline before anything new is planned,
-so that whoever made it, should it wake, finds no instant to complete; plans of others are left alone. Before archiving,
-files are removed that a late task left under an instant that was rolled back: what is older than the active timeline
-counts as committed to a reader without the metadata table. Never raises for what goes wrong in a service: it says so.
+Compaction of a merge-on-read table, clustering, cleaning and archiving run in this order, each by itself: one that
+fails does not keep the next from running. Guarantee: Hudi takes the table lock itself, through ZooKeeper, as for any
+writer. This module never rolls back a pending instant of a transaction, however old its heartbeat is: the transaction
+may be PREPARED. It drops a plan that an earlier run of this sink left behind before it plans a new one, so that a
+worker that was stopped in that run finds no instant to complete when it wakes; it leaves plans of other writers alone.
+Before it archives, it removes files that a late task wrote under an instant that was rolled back: a reader without the
+metadata table takes an instant that is older than the active timeline for committed. Never raises for a service that
+fails: its outcome says so.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class HudiTableServices:
         return str(self._hudi.meta_client().getTableType().toString()) == MERGE_ON_READ
 
     def _rewrite(self, service: str) -> str:
-        """Plans and carries out. A plan that fails is not left behind: updates by others would be refused for it."""
+        """Plans a service and carries it out. Removes a plan that fails: it would block updates by other writers."""
         self._drop_leftovers(service)
         instant = self._hudi.schedule(service, {SINK_KEY: self._settings.name})
         if not instant:
@@ -81,8 +82,8 @@ class HudiTableServices:
         return instant
 
     def _execute(self, service: str, instant: str) -> None:
-        """With the table's columns as they are now: no file of the plan, which is made, has others. Where Hudi rewrites
-        record by record it takes them from its client, and what that lacks would be gone.
+        """Executes the plan with the table's columns as they are now: no file of the plan has others. Where Hudi
+        rewrites record by record it takes the columns from its client, and would drop those that the client lacks.
         """
         hudi = self._hudi.with_options(self._hudi.options, self._hudi.table_schema(self._hudi.meta_client()))
         try:
@@ -115,7 +116,7 @@ class HudiTableServices:
             if action == CLUSTERING:
                 self._locked.roll_back(instant)
             else:
-                # Hudi would only put its plan back. First the files: without the plan nobody could tell whose they are.
+                # A rollback by Hudi would only put the plan back. Files first: only the plan tells whose they are.
                 _remove_marked(self._locked, instant)
                 self._locked.drop_compaction(self._locked.meta_client(), instant, pending[0].state == "INFLIGHT")
 
@@ -132,8 +133,9 @@ class HudiTableServices:
 
 
 def sweep(hudi: HudiClient, timeline: HudiTimeline) -> None:
-    """Removes files of instants whose rollback is complete: those the rollback removed and a late task made
-    again, and those that a late task has marked since. And bad records that were set aside for what is over.
+    """Removes files of instants whose rollback is complete: those that the rollback removed and a late task wrote
+    again, and those that a late task has marked since. Also removes quarantined bad records of transactions that have
+    ended.
     """
     # Before the timeline: what is set aside belongs to an instant that was begun before.
     aside = hudi.names(QUARANTINE)
@@ -153,8 +155,8 @@ def sweep(hudi: HudiClient, timeline: HudiTimeline) -> None:
 
 
 def _revived(hudi: HudiClient, now: ActiveTimeline) -> list[str]:
-    """Inflight files that a late writer has made again of instants that were rolled back, without the requested ones
-    that came before them: Hudi's writer notes there what it is going to write.
+    """Returns inflight files of rolled back instants that a late writer has made again, where the requested files are
+    gone: Hudi's writer notes its plan there.
     """
     pending = {entry.requested for entry in now.instants if entry.requested in now.rolled_back and not entry.done}
     names = hudi.names(TIMELINE) if pending else []
@@ -163,7 +165,7 @@ def _revived(hudi: HudiClient, now: ActiveTimeline) -> list[str]:
 
 
 def _remove_marked(hudi: HudiClient, instant: str) -> None:
-    """Data files of the instant that have a marker, then the markers."""
+    """Removes the instant's data files that have a marker, then the markers."""
     directory, storage = f"{TEMP}/{instant}", hudi.storage()
     if not storage.exists(hudi.path(directory)):
         return

@@ -1,11 +1,10 @@
 """A table's timeline as a sink reads it: newest checkpoint, states of instants, orphans.
 
-Guarantee: the newest checkpoint is that of the highest transaction number; the active timeline is read first
-and the archived one after it, so that an instant which is archived in between is not missed; absence is said
-only after both were read. Metadata of a completed commit is read once and remembered. Rests on `begin`
-refusing an instant that is older than the newest checkpoint's: so a checkpoint in the active timeline is
-newer than any in the archive. Raises Corrupt (an instant that cannot be understood) and Unavailable (storage,
-JVM).
+Guarantee: the newest checkpoint is that of the highest transaction number. The active timeline is read first and the
+archived one after it, so that an instant which is archived in between is not missed; an instant is absent only if
+neither has it. Metadata of a completed commit is read once and remembered. Rests on `begin` refusing an instant that is
+older than the newest checkpoint's: so a checkpoint in the active timeline is newer than any in the archive. Raises
+Corrupt (an instant that cannot be understood) and Unavailable (storage, JVM).
 """
 
 from __future__ import annotations
@@ -126,15 +125,15 @@ class HudiTimeline:
         return TableView(checkpoint, states, self._orphans(now), len({e.requested for e in since if e.done}))
 
     def note_begun(self, instant: str) -> None:
-        """This process wrote it: its file need not be read to know whose it is."""
+        """Notes an instant that this process wrote: its file need not be read to know its owner."""
         self._owners[instant] = self._sink
 
     def note_completed(self, instant: str, checkpoint: Checkpoint) -> None:
-        """This process completed it, and knows what it carries."""
+        """Notes an instant that this process completed, and its content."""
         self._completed = {instant: checkpoint}
 
     def snapshot(self) -> ActiveTimeline:
-        """Reads again where archiving or a rollback takes away what was just listed."""
+        """Reads the active timeline; again where archiving or a rollback removes what was just listed."""
         for attempt in range(_ATTEMPTS):
             try:
                 return self._snapshot()
@@ -150,7 +149,7 @@ class HudiTimeline:
         return self._state(self.snapshot(), instant)
 
     def replaced(self, now: ActiveTimeline) -> frozenset[str]:
-        """File ids that a commit of the active timeline has replaced, whether or not their files are still
+        """Returns file ids that a commit of the active timeline has replaced, whether or not their files are still
         there.
         """
         file_ids: set[str] = set()
@@ -162,8 +161,8 @@ class HudiTimeline:
         return frozenset(file_ids)
 
     def touched_since(self, now: ActiveTimeline, instant: str) -> frozenset[str]:
-        """File ids that others have changed or replaced since the instant was requested. What a compaction has merged
-        is as it was.
+        """Returns file ids that other writers have changed or replaced since the instant was requested. Rows that a
+        compaction has merged did not change.
         """
         file_ids: set[str] = set()
         for entry in now.instants:
@@ -183,7 +182,7 @@ class HudiTimeline:
         return frozenset(self._hudi.json(metadata.getFileIdAndRelativePaths()))
 
     def removed_files(self, now: ActiveTimeline) -> list[str]:
-        """Files, relative to the table, that completed rollbacks of the active timeline were to remove."""
+        """Returns files, relative to the table, that completed rollbacks of the active timeline were to remove."""
         base = str(self._hudi.path().toUri().getPath()).rstrip("/") + "/"
         paths: list[str] = []
         for entry in now.instants:
@@ -247,7 +246,7 @@ class HudiTimeline:
         return None if document is None else decode_checkpoint(document, self._describe(entry))
 
     def _rollback(self, timeline: Any, entry: Instant) -> frozenset[str]:
-        """The instants that a rollback is about. One that is only requested may lose its plan to a crash."""
+        """Returns the instants that a rollback rolls back. One that is only requested may lose its plan to a crash."""
         if entry not in self._rollbacks:
             if entry.done:
                 named = timeline.readRollbackMetadata(self._java(entry)).getCommitsRollback()
@@ -279,8 +278,8 @@ class HudiTimeline:
         return self._archived_state(instant)
 
     def _maybe_archived(self, now: ActiveTimeline, instant: str) -> bool:
-        """Archiving takes the oldest first, but lets go of single instants in the middle when they are
-        rollbacks.
+        """Whether the instant may be archived: archiving takes the oldest first, but also single rollbacks in the
+        middle.
         """
         writes = [entry.requested for entry in now.instants if entry.done and entry.action in WRITES]
         return not writes or instant < min(writes)
@@ -300,9 +299,7 @@ class HudiTimeline:
         return tuple(instant for instant in sorted(pending - now.rolled_back) if self._owner(instant) == self._sink)
 
     def _owner(self, instant: str) -> str | None:
-        """The sink that began a pending instant, by the content of its requested file; None for other
-        writers'.
-        """
+        """Returns the sink that began a pending instant, by its requested file; None for other writers'."""
         if instant not in self._owners:
             timeline = self._meta.getActiveTimeline()
             java = self._hudi.instant(self._meta, "REQUESTED", self._hudi.action, instant)
@@ -318,7 +315,7 @@ class HudiTimeline:
         return self._owners[instant]
 
     def _archive(self) -> list[Instant]:
-        """Completed instants of the archived timeline, newest first."""
+        """Returns completed instants of the archived timeline, newest first."""
         try:
             self._history = self._meta.getArchivedTimeline().reload()
             return sorted(self._listed(self._history), reverse=True)
@@ -326,7 +323,7 @@ class HudiTimeline:
             raise self._timeline_error(error) from error
 
     def _archived_checkpoint(self) -> tuple[Checkpoint, Instant] | None:
-        """The highest number of the newest stretch of the archive that has any checkpoint of this sink."""
+        """Returns the highest number of the newest stretch of the archive that has any checkpoint of this sink."""
         after = self._archived[1].requested if self._archived else ""
         commits = [
             entry
@@ -356,7 +353,7 @@ class HudiTimeline:
             raise self._timeline_error(error) from error
 
     def _load(self, oldest: str, newest: str) -> None:
-        """Details of archived instants, both ends included: Hudi's own range leaves out its beginning."""
+        """Loads details of archived instants, both ends included: Hudi's own range leaves out its beginning."""
         self._history.loadCompletedInstantDetailsInMemory(f"{int(oldest) - 1:017d}", newest)
 
     def _archived_rollback(self, entry: Instant) -> frozenset[str]:

@@ -1,8 +1,9 @@
-"""Uploads in parts that nobody will end: on S3 a writer that is killed in the middle of a large file leaves one behind,
-which no listing of files shows and which is paid for.
+"""Aborts multipart uploads that no writer will complete.
 
-Guarantee: what is aborted was begun below the table's base path more than a day ago, by the store's clock or this
-host's: no file takes so long. Nothing else in the bucket is touched. Raises what Java raises.
+On S3 a writer that is killed in the middle of a large file leaves such an upload behind. No listing of files shows it,
+and the store charges for it. Guarantee: only uploads are aborted that began below the table's base path more than a day
+ago, by the store's clock or this host's: no file takes so long. Nothing else in the bucket is touched. Raises what Java
+raises.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ DAY = 24 * 3600.0
 
 
 def abort_uploads(hudi: HudiClient, older_than: float = DAY) -> int:
-    """How many it aborted. None where the key may not ask for them: the bucket's lifecycle rule has to do it then."""
+    """Returns how many it aborted. None where the key may not ask for them: then the bucket's lifecycle rule has to do
+    it.
+    """
     base = hudi.base_path
     if scheme_of(base) not in S3_SCHEMES:
         return 0

@@ -1,15 +1,15 @@
-"""Finds the Kafka offsets that another writer left in a table's commits, and works out how a sink begins exactly there.
+"""Finds the Kafka offsets that another writer left in a table's commits, and plans how a sink begins exactly there.
 
-Hudi Streamer and hudi-kafka-connect put into every commit how far they have read: for each partition the offset
-to be read next. What counts is the newest completed commit that says so, in the active or the archived timeline;
-later ones by others (a clustering, a new column) say nothing of it. An adoption is a reset of a sink that
-has not begun: the same fence, the same records, nothing of the table touched.
+Hudi Streamer and hudi-kafka-connect put their offsets into every commit: for each partition the offset to be read next.
+The newest completed commit with offsets counts, in the active or the archived timeline; later commits of other writers
+(a clustering, a new column) have none. An adoption is a reset of a sink that has not begun: the same fence, the same
+records, and the table stays as it is.
 
 Voided by a job that still writes the table, by a topic that was made anew under its name, and by another Kafka cluster:
-the other writers record neither topic ids nor clusters, so only offsets that the log cannot have are found out.
-Until the sink's first commit an adoption lives in ZooKeeper alone; adopt again if that was emptied.
-Errors: ConfigError (nothing that can be adopted, or not with these settings), Conflict (the sink, or another one, has
-begun, or workers are alive), TableError, Unavailable.
+the other writers record neither topic ids nor clusters, so that only offsets which the log cannot have are found out.
+Until the sink's first commit an adoption lives in ZooKeeper alone; adopt again if that was emptied. Errors: ConfigError
+(nothing that can be adopted, or not with these settings), Conflict (the sink, or another one, has begun, or workers are
+alive), TableError, Unavailable.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Tool(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CommitOffsets:
-    """Offsets that `tool` wrote under `key` into the commit of `instant`. `text` is empty where it was only told to
-    begin elsewhere.
+    """Offsets that `tool` wrote under `key` into the commit of `instant`. `text` is empty where the tool was only told
+    to begin elsewhere.
     """
 
     tool: Tool
@@ -62,14 +62,14 @@ class CommitOffsets:
 
 @dataclass(frozen=True, slots=True)
 class ForeignOffsets:
-    """The whole timeline's remains: newest offsets of other writers, and topics that sinks have read, by sink."""
+    """The other writers' part of the whole timeline: newest offsets, and the topics that sinks have read, by sink."""
 
     newest: tuple[CommitOffsets, ...]
     sinks: Mapping[str, frozenset[str]]
 
 
 def read_foreign_offsets(base_path: str, access: Access = NO_ACCESS) -> ForeignOffsets:
-    """Absence is only said of a timeline that was read whole."""
+    """Reads the timeline. Reports that there are no offsets only after it has read all of it."""
     problems: list[AuditFinding] = []
     newest: tuple[CommitOffsets, ...] = ()
     sinks: dict[str, frozenset[str]] = {}
@@ -98,7 +98,7 @@ def _damaged(base_path: str, sentence: str) -> TableError:
 
 
 def offsets_in_commit(extra: Mapping[str, str], instant: str) -> Iterator[CommitOffsets]:
-    """Other writers' offsets in a commit's extra metadata."""
+    """Yields other writers' offsets in a commit's extra metadata."""
     for key, reset_key in (STREAMER_V2, STREAMER_V1):
         if extra.get(key) or extra.get(reset_key):
             yield CommitOffsets(Tool.STREAMER, key, instant, extra.get(key) or "")
@@ -108,7 +108,7 @@ def offsets_in_commit(extra: Mapping[str, str], instant: str) -> Iterator[Commit
 
 
 def unadopted_offsets_warning(remains: ForeignOffsets, sink: str, view: KeeperView) -> str | None:
-    """The warning before a sink begins in a table that another tool has filled up to certain offsets. Pure."""
+    """Returns the warning before a sink begins in a table that another tool has filled up to certain offsets. Pure."""
     if not remains.newest or sink in remains.sinks or view.states:
         return None
     return (
@@ -118,7 +118,7 @@ def unadopted_offsets_warning(remains: ForeignOffsets, sink: str, view: KeeperVi
 
 
 def choose(base_path: str, remains: ForeignOffsets) -> CommitOffsets:
-    """Raises ConfigError where there is nothing, or more than one thing."""
+    """Chooses the offsets to adopt. Raises ConfigError where there are none, or several."""
     if not remains.newest:
         raise ConfigError(
             f"{base_path}: no commit has offsets of Hudi Streamer or hudi-kafka-connect; there is nothing to adopt,"
@@ -134,8 +134,8 @@ def choose(base_path: str, remains: ForeignOffsets) -> CommitOffsets:
 
 
 def offsets_of(left: CommitOffsets, topics: Sequence[str], topic: str | None = None) -> dict[TopicPartition, int]:
-    """The next offset to be read by partition, all of configured `topics`. hudi-kafka-connect does not write down of
-    which topic they are: `topic` says it where several are configured.
+    """Returns the next offset to be read by partition, all of configured `topics`. hudi-kafka-connect does not write
+    down the topic: `topic` names it where several are configured.
     """
     if topic is not None and topic not in topics:
         raise ConfigError(f"--topic {topic} is not one of kafka.topic.names ({', '.join(topics)})")
@@ -159,7 +159,7 @@ def offsets_of(left: CommitOffsets, topics: Sequence[str], topic: str | None = N
 
 
 def _streamer(left: CommitOffsets, text: str) -> dict[TopicPartition, int]:
-    """`orders,0:120,1:80`, as its Kafka sources write it."""
+    """Parses `orders,0:120,1:80`, as Streamer's Kafka sources write it."""
     match = _STREAMER.fullmatch(text)
     if match is None:
         raise _unreadable(left, text, "TOPIC,PARTITION:OFFSET,...")
@@ -167,7 +167,7 @@ def _streamer(left: CommitOffsets, text: str) -> dict[TopicPartition, int]:
 
 
 def _several(left: CommitOffsets) -> dict[TopicPartition, int]:
-    """`{"a": "orders,0:120", "b": "payments,0:7"}`: several Streamers of one table, by their identifiers."""
+    """Parses `{"a": "orders,0:120", "b": "payments,0:7"}`: several Streamers of one table, by their identifiers."""
     try:
         parts = json.loads(left.text)
     except (ValueError, RecursionError):
@@ -187,7 +187,7 @@ def _several(left: CommitOffsets) -> dict[TopicPartition, int]:
 
 
 def _connect(left: CommitOffsets, topic: str) -> dict[TopicPartition, int]:
-    """`0=120,1=80`."""
+    """Parses `0=120,1=80`."""
     if _CONNECT.fullmatch(left.text) is None:
         raise _unreadable(left, left.text, "PARTITION=OFFSET,...")
     return _pairs(left, topic, left.text, "=")
@@ -213,7 +213,7 @@ def _unreadable(left: CommitOffsets, text: str, form: str) -> ConfigError:
 
 
 def refuse_if_older(base_path: str, access: Access = NO_ACCESS) -> None:
-    """Raises TableError for a table that no worker would take: who adopts it would learn of that too late."""
+    """Raises TableError for a table that no worker would take: the operator learns it before the adoption."""
     version = open_table(base_path, access).properties.get("hoodie.table.version", "")
     if version != str(TABLE_VERSION):
         raise TableError(f"{base_path}: the table's version: {version}; the sink writes {TABLE_VERSION}; {UPGRADE}")
@@ -237,7 +237,7 @@ def refuse_if_begun(sink: str, table: TimelineSnapshot, remains: ForeignOffsets,
 def adopt(
     view: KeeperView, sink: str, offsets: Mapping[TopicPartition, int], table: TimelineSnapshot, log: LogView
 ) -> Reset:
-    """The reset that makes `sink` begin at `offsets`. Raises Conflict and ConfigError. Pure."""
+    """Returns the reset that makes `sink` begin at `offsets`. Raises Conflict and ConfigError. Pure."""
     committed = max((s.end for s in view.states.values() if s.end > s.start), default=None)
     if view.ledger.committed != NO_TRANSACTION or committed is not None:
         raise Conflict(

@@ -1,8 +1,8 @@
 """Waits until a sink has committed what was in Kafka at a moment.
 
 The moment is now, or a time of records. A target is a set of offsets that stays as it is while records keep coming, so
-that a busy topic cannot keep a wait from ending. Offsets count as committed whichever worker committed them.
-Errors: Conflict (the sink is halted or paused, or a topic was deleted), Overdue, Unavailable; those of Kafka.
+that a busy topic cannot keep a wait from ending. Commits of every worker count. Errors: Conflict (the sink is halted or
+paused, or a topic was deleted), Overdue, Unavailable; those of Kafka.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ ASK_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The offsets to be committed of each partition, as far as there are any: `[start, end)`."""
+    """The offsets to be committed of each partition: `[start, end)`, for those that have any."""
 
     logs: Mapping[TopicPartition, PartitionLog]
 
     def missing(self, states: Mapping[TopicPartition, PartitionState]) -> int:
-        """Offsets that are not committed yet, at most."""
+        """Counts offsets that are not committed yet: an upper bound of the records."""
         return sum(
             max(0, log.end - max(log.start, _committed(states.get(source), log.topic_id)))
             for source, log in self.logs.items()
         )
 
     def topics_behind(self, states: Mapping[TopicPartition, PartitionState]) -> Sequence[str]:
-        """The topics that still have offsets to be committed."""
+        """Returns the topics that still have offsets to be committed."""
         behind = {
             source.topic for source, log in self.logs.items() if _committed(states.get(source), log.topic_id) < log.end
         }
@@ -53,7 +53,7 @@ def _committed(state: PartitionState | None, topic_id: str) -> int:
 
 
 def target_of(log: Log, settings: Settings, view: KeeperView, at: float | None = None) -> Target:
-    """Where each partition ends now, or where its records of the time `at` begin."""
+    """Returns where each partition ends now, or where its records of the time `at` begin."""
     unfinished = unfinished_topics(view.states, settings.topics)
     seen = log.view(settings.topics, settings.topic_pattern, unfinished)
     offsets = {} if at is None else positions_at(log, seen, at)
@@ -62,7 +62,7 @@ def target_of(log: Log, settings: Settings, view: KeeperView, at: float | None =
 
 
 def positions_at(log: Log, seen: LogView, at: float) -> dict[TopicPartition, int]:
-    """Where the records of that time, and later ones, begin in each partition: at its end, where there are none."""
+    """Returns where the records of that time and later begin in each partition: at its end, where there are none."""
     offsets = log.offsets_at(sorted(seen.partitions), at)
     positions = {}
     for source, known in seen.partitions.items():
@@ -74,8 +74,8 @@ def positions_at(log: Log, seen: LogView, at: float) -> dict[TopicPartition, int
 def wait_for(
     control: SinkControl, target: Target, seconds: float, hurry: bool = False, stop: Event | None = None
 ) -> str:
-    """Until the target is reached, or `stop` is set. With `hurry` the sink is asked to commit at once, whatever its
-    interval.
+    """Waits until the target is reached, or `stop` is set. With `hurry` it asks the sink to commit at once, whatever
+    its interval.
     """
     missing = target.missing({})
     is_asked = not hurry
@@ -107,7 +107,7 @@ def wait_for(
 
 
 def _require_topics(control: SinkControl, topics: Sequence[str], missing: int) -> None:
-    """Raises Conflict where Kafka has a topic no more: its records will never be committed."""
+    """Raises Conflict for a topic that Kafka no longer has: its records will never be committed."""
     log = Log(control.settings.kafka_native)
     try:
         log.view(topics)

@@ -1,8 +1,8 @@
-"""Chooses sinks of a configuration by name, those that topics have brought about among them.
+"""Chooses sinks of a configuration by name, also those that a pattern has made of topics.
 
-A pattern's sinks are those of the topics that Kafka has now, and of those that ZooKeeper has on record: one whose topic
-is gone can still be looked at, and so can all of them while Kafka does not answer. Errors: ConfigError for a name that
-no sink has; Unavailable when neither answers.
+A pattern's sinks are those of the topics that Kafka has now, and of those that ZooKeeper has on record: so a command
+can look at a sink whose topic is gone, and at all of them while Kafka does not answer. Errors: ConfigError for a name
+that no sink has, and where no chosen sink can be used; Unavailable when neither Kafka nor ZooKeeper answers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class KnownSinks:
 
 
 def known_sinks(fleet: Fleet) -> KnownSinks:
-    """All sinks that there are now."""
+    """Returns all sinks that there are now."""
     if not fleet.patterns:
         return KnownSinks(fleet.sinks)
     topics, reason = _topics_of_kafka(fleet), ""
@@ -66,7 +66,7 @@ def known_sinks(fleet: Fleet) -> KnownSinks:
 def _with_recorded(
     fleet: Fleet, found: Sequence[tuple[TopicPattern, set[str]]], recorded: Mapping[str, Collection[str]]
 ) -> list[tuple[TopicPattern, set[str]]]:
-    """`found`, and the topics that the sink of each has on record itself: below the same root may be other fleets."""
+    """Adds to `found` the topics that each sink's own tree records: below the same root may be other fleets."""
     anywhere = {topic for topics in recorded.values() for topic in topics}
     both = []
     for pattern, names in found:
@@ -77,7 +77,7 @@ def _with_recorded(
 
 
 def _topics_of_kafka(fleet: Fleet) -> list[tuple[str, ...] | SinkError]:
-    """By pattern: the names of its cluster's topics, or why they are not known."""
+    """Returns for each pattern the names of its cluster's topics, or the error."""
     asked: dict[str, tuple[str, ...] | SinkError] = {}
     for pattern in fleet.patterns:
         if pattern.probe.bootstrap not in asked:
@@ -92,7 +92,7 @@ def _topics_of_kafka(fleet: Fleet) -> list[tuple[str, ...] | SinkError]:
 
 
 def _recorded_topics(client: KazooClient, process: ProcessSettings) -> dict[str, Collection[str]]:
-    """The topics of which each sink below this fleet's root has partitions on record. Raises Unavailable."""
+    """Returns the topics whose partitions each sink below this fleet's root records. Raises Unavailable."""
     root = process.zookeeper_root
     topics: dict[str, Collection[str]] = {}
     try:
@@ -133,7 +133,7 @@ def _is_named(name: str, names: Sequence[str]) -> bool:
 
 
 def choose_one(fleet: Fleet, names: Sequence[str]) -> Settings:
-    """The one that is named; without a name the only one."""
+    """Returns the sink that is named; without a name the only one."""
     known = choose(fleet, names)
     sinks = known.sinks
     if len(sinks) == 1 and not known.misconfigured:

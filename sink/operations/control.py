@@ -1,10 +1,9 @@
 """Asks something of a running sink through its `control` znode, and waits until the fleet has done it.
 
 Commands and the worker's HTTP server call the same functions. Guarantee: a request is one compare-and-set on what was
-read, tried again when somebody else has written in between; each is safe to be made twice. What a function waits for is
-read from ZooKeeper, not taken from the request.
-Errors: ConfigError (there is nothing to ask it of), Conflict (the sink's state does not let it), Overdue, Unavailable,
-Corrupt, OutcomeUnknown.
+read, tried again when another client has written in between; each is safe to be made twice. A function reads from
+ZooKeeper what it waits for, and does not trust its own request. Errors: ConfigError (there is nothing to ask it of),
+Conflict (the sink's state does not let it), Overdue, Unavailable, Corrupt, OutcomeUnknown.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ class NoSuchWorker(ConfigError):
 
 
 class Overdue(SinkError):
-    """A request stands, and has not come to pass in time."""
+    """A request stands, and the fleet has not done it in time."""
 
 
 class SinkControl:
-    """One sink, as an operator acts on it. `by` says who asks."""
+    """One sink, as an operator acts on it. `by` names the author."""
 
     def __init__(self, settings: Settings, client: KazooClient, by: str = "") -> None:
         self._settings = settings
@@ -56,14 +55,16 @@ class SinkControl:
         return self._settings
 
     def pause(self, reason: str = "") -> str:
-        """Plan nothing more. Says who has paused it, if it was paused already."""
+        """Asks to plan nothing more. Returns the author of an earlier pause, if there is one."""
         known = self._ask(lambda view: view.control.pause(self._asked(reason))).control.paused
         if known is not None:
             return f"sink {self.name} is paused already, {described(known)}"
         return f"sink {self.name} is paused"
 
     def wait_at_rest(self, seconds: float) -> str:
-        """Until nothing of a paused sink is open. Without a worker, or halted, it would never be."""
+        """Waits until a paused sink has nothing open. Raises Conflict without a worker, or for a halted sink: it would
+        never come.
+        """
 
         def at_rest(view: KeeperView) -> str | None:
             if view.control.paused is None:
@@ -86,7 +87,7 @@ class SinkControl:
         return f"sink {self.name} goes on; it was paused {described(before.control.paused)}"
 
     def flush(self) -> int:
-        """Commit at once what is there. Returns the number to wait for."""
+        """Asks to commit at once. Returns the number to wait for."""
 
         def edit(view: KeeperView) -> Control:
             self._require_running(view, "flush")
@@ -106,7 +107,7 @@ class SinkControl:
         return self.wait(flushed, seconds, lambda: f"sink {self.name}: the flush is not done yet")
 
     def switchover(self) -> tuple[str, str]:
-        """Have another worker coordinate. Returns the contender that has to yield: its znode, and its incarnation."""
+        """Asks for another coordinator. Returns the contender that has to yield: its znode, and its incarnation."""
         led: list[tuple[str, str]] = []
 
         def edit(view: KeeperView) -> Control:
@@ -127,7 +128,7 @@ class SinkControl:
         return self.wait(lambda view: switched(self.name, view, contender), seconds, lambda: late)
 
     def drain(self, worker: str) -> tuple[str, ...]:
-        """Have a worker leave. Returns its incarnations that have to."""
+        """Asks a worker to leave. Returns its incarnations."""
         named: list[str] = []
 
         def edit(view: KeeperView) -> Control:
@@ -162,7 +163,7 @@ class SinkControl:
         return Asked(self._by, round(time.time(), 3), reason)
 
     def _ask(self, edit: Edit) -> KeeperView:
-        """Writes what `edit` makes of the present content. Returns the reading that it was made of."""
+        """Writes the content that `edit` makes of the present one. Returns the reading behind it."""
         for _ in range(TRIES):
             view = self._read()
             if (control := edit(view)) == view.control:
@@ -175,7 +176,7 @@ class SinkControl:
         raise Unavailable(f"sink {self.name}: its control znode changes faster than it is written; try again")
 
     def read(self) -> KeeperView:
-        """One reading. Raises Unavailable, Corrupt."""
+        """Reads once. Raises Unavailable, Corrupt."""
         return self._keeper.read()
 
     def _read(self) -> KeeperView:
@@ -212,8 +213,8 @@ class SinkControl:
         late: Callable[[], str],
         stop: threading.Event | None = None,
     ) -> str:
-        """Until `true` has something to say. Readings that fail are tried again until the time is over, or `stop` is
-        set, which `late` explains.
+        """Waits until `true` returns a value, and returns that. Tries failed readings again until the time is over, or
+        `stop` is set; `late` explains that.
         """
         self._client.add_listener(self._keeper.session_changed)
         deadline = time.monotonic() + seconds
@@ -255,8 +256,8 @@ VERBS: Mapping[str, Callable[[Settings, KazooClient, str], str]] = {
 
 
 def switched(sink: str, view: KeeperView, contender: tuple[str, str]) -> str | None:
-    """How a switchover has ended that asked this contender to yield, or None while it is under way. Raises Conflict
-    where it has come to nothing.
+    """Tells how a switchover ended that asked this contender to yield; None while it is under way. Raises Conflict
+    where it was dropped.
     """
     before = contender[1]
     if view.control.switchover is not None:
@@ -274,7 +275,7 @@ def switched(sink: str, view: KeeperView, contender: tuple[str, str]) -> str | N
 
 
 def requester() -> str:
-    """Names who asks, for whoever reads `sink status` later."""
+    """Names who asks, for `sink status`."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container without a name for its user

@@ -42,7 +42,7 @@ class Part:
 
 
 def diagnose(config: Path, logs: Sequence[Path] = ()) -> list[Part]:
-    """`logs`: files of logs beside those in `log.dir`."""
+    """Gathers the report. `logs`: files of logs beside those in `log.dir`."""
     redactor = Redactor()
     found = [_gathered("versions.txt", _versions)]
     try:
@@ -95,7 +95,7 @@ def _memory() -> Iterator[str]:
 
 
 def _settings(fleet: Fleet) -> str:
-    """As every worker understands them, defaults included."""
+    """Shows the settings as every worker understands them, defaults included."""
     shown: dict[str, object] = {name: wrong.reason for name, wrong in fleet.misconfigured.items()}
     for settings in fleet.everything:
         document = settings.model_dump(mode="json", by_alias=True)
@@ -119,7 +119,7 @@ def _status(settings: Settings) -> str:
 
 
 def _logs(directories: Sequence[Path], more: Sequence[Path]) -> Iterator[Part]:
-    """The newest files, their last lines."""
+    """Takes the last lines of the newest files."""
     files = [file for directory in directories if directory.is_dir() for file in directory.glob("*.log")]
     newest = sorted(files, key=lambda file: file.stat().st_mtime, reverse=True)[:LOG_FILES]
     for file in (*more, *newest):

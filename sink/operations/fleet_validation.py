@@ -52,7 +52,7 @@ def validate_fleet(fleet: Fleet, names: Sequence[str] = ()) -> FleetChecks:
 
 
 def _topics(fleet: Fleet, known: KnownSinks) -> Iterator[CheckResult]:
-    """The sinks that each pattern would have now, and the topics that cannot become one."""
+    """Yields the sinks that each pattern would have now, and the topics that cannot become one."""
     fixed = {settings.name for settings in fleet.sinks}
     for pattern in fleet.patterns:
         own = [s for s in known.sinks if s.name not in fixed and any(map(pattern.matches, s.topics))]

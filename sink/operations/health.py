@@ -1,8 +1,8 @@
-"""Judges one sink by a reading of its tree and of Kafka's log: what is wrong, and what only has to be told.
+"""Judges one sink by a reading of its tree and of Kafka's log: why it is unhealthy, and what an operator should know.
 
 A sink is healthy while it has a coordinator, no halt, and either nothing waits or the last commit is newer than three
 intervals and the write deadline, whichever is longer. Records that came a moment ago into a quiet topic have their
-interval, too. A pause is told, and is no fault. Pure; raises nothing.
+interval, too. A pause is a note, no fault. Pure; raises nothing.
 """
 
 from __future__ import annotations
@@ -69,8 +69,9 @@ def deadline(settings: Settings) -> float:
 
 
 def last_commit(view: KeeperView) -> float | None:
-    """When the newest transaction of the history was committed, in seconds since 1970. The history is short: where
-    aborts fill it, the commit is older than all of them."""
+    """Returns when the newest transaction of the history was committed, in seconds since 1970. The history is short:
+    where aborts fill it, the commit is older than all of them.
+    """
     committed = [s.times for s in view.ledger.history if s.outcome == Phase.COMMITTED.value]
     if committed:
         return max(max(times.values(), default=0.0) for times in committed)
@@ -79,7 +80,7 @@ def last_commit(view: KeeperView) -> float | None:
 
 
 def newest_time(view: KeeperView) -> float:
-    """The last moment that a coordinator has recorded of a transaction, in seconds since 1970; 0 without any."""
+    """Returns the last moment that a coordinator has recorded, in seconds since 1970; 0 without any."""
     ended = (summary.times for summary in view.ledger.history)
     entered = (transaction.header.times for transaction in view.transactions)
     return max((max(times.values(), default=0.0) for times in chain(ended, entered)), default=0.0)
@@ -114,7 +115,7 @@ def _reasons(evidence: Evidence, view: KeeperView, status: Status) -> Iterator[F
 
 
 def _refusals(evidence: Evidence) -> list[Finding]:
-    """Why no worker takes part, where those that host the sink cannot use their settings of it, or the table."""
+    """Tells why no worker takes part, where those that host the sink cannot use their settings of it, or the table."""
     if evidence.status is None or evidence.view is None or evidence.view.members:
         return []
     return [
@@ -174,7 +175,9 @@ def _notes(evidence: Evidence, view: KeeperView, status: Status) -> Iterator[Fin
 
 
 def _retention(evidence: Evidence) -> Iterator[Finding]:
-    """Half of a partition's retention is gone, and what waits does not land in what is left; or nine tenths are."""
+    """Warns if half of a partition's retention is gone and the backlog does not land in what is left, or if nine tenths
+    are gone.
+    """
     for topic, seconds in evidence.retention.items():
         oldest = max(
             (

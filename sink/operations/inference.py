@@ -1,9 +1,9 @@
-"""Reads a sample of topics once and works out columns that hold it, for `sink infer` to write down.
+"""Reads a sample of topics once and derives columns that hold it, for `sink infer`.
 
-Guarantee: nothing is changed: no offset is committed and no group is left behind. A sample has committed records only.
-With the columns every value of it decodes, as the sink's own decoder has said, but for those in `bad`. Nothing is
-promised of records that are not in it. Raises ConfigError (nothing can be inferred, with the reason), UnknownTopic,
-AccessDenied, Unavailable, and what the registry raises."""
+Guarantee: it changes nothing: it commits no offset and leaves no group behind. A sample has committed records only. The
+sink's own decoder has decoded every value of it into the columns, but for those in `bad`. Raises ConfigError (nothing
+can be inferred, with the reason), UnknownTopic, AccessDenied, Unavailable, and what the registry raises.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from sink.schema.warnings import SchemaWarning
 from sink.write.row_spec import registry_access, value_format
 
 GROUP = "sink-infer"
-"""The client asks for a name. Nobody ever joins that group, nor commits for it."""
+"""The client asks for a name. No client ever joins that group, nor commits for it."""
 QUIET_SECONDS = 30.0
 BATCH = 1000
 MOST_BYTES = 256 * 1024**2
@@ -72,7 +72,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Inference:
-    """`origin` says what the columns come from, `bad` has the values that do not decode, with coordinates."""
+    """`origin` says where the columns come from; `bad` has the values that do not decode, with coordinates."""
 
     columns: T.StructType
     origin: str
@@ -245,7 +245,7 @@ def _columns_of_registry(settings: Settings, topics: Sequence[str], sample: Samp
 
 
 def _named(values: Sequence[bytes | None], places: bool) -> Counter[tuple[int, tuple[int, ...]]]:
-    """How many values name each schema, and message of it."""
+    """Counts the values that name each schema, and message of it."""
     array = pa.array([value for value in values if value], pa.binary())
     cursors, rows = Cursors(array), np.arange(len(array))
     ids, _ = schema_ids(cursors, rows)
@@ -255,7 +255,7 @@ def _named(values: Sequence[bytes | None], places: bool) -> Counter[tuple[int, t
 
 
 def _latest(asked: Registry, topics: Sequence[str], sample: Sample, places: bool) -> SchemaSelection:
-    """For topics without a record that names a schema."""
+    """Takes the registry's latest schemas, for topics without a record that names one."""
     if sample.values:
         reasons = _headers(sample.values, places)
         first = min(reasons)
@@ -284,7 +284,7 @@ class Span:
 
 
 def read_sample(native: Mapping[str, str], topics: Sequence[str], request: SampleRequest) -> Sample:
-    """Raises UnknownTopic for one that is not there; a sample of empty topics is empty."""
+    """Reads a sample. Raises UnknownTopic for a missing topic; a sample of empty topics is empty."""
     log = Log(native)
     try:
         view = log.view(topics)
@@ -347,7 +347,7 @@ class _Reading:
         self._records: dict[TopicPartition, list[tuple[int, bytes | None]]] = {source: [] for source in sorted(wanted)}
 
     def take(self, message: ck.Message) -> TopicPartition | None:
-        """The partition, if that was the last of it. Raises what another try would not mend."""
+        """Takes a message. Returns its partition if that was the last of it. Raises lasting errors."""
         source, offset = TopicPartition(str(message.topic()), int(message.partition() or 0)), int(message.offset() or 0)
         error, span = message.error(), self.pending.get(source)
         at_end = error is not None and error.code() == ck.KafkaError._PARTITION_EOF

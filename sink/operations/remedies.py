@@ -154,7 +154,7 @@ _UNKNOWN_HALT = Remedy(
 
 
 def halt_remedy(reason: str, at_offset: bool = False) -> Remedy:
-    """`at_offset`: the halt names one."""
+    """Returns the remedy for a halt. `at_offset`: the halt names one."""
     for pattern, remedy in _HALTS:
         if re.match(pattern, reason):
             return remedy

@@ -1,14 +1,12 @@
-"""Works out what an operator's reset changes, and writes it: halts cleared, partitions moved, records of
-intent dropped.
+"""Plans what an operator's reset changes, and writes it: clears halts, moves partitions, drops records of intent.
 
-The table's checkpoint is the truth, so a reset never touches the table: it changes what ZooKeeper records,
-under a raised generation, and the next commit carries that into the table. Until that commit a reset lives in
-ZooKeeper alone: if ZooKeeper is emptied before, the sink goes on from the table's checkpoint as if there had
-been no reset, which loses and repeats nothing. A generation is raised above any that ZooKeeper or a
-checkpoint on the timeline ever had for the partition, so that no file id is used twice.
-Voided by workers of the sink that are alive but not members: it takes the coordinator's own lock and a new
-epoch, so what they still write is refused. Errors: ConfigError, Conflict (workers are alive, or a transaction
-has to be finished first), TableError, Unavailable, OutcomeUnknown.
+The table's checkpoint is the truth, so a reset never touches the table: it changes what ZooKeeper records, under a
+raised generation, and the next commit carries that into the table. Until that commit a reset lives in ZooKeeper alone:
+if ZooKeeper is emptied before, the sink goes on from the table's checkpoint as if there had been no reset, which loses
+and repeats nothing. A generation is raised above any that ZooKeeper or a checkpoint on the timeline ever had for the
+partition, so that no file id is used twice. A worker that is alive but no member may still try to write: the reset
+takes the coordinator's own lock and a new epoch, so that ZooKeeper refuses that. Errors: ConfigError, Conflict (workers
+are alive, or a transaction has to be finished first), TableError, Unavailable, OutcomeUnknown.
 """
 
 from __future__ import annotations
@@ -64,7 +62,7 @@ class ResetRequest:
 
 
 def with_offsets(request: ResetRequest, positions: Mapping[TopicPartition, int]) -> ResetRequest:
-    """The request to go on at these positions, where they are of its topics. Raises ConfigError."""
+    """Returns the request to resume at these positions, where they are of its topics. Raises ConfigError."""
     require_known(request.topics, {source.topic for source in positions})
     chosen = {s: offset for s, offset in positions.items() if not request.topics or s.topic in request.topics}
     return replace(request, offsets=chosen)
@@ -90,8 +88,8 @@ NO_TABLE = TimelineSnapshot(None, {}, frozenset(), frozenset())
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A partition that goes on elsewhere. `reached` is the end of what is committed of this topic id, None where
-    nothing is; `gone`: the topic has the partition no more. `given_up`: planned offsets of a deleted topic.
+    """A partition that resumes elsewhere. `reached` is the committed end of this topic id, None without any; `gone`:
+    the topic no longer has the partition. `given_up`: planned offsets of a deleted topic.
     """
 
     source: TopicPartition
@@ -116,7 +114,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """A reset, ready to be written on top of the view that it was worked out from."""
+    """A reset, ready to be written on top of the view that it was planned from."""
 
     halt: Halt | None
     moves: tuple[Move, ...]
@@ -130,7 +128,7 @@ class Reset:
 
 
 def require_no_live_workers(workers: Sequence[str]) -> None:
-    """Raises Conflict while there are any."""
+    """Raises Conflict while there are live workers."""
     if workers:
         raise Conflict(
             f"workers are alive ({', '.join(workers)}); stop them first, and wait until their sessions have ended"
@@ -164,8 +162,8 @@ def plan_reset(view: KeeperView, request: ResetRequest, table: TimelineSnapshot,
 
 
 def _refuse_to_leave_out(view: KeeperView, table: TimelineSnapshot, moved: Collection[TopicPartition]) -> None:
-    """Where the table is older than it was, a partition that is not moved would go on beyond what it holds. That its
-    generation is higher says nothing then. Raises ConfigError.
+    """Raises ConfigError where the table is older than it was, and a partition is not moved: it would go on beyond what
+    the table holds. Its higher generation proves nothing then.
     """
     number, ends = (table.checkpoint.number, table.checkpoint.ends) if table.checkpoint else (NO_TRANSACTION, {})
     if number >= view.ledger.committed:
@@ -184,7 +182,7 @@ def _refuse_to_leave_out(view: KeeperView, table: TimelineSnapshot, moved: Colle
 
 
 def _abandoned(transactions: Sequence[Transaction], table: TimelineSnapshot) -> Iterator[Transaction]:
-    """Transactions to be aborted, so that the next coordinator rolls them back; Conflict for a decided
+    """Yields transactions to be aborted, so that the next coordinator rolls them back. Raises Conflict for a decided
     one.
     """
     for t in transactions:
@@ -206,7 +204,7 @@ def _abandoned(transactions: Sequence[Transaction], table: TimelineSnapshot) -> 
 def _positions(
     request: ResetRequest, table: TimelineSnapshot, log: LogView | None
 ) -> dict[TopicPartition, tuple[str, int]]:
-    """Topic id and offset by partition."""
+    """Returns topic id and offset by partition."""
     if request.to is Position.CHECKPOINT:
         if table.checkpoint is None:
             raise ConfigError("the table has no checkpoint of this sink; use --to earliest, --to latest or --forget")
@@ -240,8 +238,9 @@ def _positions(
 def _gone(
     view: KeeperView, table: TimelineSnapshot, log: LogView, topics: set[str]
 ) -> dict[TopicPartition, tuple[str, int]]:
-    """Partitions that these topics have no more, with the present id and offset 0: the checkpoint has one id for a
-    topic, and there one that is added again is read from. One of which something of this id was read is only missing.
+    """Returns partitions that these topics no longer have, with the present id and offset 0: the checkpoint has one id
+    for a topic, and a partition that is added again is read from there. A partition that was read under this id is only
+    missing.
     """
     ids = {source.topic: log_range.topic_id for source, log_range in log.partitions.items() if source.topic in topics}
     checkpoint = table.checkpoint
@@ -257,7 +256,7 @@ def _gone(
 
 
 def _deleted(view: KeeperView, request: ResetRequest, log: LogView) -> dict[TopicPartition, tuple[str, int]]:
-    """Partitions of deleted topics whose planned offsets nobody can read any more: they stay at what is committed."""
+    """Returns partitions of deleted topics with planned offsets, which stay at what is committed."""
     if request.offsets:
         return {}
     return {
@@ -268,7 +267,7 @@ def _deleted(view: KeeperView, request: ResetRequest, log: LogView) -> dict[Topi
 
 
 def _reached(view: KeeperView, table: TimelineSnapshot, source: TopicPartition, topic_id: str) -> int | None:
-    """The end of what the table holds of a topic id: the checkpoint's word before ZooKeeper's."""
+    """Returns the end of what the table holds of a topic id: by the checkpoint, else by ZooKeeper."""
     checkpoint = table.checkpoint
     if checkpoint is not None and source in checkpoint.ends:
         return checkpoint.ends[source].end if checkpoint.topics[source.topic] == topic_id else None
@@ -311,7 +310,7 @@ def _ledger(
 
 
 def write_plans(view: KeeperView, reset: Reset) -> tuple[tuple[Op, ...], ...]:
-    """The multis that write `reset`, without the fence. The sink is halted until the last one is written."""
+    """Returns the multis that write `reset`, without the fence. The sink is halted until the last one is written."""
     wall = time.time()
     ops: list[Op] = [
         tree.header_op(enter(t.header, Phase.ABORTED, wall, reason="abandoned by an operator's reset"), t.version)
@@ -323,7 +322,7 @@ def write_plans(view: KeeperView, reset: Reset) -> tuple[tuple[Op, ...], ...]:
         return tree.batched(ops, clear)
     multis = tree.batched(ops, clear)
     if reset.halt is None and len(multis) > 1:
-        # The gaps that it makes are declared at last: nobody may go on from the half of it.
+        # The gaps that it makes are declared last: no coordinator may go on from the half of it.
         mark = Create(tree.HALT, tree.halt_data(Halt(INTERRUPTED, at=wall)))
         multis = ((mark,), *tree.batched(ops, [Delete(tree.HALT)]))
     return writes.ordered(view, "reset", multis, reset.ledger).multis

@@ -1,9 +1,9 @@
-"""Writes a reset to ZooKeeper as a coordinator would: under the election's lock and a new epoch. Or forgets all,
-under the lock.
+"""Writes a reset to ZooKeeper as a coordinator would: under the election's lock and a new epoch. Or forgets all, under
+the lock.
 
-Guarantee: no worker coordinates while a reset is written, and whoever did before is refused from then on. A
-reset that was interrupted half way leaves the halt in place and can be run again.
-Errors: Conflict (workers are alive, or the lock is not to be had), Unavailable, OutcomeUnknown.
+Guarantee: no worker coordinates while a reset is written, and ZooKeeper refuses later writes of the coordinator before
+it. A reset that was interrupted half way leaves the halt in place and can be run again. Errors: Conflict (workers are
+alive, or the lock cannot be acquired), Unavailable, OutcomeUnknown.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Drafts = Callable[[KeeperView], Sequence[Sequence[Op]]]
 
 
 def write(client: KazooClient, root: str, config_digest: str, epoch_floor: int, write_plans: Drafts) -> int:
-    """Writes what `write_plans` makes of the tree as it is under the lock. Returns the epoch of the reset."""
+    """Writes the plans that `write_plans` makes of the tree under the lock. Returns the epoch of the reset."""
     Keeper(client, root, _ignore).bootstrap(config_digest)
     with lock(client, root) as lock_path:
         fence = Check(lock_path, 0)
@@ -39,7 +39,7 @@ def write(client: KazooClient, root: str, config_digest: str, epoch_floor: int, 
         write_plans(view)
         epoch = max(view.epoch, epoch_floor) + 1
         _read_keeper(client, root).write((fence, tree.epoch_op(view, epoch, "reset")))
-        # Read again: nobody else can write from here on, and what was read before the epoch rose may be
+        # Read again: no coordinator can write from here on, and what was read before the epoch rose may be
         # stale.
         view = _read(client, root)
         keeper = _read_keeper(client, root)
@@ -50,7 +50,9 @@ def write(client: KazooClient, root: str, config_digest: str, epoch_floor: int, 
 
 
 def forget(client: KazooClient, root: str) -> None:
-    """Removes all that is recorded, whether it can be read or not. Interrupted half way, it can be run again."""
+    """Removes all records of the sink, also those that cannot be read. If it is interrupted half way, it can be run
+    again.
+    """
     with lock(client, root) as lock_path:
         require_no_live_workers(workers(client, root))
         strays = [*_paths(client, root, tree.WORKERS)][:-1]
@@ -63,7 +65,7 @@ def forget(client: KazooClient, root: str) -> None:
 
 
 def workers(client: KazooClient, root: str) -> list[str]:
-    """Ids of the workers that are alive, by the names of their znodes; what belongs to no session is none of them."""
+    """Returns ids of the live workers, by the names of their znodes; a znode without a session is none."""
     members = [*_paths(client, root, tree.WORKERS)][:-1]
     with _listing(root):
         stats = {path: client.exists(posixpath.join(root, path)) for path in members}
@@ -72,12 +74,12 @@ def workers(client: KazooClient, root: str) -> list[str]:
 
 
 def recorded(client: KazooClient, root: str) -> list[str]:
-    """Paths of all that is recorded, relative to `root`, deepest first."""
+    """Returns the paths of all records, relative to `root`, deepest first."""
     return [path for name in tree.RECORDS for path in _paths(client, root, name)]
 
 
 def _paths(client: KazooClient, root: str, path: str) -> Iterator[str]:
-    """All that is below a path, and the path itself at last; nothing where it is not there."""
+    """Yields all paths below a path, and the path itself at last; nothing where it does not exist."""
     with _listing(root):
         try:
             children = client.get_children(posixpath.join(root, path))
@@ -98,7 +100,7 @@ def _listing(root: str) -> Iterator[None]:
 
 @contextmanager
 def lock(client: KazooClient, root: str) -> Iterator[str]:
-    """The election's: nobody coordinates while it is held. Gives the path of its znode, to fence writes with."""
+    """Holds the election's lock: no worker coordinates meanwhile. Gives the path of its znode, to fence writes with."""
     candidacy = Candidacy(client, root, f"reset:{uuid.uuid4()}")
     patience = Timer(LOCK_SECONDS, candidacy.withdraw)
     patience.start()
@@ -118,7 +120,7 @@ def lock(client: KazooClient, root: str) -> Iterator[str]:
 
 
 def _read(client: KazooClient, root: str) -> KeeperView:
-    """A reading without any cache."""
+    """Reads without any cache."""
     return _read_keeper(client, root).read()
 
 

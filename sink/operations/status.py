@@ -173,7 +173,7 @@ class Reading:
 
 
 def collect(settings: Settings, keeper: Keeper, log: Log | None) -> Reading:
-    """Read everything once. Without `log` there is no lag."""
+    """Reads everything once. Without `log` there is no lag."""
     view = keeper.read()
     recorded = {source.topic for source in view.states}
     observed, error = _observe(log, settings, recorded)
@@ -190,7 +190,7 @@ def collect(settings: Settings, keeper: Keeper, log: Log | None) -> Reading:
 
 
 def outside_workers(hosts: Mapping[str, HostedRecord]) -> tuple[OutsideStatus, ...]:
-    """Workers that host the sink and take no part in it."""
+    """Returns workers that host the sink and take no part in it."""
     return tuple(
         OutsideStatus(worker, hosted.state, hosted.reason)
         for worker, hosted in hosts.items()
@@ -199,12 +199,12 @@ def outside_workers(hosts: Mapping[str, HostedRecord]) -> tuple[OutsideStatus, .
 
 
 def ended_transactions(keeper: Keeper) -> tuple[EndedStatus, ...]:
-    """All that the ledger keeps of transactions that have ended, newest first."""
+    """Returns all ended transactions that the ledger keeps, newest first."""
     return tuple(ended_status(summary) for summary in reversed(keeper.read().ledger.history))
 
 
 def catalog_status(settings: Settings, state: CatalogState | None, committed: int) -> CatalogStatus | None:
-    """None where the settings name no catalogue. What is recorded of another one counts for nothing."""
+    """Returns None where the settings name no catalogue. A record of another catalogue counts for nothing."""
     if not settings.catalogued:
         return None
     name = settings.catalog_name

@@ -19,7 +19,7 @@ _REQUESTED = re.compile(r"(\d{17})\.\w+\.(requested|inflight)\Z|(\d{17})\.inflig
 
 
 def read_timeline_snapshot(base_path: str, sink: str, access: Access = NO_ACCESS) -> TimelineSnapshot:
-    """`NO_TABLE` where nothing stands at the base path."""
+    """Reads the timeline. Returns `NO_TABLE` for an empty base path."""
     base = inspect_base_path(base_path, access)
     if base.content is Content.NOTHING:
         return NO_TABLE

@@ -1,8 +1,8 @@
-"""Follows one sink from look to look: how long its oldest record has waited, how fast it lands, when it catches up.
+"""Follows one sink from look to look: how long its oldest record has waited, how fast records land, when it catches up.
 
 Guarantee: memory and the work of a look grow with the partitions, not with time. `waiting_seconds` is at most one look
-too short, except for records that were there before the first look: those count from the last commit, which they came
-after at the earliest. Not for several threads at once. Pure but for what it remembers; raises nothing.
+too short, except for records that were there before the first look: those count from the last commit, since they came
+after it. Not for several threads at once. Pure but for what it remembers; raises nothing.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Trend:
         last_commit: float | None,
         wall: float,
     ) -> None:
-        """Takes in a reading of the tree and a view of the log, if there is one."""
+        """Takes a reading of the tree and a view of the log, if there is one."""
         if log is None:
             self._sample(Sample(wall, None, None, _age(last_commit, wall)))
             return
@@ -140,7 +140,7 @@ def _look(partition: _Partition, committed: int, end: int, since: float, wall: f
 
 
 def _catch_up(lag: int, keeps_up: bool, landed: float, arrived: float) -> tuple[float | None, bool]:
-    """Seconds until nothing waits any more, and whether the backlog grows instead."""
+    """Returns the seconds until nothing waits any more, and whether the backlog grows instead."""
     if lag <= 0:
         return 0.0, False
     if keeps_up and landed > 0:

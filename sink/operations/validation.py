@@ -1,9 +1,8 @@
-"""Checks a configuration against the live servers, the storage and the table, and says all that is wrong at
-once.
+"""Checks a configuration against the live servers, the storage and the table, and tells all that is wrong at once.
 
-Each check is independent of the others and changes nothing that lasts: at most an ephemeral znode and a file
-that is deleted again. What holds now may stop holding later; nothing here is a promise about the future.
-Raises nothing of its own: what a check cannot do is a finding of that check.
+Each check is independent of the others and changes nothing that lasts: at most it makes an ephemeral znode and a file
+that it deletes again. What holds now may stop holding later. Raises nothing of its own: a check that cannot be made is
+a finding.
 """
 
 from __future__ import annotations
@@ -51,8 +50,7 @@ REGISTRY_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One fact about one part; `wrong` when the sink could not work with it, `note` when somebody has to decide whether
-    it should."""
+    """One fact about one part; `wrong` when the sink could not work with it, `note` when an operator has to decide."""
 
     part: str
     sentence: str
@@ -61,7 +59,7 @@ class CheckResult:
 
 
 def validate(settings: Settings, jvm: Jvm = bare_jvm) -> list[CheckResult]:
-    """All findings, in the order of the parts. `jvm` gives the one that tries the table's store."""
+    """Returns all findings, in the order of the parts. `jvm` gives the JVM that tries the table's store."""
     schema, findings = _schema(settings)
     checks: list[tuple[str, Callable[[], Iterator[CheckResult]]]] = [
         ("Java", _java),
@@ -85,7 +83,7 @@ def validate(settings: Settings, jvm: Jvm = bare_jvm) -> list[CheckResult]:
 
 
 def _schema(settings: Settings) -> tuple[TableSchema | None, list[CheckResult]]:
-    """The columns, and whether a table and an engine can do with them what the settings ask for."""
+    """Checks the columns, and whether table and engine support what the settings ask for."""
     warnings: list[str] = []
     origin = f"schema.file ({settings.schema_file})" if settings.schema_file else "schema.ddl"
     try:
@@ -181,13 +179,13 @@ def _kafka(settings: Settings) -> Iterator[CheckResult]:
 
 
 def _reader(settings: Settings) -> Iterator[CheckResult]:
-    """Says only what the reader of records refuses, as a worker would when it starts."""
+    """Reports only what the reader of records refuses, as a worker would when it starts."""
     require_reader(settings)
     yield from ()
 
 
 def _registry(settings: Settings, schema: TableSchema | None) -> Iterator[CheckResult]:
-    """Whether it answers, and whether what it has for the topics can go into the table."""
+    """Checks whether the registry answers, and whether its schemas for the topics fit the table."""
     access = registry_access(settings)
     if access is None:
         return
@@ -211,7 +209,9 @@ def _registry(settings: Settings, schema: TableSchema | None) -> Iterator[CheckR
 
 
 def _permissions(settings: Settings, names: Sequence[str]) -> Iterator[CheckResult]:
-    """Says what this user may do, by the brokers' word. A broker without authorisation says nothing, or everything."""
+    """Reports this user's permissions as the brokers tell them. A broker without authorisation tells nothing, or
+    everything.
+    """
     admin = AdminClient({**settings.kafka_native}, logger=_SILENT)
     topics = ck.TopicCollection(list(names))
     answers = admin.describe_topics(topics, include_authorized_operations=True, request_timeout=10)
@@ -268,7 +268,7 @@ def _table(settings: Settings, schema: TableSchema | None, jvm: Jvm) -> Iterator
 
 
 def _errors(settings: Settings) -> Iterator[CheckResult]:
-    """Whether bad records would find their place."""
+    """Checks whether bad records have a place to go."""
     if not settings.tolerant:
         return
     part, base_path = "errors table", settings.errors_base_path
@@ -297,7 +297,7 @@ def _errors(settings: Settings) -> Iterator[CheckResult]:
 
 
 def _offsets(settings: Settings) -> Iterator[CheckResult]:
-    """Whether another tool has left offsets in the table that nobody has adopted."""
+    """Tells whether another tool has left offsets in the table that were not adopted."""
     if not _reached(settings) or inspect_base_path(settings.base_path, settings.storage).content is not Content.TABLE:
         return
     with connected(settings) as client:
@@ -315,7 +315,7 @@ def _offsets(settings: Settings) -> Iterator[CheckResult]:
 
 
 def _catalog(settings: Settings) -> Iterator[CheckResult]:
-    """Whether a metastore listens: what it answers, only a worker's JVM can ask."""
+    """Checks whether a metastore listens: only a worker's JVM can ask it more."""
     for uri in (settings.catalog_uris or "").split(",") if settings.catalog_uris else ():
         address = urlsplit(uri)
         try:

@@ -39,7 +39,7 @@ class Machine(Protocol):
 
 
 class EffectHandler(Protocol):
-    """Performs one request, blocking. Never raises for what it can name as an outcome."""
+    """Performs one request, blocking. Never raises for a failure that is an outcome."""
 
     def perform(self, request: Request) -> Outcome: ...
 
@@ -81,7 +81,7 @@ class Actor:
 
     @property
     def request_started_at(self) -> float:
-        """When it made the request that is being performed, in monotonic seconds; now, if there is none."""
+        """When the request under way began, in monotonic seconds; now, if there is none."""
         started_at = self._request_started_at
         return time.monotonic() if started_at is None else started_at
 
@@ -95,7 +95,7 @@ class Actor:
             self._steps.submit(self._context.run, self._step, event)
 
     def stop(self) -> None:
-        """End without waiting for what is being performed: its answer will find nobody."""
+        """Ends without waiting for the request under way: its answer is dropped."""
         self._ended.set()
         self._ticker.unsubscribe(self._tick)
 
@@ -108,7 +108,7 @@ class Actor:
         return not self._ended.is_set()
 
     def _tick(self) -> None:
-        """One at a time: a machine that is busy needs no second one."""
+        """Queues one tick at a time: a busy machine needs no second one."""
         if self._ticking.acquire(blocking=False):
             self._steps.submit(self._context.run, self._step, None)
 
@@ -160,6 +160,6 @@ class Actor:
 
 
 def _context_of(operation: Operation) -> dict[str, int]:
-    """The epoch and transaction that an operation names, for log lines from within it."""
+    """Returns the epoch and transaction that an operation names, for log lines from within it."""
     named = {"epoch": getattr(operation, "epoch", None), "transaction": getattr(operation, "number", None)}
     return {key: value for key, value in named.items() if value is not None}

@@ -1,8 +1,8 @@
-"""Runs a worker until all is committed that was in Kafka at a moment, for whoever starts one by a schedule.
+"""Runs a worker until all is committed that was in Kafka at a moment, for a scheduler.
 
 Beside the worker, a thread for each sink looks up its target, asks the sink to commit at once, and waits until the
-target is reached, by whichever worker. Then this worker drains. Guarantee: `run` returns only when the target of every
-sink is reached. Raises Unfinished when one is not, and what `sink.runtime.launch` raises.
+fleet has reached the target. Then this worker drains. Guarantee: `run` returns only when the target of every sink is
+reached. Raises Unfinished when one is not, and what `sink.runtime.launch` raises.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class BoundedRun:
         self._failures: dict[str, SinkError] = {}
 
     def run(self) -> Sequence[str]:
-        """One sentence for each sink."""
+        """Runs until every target is reached. Returns one sentence for each sink."""
         ContextThread(target=self._end_when_reached, name="bounds", daemon=True).start()
         run_worker(self._fleet, self._signals)
         for error in self._failures.values():
@@ -93,7 +93,7 @@ class BoundedRun:
             self._failures[settings.name] = Unavailable(f"a defect: {error!r}")
 
     def _target(self, settings: Settings, control: SinkControl) -> Target:
-        """Before anything is waited for: what comes into Kafka meanwhile is not meant."""
+        """Reads the target before anything is waited for: later records do not belong to it."""
         with self._looking:
             log = Log(settings.kafka_native)
             try:
@@ -102,12 +102,12 @@ class BoundedRun:
                 log.close()
 
     def _wait_for_the_time(self) -> None:
-        """Records of a time to come are not there yet."""
+        """Waits until `at` has passed: records of a time to come are not there yet."""
         if self._at is not None and (seconds := self._at - time.time()) > 0:
             self._signals.stop.wait(min(seconds, self._left()))
 
     def _until_answered(self, ask: Callable[[], _T]) -> _T:
-        """A server that is away now may come back, as for any worker."""
+        """Asks again until the server answers: it may come back, as for any worker."""
         while True:
             try:
                 return ask()

@@ -1,9 +1,9 @@
 """Keeps the catalogue up with the table's commits, on the worker that runs the table services, off the commit path.
 
-Guarantee: what happens here neither fails nor delays a commit, nor the table services, and a catalogue that hangs holds
-up nothing but itself. Each transaction is registered within `catalog.interval.ms` of its commit and the time that Hudi
-takes; a failure is logged, recorded for `sink status`, and tried again with back-off, whether or not there are commits.
-Two workers may register at once, when one has lost the lock and does not know yet: both say what the table says.
+Guarantee: this module neither fails nor delays a commit or the table services, and a catalogue that hangs delays only
+itself. Each transaction is registered within `catalog.interval.ms` of its commit and the time that Hudi takes. A
+failure is logged, recorded for `sink status`, and tried again with back-off, whether or not there are commits. Two
+workers may register at once, when one has lost the lock and does not know yet: both register the table's own state.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Record(Protocol):
 
 
 def retry_seconds(failures: int) -> float:
-    """From one attempt to the next, after so many failures in a row."""
+    """Returns the seconds from one attempt to the next, after so many failures in a row."""
     return min(FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 10), LAST_RETRY_SECONDS)
 
 
 def seconds_to_next(state: CatalogState, committed: int, interval: float) -> float | None:
-    """From the last attempt to the next one; None while there is nothing to register. `committed`: the sink's newest
-    transaction.
+    """Returns the seconds from the last attempt to the next one; None while there is nothing to register. `committed`:
+    the sink's newest transaction.
     """
     if state.failures:
         return retry_seconds(state.failures)
@@ -83,11 +83,11 @@ class CatalogSync:
         self._following.set()
 
     def pause(self) -> None:
-        """Nothing new is begun; what is under way goes on."""
+        """Begins no further sync; one under way goes on."""
         self._following.clear()
 
     def end(self) -> None:
-        """Nobody waits for what is under way."""
+        """Does not wait for a sync under way."""
         self._ended.set()
         # The thread waits for it.
         self._following.set()
@@ -105,8 +105,8 @@ class CatalogSync:
                 self._ended.wait(LOOK_SECONDS)
 
     def _read_record(self) -> None:
-        """Another worker may have registered meanwhile, or have tried. What was registered elsewhere counts for
-        nothing.
+        """Reads the record again: another worker may have registered meanwhile, or have tried. A record of another
+        catalogue counts for nothing.
         """
         last = self._record.last()
         if last is not None and last.catalog == self._state.catalog:
@@ -122,7 +122,7 @@ class CatalogSync:
         began = time.monotonic()
         try:
             instant = self._register()
-        except Exception as error:  # noqa: BLE001 (nothing rests on it, and there is nobody else to say it)
+        except Exception as error:  # noqa: BLE001 (nothing depends on it, and no caller would log it)
             if self._ended.is_set():
                 return  # Spark may be stopped already
             reason = error_summary(error)

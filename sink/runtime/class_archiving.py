@@ -58,7 +58,7 @@ def _make(archive: Path) -> None:
 
 
 def _settings(directory: Path, java_option: str) -> Settings:
-    """Those of a sink that never runs: nothing is sent to its servers."""
+    """Returns settings of a sink that never runs: nothing is sent to its servers."""
     config = directory / "archive.properties"
     values = {
         "zookeeper.connect": "127.0.0.1:9",
@@ -76,7 +76,7 @@ def _settings(directory: Path, java_option: str) -> Settings:
 
 
 def _end(spark: SparkSession) -> None:
-    """The JVM writes the archive when it ends by itself, which it does when its standard input is closed."""
+    """Closes the JVM's standard input: it ends, and writes the archive then."""
     gateway = spark.sparkContext._gateway
     assert gateway is not None
     spark.stop()

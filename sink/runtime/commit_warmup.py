@@ -1,6 +1,6 @@
 """Rehearses what a coordinator does to the table, in a table that is thrown away, before it matters.
 
-A JVM's first commits take longer than its later ones, and after a takeover everybody waits for one. Guarantee:
+A JVM's first commits take longer than its later ones, and after a takeover the whole fleet waits for one. Guarantee:
 nothing of it leaves this host, and nothing is left on it. Takes some eight CPU seconds. Voided where tasks run on other
 hosts, who would not see a table on this one's disk: it is never due there; and by SIGKILL, which leaves a directory
 `sink-rehearsal-*`. Raises what `Table` raises, and OSError.
@@ -37,7 +37,7 @@ _EXERCISED = ("hoodie.metadata.", "hoodie.bucket.")
 
 
 class CommitWarmup:
-    """A process's one rehearsal, in a thread of its own: whatever becomes of it, nobody waits for it."""
+    """A process's one rehearsal, in a thread of its own. Nothing waits for its outcome."""
 
     def __init__(self, spark: SparkSession, settings: Settings, schema: TableSchema) -> None:
         self._arguments = spark, settings, schema
@@ -61,12 +61,12 @@ class CommitWarmup:
             rehearse(*self._arguments)
             LOG.info("worker.rehearsed")
         except Exception as error:
-            # Whatever it is: nothing rests on it, and there is nobody else to say it.
+            # Nothing depends on it, and no caller would log it.
             LOG.warning("worker.cold", reason=error_summary(error), exc_info=True)
 
 
 def rehearse(spark: SparkSession, settings: Settings, schema: TableSchema) -> None:
-    """Create the table, then begin and complete `COMMITS` transactions, and roll one back."""
+    """Creates the table, begins and completes `COMMITS` transactions, and rolls one back."""
     with tempfile.TemporaryDirectory(prefix="sink-rehearsal-") as directory:
         base = Path(directory, "table")
         elsewhere = _elsewhere(settings, base)
@@ -76,7 +76,7 @@ def rehearse(spark: SparkSession, settings: Settings, schema: TableSchema) -> No
 
 
 def _commit(table: Table, base: Path, settings: Settings, schema: TableSchema, number: int) -> None:
-    """One commit as after a takeover: by a table that has made none. The last one is followed by a rollback."""
+    """Makes one commit as after a takeover: by a table object that has made none. A rollback follows the last one."""
     try:
         instant = table.begin(number, 1)
         stats = [_one_file(base, instant, settings, schema)] if _appends(settings) else ()
@@ -91,12 +91,12 @@ def _commit(table: Table, base: Path, settings: Settings, schema: TableSchema, n
 
 
 def _appends(settings: Settings) -> bool:
-    """Files of other tables are written by Hudi, and named after its index."""
+    """Whether the table only appends. Hudi itself writes the files of other tables, and names them by its index."""
     return settings.operation == "append"
 
 
 def _one_file(base: Path, instant: str, settings: Settings, schema: TableSchema) -> str:
-    """Its write stat. A row of nothing: without a file a commit does not come to the statistics of columns and
+    """Writes one file and returns its write stat. Without a file a commit makes no statistics of columns and
     partitions, which take most of its time.
     """
     path = "rehearsal" if partition_columns(settings) else ""

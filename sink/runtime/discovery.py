@@ -64,7 +64,7 @@ class TopicDiscovery:
         self._thread.start()
 
     def stop(self) -> None:
-        """A look that is under way is not waited for."""
+        """Ends without waiting for a look under way."""
         self._stop.set()
 
     def configured(self, fleet: Fleet) -> None:
@@ -72,7 +72,7 @@ class TopicDiscovery:
         self._fleet = fleet
 
     def look(self) -> None:
-        """One look. Raises what Kafka's client raises; then nothing was told."""
+        """Looks once. Raises what Kafka's client raises; then it has told nothing."""
         topics = [(pattern, self._kafka(pattern.probe).topics()) for pattern in self._fleet.patterns]
         fleet = self._fleet
         new, problems = expand(topics, [*fleet.sinks, *self._made], fleet.misconfigured.values())
@@ -114,7 +114,9 @@ class TopicDiscovery:
 
 
 def _with_schema(new: Sequence[Settings]) -> tuple[list[Settings], list[TopicProblem]]:
-    """Those whose columns can be looked up, and why others cannot: a sink without columns would be refused for good."""
+    """Returns the sinks whose columns can be looked up, and problems of the others: a sink without columns would be
+    refused for good.
+    """
     usable: list[Settings] = []
     problems: list[TopicProblem] = []
     subjects: dict[object, Collection[str] | SinkError] = {}

@@ -1,4 +1,4 @@
-"""Performs what the machines ask for, on ZooKeeper, the table and the log, and names what came of it.
+"""Performs the machines' requests on ZooKeeper, the table and the log, and names their outcomes.
 
 An exception becomes the outcome that it proves, and `Unknown` where it proves nothing.
 """
@@ -172,9 +172,10 @@ class CoordinatorEffectHandler:
             return Unknown(error_summary(error))
 
     def _complete(self, operation: messages.Complete) -> Outcome:
-        """The checks run inside the table lock, right before the commit.
+        """Runs the checks inside the table lock, right before the commit.
 
-        Bad records are published before: whoever dies in between leaves them to be published again, by their keys.
+        Bad records are published before: if the worker dies in between, the next one publishes them again, by their
+        keys.
         """
 
         def guard(view: TableView) -> None:
@@ -207,8 +208,8 @@ class CoordinatorEffectHandler:
         return _COMPLETE_OUTCOMES[outcome](outcome.value)
 
     def _publish(self, operation: messages.Complete) -> Outcome | None:
-        """None when the errors table has the bad records, tolerated now or only when they were found. Whatever fails:
-        the table was not touched.
+        """Returns None when the errors table has the bad records, tolerated now or only when they were found; else the
+        outcome. A failure leaves the table untouched.
         """
         if not operation.errors and operation.attempt == 1:
             return None
@@ -227,7 +228,7 @@ class CoordinatorEffectHandler:
         return None
 
     def _fence(self, operation: messages.Complete) -> None:
-        """A linearizable reading of lock, epoch and header; raises when any of them is another by now."""
+        """Reads lock, epoch and header, linearizably; raises when any of them has changed."""
         self._keeper.write(
             (
                 Check(self._lock_path, 0),

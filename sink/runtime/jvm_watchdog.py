@@ -53,7 +53,7 @@ class JvmWatchdog:
 
 
 def kill_process_tree(status: int) -> None:
-    """End every child, then this process, at once: nothing here may still have an effect."""
+    """Ends every child, then this process, at once: nothing here may still have an effect."""
     for child in psutil.Process().children(recursive=True):
         try:
             child.kill()

@@ -11,8 +11,9 @@ from sink.config import Settings
 
 
 class KafkaProcesses:
-    """Two processes for each Kafka cluster and way to reach it, whatever the number of sinks: one that the coordinators
-    rest on, and one that nothing rests on."""
+    """Gives two processes for each Kafka cluster and way to reach it, whatever the number of sinks: one for the
+    coordinators, and one for metrics and tools.
+    """
 
     def __init__(self) -> None:
         self._by_settings: dict[tuple[tuple[str, str], ...], SharedLog] = {}

@@ -10,7 +10,7 @@ from sink.telemetry.metrics import SinkMetrics
 
 
 class LandedOffsets:
-    """One sink's. `saw` gets the coordinator's readings of the tree, and returns at once."""
+    """The landed offsets of one sink. `saw` gets the coordinator's readings of the tree, and returns at once."""
 
     def __init__(self, settings: Settings, committer: GroupCommitter, metrics: SinkMetrics) -> None:
         self._sink = settings.name

@@ -1,4 +1,4 @@
-"""Runs the worker of a configuration in this process, until a signal or somebody else asks for its end."""
+"""Runs the worker of a configuration in this process, until a signal or an operator's drain ends it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from sink.runtime.signals import Signals
 
 LOG = structlog.get_logger("sink.worker")
 END_SECONDS = 75.0
-"""From a signal to the end, at most: the drain has a minute, and then nobody waits for a store that does not answer."""
+"""From a signal to the end, at most: the drain has a minute, and then the process does not wait for a store."""
 
 
 def run_worker(fleet: Fleet, signals: Signals) -> None:
-    """Returns after a drain, when `signals.stop` is set. Raises SinkError when no sink can run."""
+    """Runs the worker. Returns after a drain, when `signals.stop` is set. Raises SinkError when no sink can run."""
     first, *others = fleet.everything
     name = f"sink-{first.name}" if fleet.is_one_sink else "sinks"
     with StartingSession(first, name, _spark_log(fleet.process), others, not fleet.is_one_sink) as starting:
@@ -51,7 +51,7 @@ def handled_signals() -> Signals:
 
 
 def _cut_short() -> None:
-    """As with SIGKILL: what is under way is finished or rolled back by others."""
+    """Ends the process as SIGKILL would: other workers finish or roll back what is under way."""
     LOG.warning("worker.cut_short", seconds=END_SECONDS, reason="what is under way does not end")
     kill_process_tree(0)
 

@@ -54,7 +54,7 @@ LOOK_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """The parts of a sink that outlive a membership. No two memberships overlap in what its executors perform."""
+    """The parts of a sink that outlive a membership. Requests of two memberships never overlap on its executors."""
 
     settings: Settings
     client: KazooClient
@@ -145,12 +145,12 @@ class Membership:
         return min((actor.last_heartbeat for actor in actors), default=time.monotonic())
 
     def request_started_at(self) -> float:
-        """When its coordinator made the request that is being performed, in monotonic seconds; now, without one."""
+        """When its coordinator's request under way began, in monotonic seconds; now, without one."""
         coordinator = self._coordinator
         return time.monotonic() if coordinator is None else coordinator.request_started_at
 
     def start(self) -> None:
-        """Join the fleet. Raises Unavailable, Corrupt, or ConfigError when the fleet runs another configuration."""
+        """Joins the fleet. Raises Unavailable, Corrupt, or ConfigError when the fleet runs another configuration."""
         self._with.keeper.bootstrap(self._with.settings.config_digest)
         self._check_fleet()
         try:
@@ -179,7 +179,7 @@ class Membership:
             coordinator.post(KeeperChanged(time.monotonic()))
 
     def drain(self, seconds: float) -> bool:
-        """Finish what is open and leave; False when the time was not enough and it was abandoned."""
+        """Finishes what is open and leaves; False when the time was not enough and it was abandoned."""
         try:
             self._with.keeper.join(replace(self._member, state=WorkerState.DRAINING))
         except Unavailable as error:
@@ -208,10 +208,10 @@ class Membership:
         self._ended.wait()
 
     def close(self, timeout: float) -> None:
-        """After `end` and `stand`: stop the participant and give back what the session still holds."""
+        """Stops the participant and gives back what the session still holds, after `end` and `stand`."""
         self.end()
         self._participant.stop()
-        # Its answer would find nobody, and the next membership's first write would wait for it.
+        # Its answer would be dropped, and the next membership's first write would wait for it.
         self._writer.cancel()
         self._view_reader.wait_idle(timeout)
         self._participant.join(timeout)
@@ -226,7 +226,7 @@ class Membership:
             LOG.warning("worker.left_unannounced", reason=str(error))
 
     def _check_fleet(self) -> None:
-        """Refuse to run beside workers of another version, or with another configuration under the same sink name."""
+        """Refuses to run beside workers of another version, or with another configuration under the same sink name."""
         try:
             members = self._with.keeper.read().members
         except NewerVersion as error:
@@ -267,7 +267,9 @@ class Membership:
         self._participant.post(ParticipantViewSeen(time.monotonic(), view))
 
     def stand(self) -> None:
-        """Until the membership ends or drains. A defect ends the membership, which is then replaced."""
+        """Campaigns and coordinates until the membership ends or drains. A defect ends the membership, which is then
+        replaced.
+        """
         try:
             self._stand()
         except Exception as error:
@@ -295,7 +297,7 @@ class Membership:
                 self._give_up(candidacy)
 
     def _give_up(self, candidacy: Candidacy) -> None:
-        """Tries for as long as the session may live: a contender that is left behind would block every election."""
+        """Withdraws its contender, as long as the session may live: else it would block every election."""
         while self._with.client.state != KazooState.LOST:
             try:
                 if self._with.client.connected:

@@ -1,6 +1,6 @@
 """Turns what the machines note into log lines and metrics. Nothing here can fail or delay a commit.
 
-That a request failed for the table's store is a line at level debug: `sink.runtime.storage_watch` says it once for
+A request that fails because of the table's store is logged at level debug: `sink.runtime.storage_watch` warns once for
 all of them.
 """
 
@@ -42,7 +42,7 @@ class Observer:
         self.registry = RegistryWatch()
 
     def saw(self, view: KeeperView) -> None:
-        """The coordinator has read the tree."""
+        """Takes the coordinator's reading of the tree."""
         self.metrics.keeper(view)
         if self._landed is not None:
             self._landed.saw(view)

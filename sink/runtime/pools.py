@@ -34,7 +34,7 @@ def new_pool() -> ThreadPoolExecutor:
 
 
 class SerialExecutor(Executor):
-    """One job at a time."""
+    """Runs one job at a time."""
 
     def __init__(self, pool: Executor) -> None:
         self._pool = pool
@@ -67,7 +67,7 @@ class SerialExecutor(Executor):
         return done
 
     def wait_idle(self, seconds: float) -> bool:
-        """Whether nothing was left to do, at the latest after so long."""
+        """Waits until nothing is left to do, for so long at most. Returns whether that came."""
         return self._idle.wait(seconds)
 
     def _run(self) -> None:
@@ -113,7 +113,7 @@ class Turns:
             self.look()
 
     def look(self) -> None:
-        """Gives free turns to those that wait. To be called again and again by a ticker, too."""
+        """Gives free turns to jobs that wait. To be called again and again by a ticker, too."""
         now = time.monotonic()
         with self._lock:
             self._running = {turn: at for turn, at in self._running.items() if now - at < self._patience}

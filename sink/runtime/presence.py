@@ -1,7 +1,7 @@
-"""Tells the fleet what this process hosts, and hands coordinators over to workers that lead fewer.
+"""Tells the fleet what this process hosts, and hands coordinators over to workers that carry less.
 
-Guarantee: nothing of a commit waits for it, and nothing fails with it. A hand-over is `sink switchover`: what is open
-is finished first. Raises nothing.
+Guarantee: no commit waits for it, and nothing fails with it. A hand-over is `sink switchover`: what is open is finished
+first. Raises nothing.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Presence:
             LOG.debug("presence.not_told", reason=str(error))
 
     def forget(self) -> None:
-        """At the end of the process, while its session still lives."""
+        """Removes the record at the end of the process, while its session still lives."""
         try:
             if self._client.connected:
                 self._own.forget()

@@ -58,7 +58,7 @@ SERVICE_SECONDS = 300.0
 
 
 class WorkerProcess:
-    """The process and its sinks."""
+    """A worker's process and its sinks."""
 
     def __init__(self, fleet: Fleet, signals: Signals, starting: StartingSession) -> None:
         self._fleet = fleet
@@ -104,7 +104,7 @@ class WorkerProcess:
         LOG.info("worker.stopped")
 
     def _connect(self, session: ZooKeeperSession) -> bool:
-        """Until there is a session with ZooKeeper, and Spark; False when told to stop before."""
+        """Waits until there is a session with ZooKeeper, and Spark; False when told to stop before."""
         while not session.wait(self._stop, seconds=LOOK_SECONDS):
             self._require_a_sink()
             if self._stop.is_set():
@@ -169,7 +169,7 @@ class WorkerProcess:
         spark.stop()
 
     def _warm(self, warming: Future[None], spark: SparkSession) -> None:
-        """Waits for Spark's first job, as long as nobody asks for the end."""
+        """Waits for Spark's first job, and cancels it when told to stop."""
         with self._alive():
             while not wait([warming], timeout=0.2).done:
                 if self._stop.is_set():
@@ -184,7 +184,7 @@ class WorkerProcess:
     def _supervise(
         self, session: ZooKeeperSession, watchdog: JvmWatchdog, spark: SparkSession, presence: CoalescedRun
     ) -> None:
-        """Until `stop` is set, or an operator has asked this worker to leave every sink."""
+        """Runs until `stop` is set, or an operator has asked this worker to leave every sink."""
         self._watched = self._grace_start = time.monotonic()
         warmup: CommitWarmup | None = None
         while not self._stop.wait(LOOK_SECONDS):
@@ -209,7 +209,7 @@ class WorkerProcess:
             warmup.wait(WARMUP_SECONDS)
 
     def _warm_commits(self, warmup: CommitWarmup | None, spark: SparkSession) -> CommitWarmup | None:
-        """A process that leads has its commits warm, or will have them soon."""
+        """Warms the commits of a process that does not lead yet: one that leads has them warm, or will soon."""
         if warmup is None:
             opened = next((sink for sink in self._sinks.values() if sink.schema is not None), None)
             if opened is None or opened.schema is None:
@@ -238,7 +238,7 @@ class WorkerProcess:
                 LOG.error("sink.refused", sink=name, reason=reason)
 
     def _new_discovery(self) -> TopicDiscovery:
-        """Its calls come from a thread of its own: the main loop takes up what they bring."""
+        """Makes the discovery. It calls back from a thread of its own; the main loop takes up its sinks."""
 
         def gone(topics: Sequence[str]) -> None:
             LOG.warning("discovery.topics_gone", topics=list(topics), action="their sinks stay")
@@ -303,7 +303,7 @@ class WorkerProcess:
         self._discovery.configured(self._fleet)
 
     def _drain(self) -> None:
-        """All sinks side by side."""
+        """Drains all sinks side by side."""
         LOG.info("worker.draining")
         deadline = time.monotonic() + DRAIN_SECONDS
         sinks = [*self._sinks.values(), *self._leaving]
@@ -332,7 +332,7 @@ class WorkerProcess:
         return all(sink.has_ended for sink in sinks) and any(sink.is_asked_to_drain for sink in sinks)
 
     def _tell_ready(self) -> None:
-        """Once a sink has joined, and every other one has, waits, or was refused."""
+        """Tells systemd once a sink has joined, and every other one has, waits, or was refused."""
         states = {sink.state for sink in self._sinks.values()}
         has_joined = SinkState.JOINED in states or (not states and not self._fleet.is_one_sink)
         if not self._is_ready and has_joined and SinkState.OPENING not in states:
@@ -380,7 +380,7 @@ class WorkerProcess:
         self._tell_alive()
 
     def _tell_alive(self) -> None:
-        """The service manager's watchdog begins when the worker is ready."""
+        """Feeds systemd's watchdog, which begins when the worker is ready."""
         if self._is_ready:
             self._notifier.notify("WATCHDOG=1")
 

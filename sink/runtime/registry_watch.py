@@ -25,13 +25,13 @@ _SILENT = re.compile(rf"\b{RegistryUnavailable.__name__}: (.*?)\. The sink asks 
 
 
 def registry_silence(reason: str) -> str | None:
-    """The sentence of the registry that a request failed for; None where something else was wrong."""
+    """Returns the registry's sentence in a failed request; None where something else was wrong."""
     found = _SILENT.search(reason)
     return None if found is None else f"{found[1]}. Check that it runs, and schema.registry.url."
 
 
 class RegistryWatch:
-    """One sink's, in one worker. Thread-safe."""
+    """Watches for one sink in one worker. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -48,7 +48,7 @@ class RegistryWatch:
             return self._sentence if self._lasts() else ""
 
     def saw(self, kind: str, outcome: Outcome) -> None:
-        """A kind of request that has failed is well again when one of its kind is done."""
+        """Takes an outcome. A kind of request that has failed is well again when one of its kind is done."""
         silence = None if isinstance(outcome, Done) else registry_silence(outcome.reason)
         now = self._clock()
         with self._lock:

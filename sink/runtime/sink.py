@@ -55,7 +55,7 @@ from sink.write.row_spec import table_schema
 LOG = structlog.get_logger("sink.worker")
 REQUEST_SECONDS = 900.0
 """Longer than anything that a coordinator asks for can sensibly take: what hangs on storage for so long, holds lock and
-session, and nobody else may act."""
+session, and no other worker may act."""
 AILING_SECONDS = 90.0
 """A request that takes longer counts as a fault for sharing out coordinators."""
 REJOIN_SECONDS = 1.0
@@ -201,15 +201,15 @@ class Sink:
         membership.end()
 
     def last_heartbeat(self) -> float:
-        """Monotonic seconds; now, if nothing of it has to give a sign of life."""
+        """The oldest sign of life, in monotonic seconds; now, if no part of it has to give one."""
         return time.monotonic() if (membership := self._membership) is None else membership.last_heartbeat()
 
     def request_started_at(self) -> float:
-        """Monotonic seconds; now, if its coordinator asks for nothing."""
+        """When its coordinator's request began, in monotonic seconds; now, if there is none."""
         return time.monotonic() if (membership := self._membership) is None else membership.request_started_at()
 
     def drain(self, seconds: float) -> bool:
-        """Finish what is open, leave the fleet and end; False when the time was not enough and it was abandoned."""
+        """Finishes what is open, leaves the fleet and ends; False when the time was not enough and it was abandoned."""
         self._stop.set()
         membership = self._membership
         drained = True
@@ -308,7 +308,7 @@ class Sink:
         )
 
     def _prepare(self, table: Table) -> None:
-        """Nothing rests on it: the first transaction makes what is missing."""
+        """Makes the metadata table early. Nothing depends on it: the first transaction makes what is missing."""
         if self._stop.is_set():
             return
         try:
@@ -317,7 +317,7 @@ class Sink:
             LOG.warning("table.not_prepared", reason=error_summary(error))
 
     def _take_part(self, resources: Resources, shared: SharedParts) -> None:
-        """One membership, from joining to the end of its session or of the sink."""
+        """Runs one membership, from joining to the end of its session or of the sink."""
         self._wait_for_what_hangs(resources)
         if not shared.session.wait(self._stop):
             return
@@ -343,14 +343,14 @@ class Sink:
                 self._become(SinkState.OPENING)
 
     def _wait_for_what_hangs(self, resources: Resources) -> None:
-        """The next membership's first request would wait for it, with the lock in its hands."""
+        """Waits for a request that hangs: the next membership's first one would wait, holding the lock."""
         while self.state is SinkState.HANGING and not self._stop.is_set():
             if resources.coordinating.wait_idle(REJOIN_SECONDS):
                 self._become(SinkState.OPENING)
 
     @staticmethod
     def _silent(membership: Membership) -> float:
-        """How long its coordinator's request has not been answered, in seconds."""
+        """Seconds for which its coordinator's request has had no answer."""
         return time.monotonic() - membership.request_started_at()
 
     def _become(self, state: SinkState, reason: str = "") -> None:
@@ -367,11 +367,11 @@ class Sink:
         return done
 
     def _ask_store(self) -> None:
-        """With the keys of now: those of before may have expired."""
+        """Asks the store with the keys of now: older ones may have expired."""
         require_answer(self.settings.base_path, self.settings.storage)
 
     def _in_store(self, action: Callable[[], _Done]) -> _Done:
-        """Says a known fault of the store in its own sentence, and gives up where it lasts."""
+        """Raises a known fault of the store in its own sentence, and gives up where it lasts."""
         try:
             return action()
         except Unavailable as error:
@@ -386,7 +386,7 @@ class Sink:
 
 
 def _warn_of_offsets(settings: Settings, keeper: Keeper) -> None:
-    """Nothing waits for it and nothing rests on it: `sink validate` says the same, before a worker is started."""
+    """Warns of another tool's offsets, as `sink validate` does before a worker is started."""
     try:
         view = keeper.read()
         if view.states:

@@ -22,8 +22,8 @@ def weight(interval: float, since_commit: float) -> int:
 
 
 def to_hand_over(worker: str, records: Iterable[WorkerRecord], asked: Collection[str]) -> str | None:
-    """The sink that `worker` should hand over next, the heaviest that fits; None while its share is fair. `asked`:
-    sinks that it hands over already.
+    """Names the sink that `worker` should hand over next, the heaviest that fits; None while its share is fair.
+    `asked`: sinks that it hands over already.
     """
     records = tuple(records)
     ailing = {name for record in records for name, sink in record.sinks.items() if sink.ailing}
@@ -43,5 +43,5 @@ def to_hand_over(worker: str, records: Iterable[WorkerRecord], asked: Collection
 
 
 def _weights(record: WorkerRecord, ailing: Collection[str]) -> Mapping[str, int]:
-    """By sink that it leads."""
+    """Returns the weights of the sinks that it leads, by name."""
     return {name: record.sinks[name].weight for name in record.leads if name not in ailing}

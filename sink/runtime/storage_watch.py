@@ -90,7 +90,7 @@ class _Wrong:
 
 
 class StorageWatch:
-    """One worker's. `request` surrounds what may ask the store; `saw` is told what became of it."""
+    """Watches for one worker. `request` surrounds a request to the store; `saw` takes its outcome."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class StorageWatch:
         return self._asking
 
     def fault(self, reason: str) -> Fault | None:
-        """The store's fault that a request failed for; None where something else was wrong."""
+        """Returns the store's fault that a request failed for; None where something else was wrong."""
         return fault_of_store(reason, self._place, self._access)
 
     @contextmanager
@@ -147,7 +147,7 @@ class StorageWatch:
                 del self._under_way[token]
 
     def saw(self, kind: str, outcome: Outcome) -> None:
-        """A kind of request that has failed is well again when one of its kind is done."""
+        """Takes an outcome. A kind of request that has failed is well again when one of its kind is done."""
         fault = self.fault(outcome.reason) if isinstance(outcome, Failed | Unknown) else None
         with self._lock:
             if fault is not None:

@@ -78,7 +78,7 @@ class TableServiceRunner:
         self._thread.start()
 
     def end(self) -> None:
-        """Nothing new is begun; what is under way goes on."""
+        """Begins nothing new; what is under way goes on."""
         self._ended.set()
         if self._catalog is not None:
             self._catalog.end()
@@ -98,7 +98,7 @@ class TableServiceRunner:
             self._ended.wait(LOOK_SECONDS)
 
     def _may_serve(self) -> bool:
-        """A coordinator has other things to do, as long as there is anybody else."""
+        """Whether this worker may run the services: a coordinator leaves them to other workers, if there are any."""
         return not self._leads() or self._lock.is_alone()
 
     def _serve(self) -> None:
@@ -127,7 +127,7 @@ class TableServiceRunner:
             self._give_back()
 
     def _kept_up(self, served: int) -> int:
-        """Serves the metadata table if it may want to be. `served`: up to which transaction it has been."""
+        """Serves the metadata table if that may be due. `served`: the transaction up to which it has been served."""
         committed = self._lock.committed()
         if self._metadata is None or 0 <= committed - served < self._metadata.interval:
             return served
@@ -141,7 +141,7 @@ class TableServiceRunner:
         return committed - self._metadata.interval // 2
 
     def _give_back(self) -> None:
-        """A contender that is left behind would keep everybody else from the lock, as long as the session lives."""
+        """A contender that is left behind would keep other workers from the lock, as long as the session lives."""
         while True:
             try:
                 self._lock.resign()

@@ -1,4 +1,4 @@
-"""Waits for servers that do not answer yet: told once a reason, with a pause that grows."""
+"""Waits for servers that do not answer yet: logs each reason once, and pauses longer each time."""
 
 from __future__ import annotations
 

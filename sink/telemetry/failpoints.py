@@ -37,7 +37,7 @@ class Failpoints:
     def __init__(self, actions: Mapping[str, str], directory: Path | None) -> None:
         self._actions = actions
         self._directory = directory
-        """None: nobody will ever ask."""
+        """None: it never asks."""
 
     @classmethod
     def from_environment(cls) -> Failpoints:

@@ -173,7 +173,7 @@ def runbook_page(event: str) -> str:
 
 
 def _with_page(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Adds it to the sink's own warnings and worse: others need nobody."""
+    """Adds it to the sink's own warnings and worse: other lines need no action."""
     name = event.get("event")
     if event.get("level") in _EXPLAINED and isinstance(name, str) and _EVENT.fullmatch(name):
         event.setdefault("runbook", runbook_page(name))

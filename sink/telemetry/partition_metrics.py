@@ -1,6 +1,6 @@
 """Offsets of a sink's partitions, and for how long records have waited.
 
-The coordinator hands over its readings as they are, and nothing is computed until somebody asks: handing over costs the
+The coordinator hands over its readings as they are, and nothing is computed before a scrape: handing over costs the
 commit path nothing, however many partitions there are. Readings are replaced whole, never changed, so that a scrape in
 another thread sees one of them or the next. Raises nothing.
 """
@@ -56,8 +56,9 @@ class PartitionOffsets:
         self._labels: dict[TopicPartition, str] = {}
 
     def read_states(self, states: Mapping[TopicPartition, PartitionState], planned_at: float | None) -> None:
-        """From the tree. `planned_at` is when the last transaction that committed was planned: whatever waits in the
-        first reading of a term's log has waited since then."""
+        """Takes states of the tree. `planned_at` is when the last transaction that committed was planned: what waits in
+        the first reading of a term's log has waited since then.
+        """
         if not self._snapshots:
             self._waited_before = planned_at
         self._states = states
@@ -68,7 +69,7 @@ class PartitionOffsets:
         self._snapshots = _thinned((*self._snapshots, _Snapshot(seen_at, partitions)))
 
     def clear(self) -> None:
-        """No figure is better than an old one: nobody here looks at the log any more."""
+        """Drops all figures: this worker no longer reads the log, and an old figure is worse than none."""
         self._snapshots, self._states, self._waited_before = (), {}, None
         self._labels.clear()
 
@@ -77,7 +78,7 @@ class PartitionOffsets:
         return bool(self._snapshots)
 
     def rows(self) -> Iterator[PartitionRow]:
-        """Each partition of the newest reading."""
+        """Yields each partition of the newest reading."""
         snapshots, states = self._snapshots, self._states
         for source, log in snapshots[-1].partitions.items() if snapshots else ():
             state = states.get(source)
@@ -130,8 +131,9 @@ def _thinned(snapshots: tuple[_Snapshot, ...]) -> tuple[_Snapshot, ...]:
 
 
 def partition_lines(sinks: list[PartitionOffsets]) -> Iterator[str]:
-    """The gauges of all partitions in Prometheus' text format. Written here, not by prometheus_client, which takes ten
-    times as long for 5,000 partitions."""
+    """Yields the gauges of all partitions in Prometheus' text format. Written here, not by prometheus_client, which
+    takes ten times as long for 5,000 partitions.
+    """
     values = [pair for sink in sinks for pair in sink.values()]
     for column, (name, text) in enumerate(PARTITION_GAUGES):
         yield f"# HELP {name} {text}\n# TYPE {name} gauge\n"

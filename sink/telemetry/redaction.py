@@ -52,14 +52,14 @@ def looks_secret(key: str) -> bool:
 
 
 def redact_text(text: str) -> str:
-    """`text` without URL credentials, assigned passwords and private keys."""
+    """Returns `text` without URL credentials, assigned passwords and private keys."""
     text = _PEM.sub(HIDDEN, text)
     text = _URL_USERINFO.sub(rf"\g<scheme>{HIDDEN}@", text)
     return _ASSIGNED.sub(rf"\g<name>\g<gap>{HIDDEN}", text)
 
 
 def shown(key: str, value: str) -> str:
-    """The value of setting `key` as it may be printed."""
+    """Returns the value of setting `key` as it may be printed."""
     return HIDDEN if looks_secret(key) else redact_text(value)
 
 
@@ -72,7 +72,7 @@ class Redactor:
         self.hide(secrets)
 
     def hide(self, secrets: Iterable[str]) -> None:
-        """Registers more of them. Any thread may call it."""
+        """Registers more literals. Any thread may call it."""
         new = {secret for secret in secrets if len(secret) >= SHORTEST_LITERAL} - self._kept
         if new:
             self._kept |= new
@@ -85,7 +85,7 @@ class Redactor:
         return redact_text(text)
 
     def value(self, key: str, value: Any) -> Any:
-        """`value` as it may be logged under `key`; anything but plain data is turned into text first."""
+        """Returns `value` as it may be logged under `key`; anything but plain data is turned into text first."""
         if isinstance(value, (bool, int, float)) or value is None:
             return HIDDEN if looks_secret(key) and value is not None and not isinstance(value, bool) else value
         if isinstance(value, Mapping):

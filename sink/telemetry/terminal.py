@@ -13,11 +13,11 @@ from sink.telemetry.redaction import Redactor
 
 
 def quiet(secrets: Iterable[str] = ()) -> None:
-    """A command says what it has to say itself: libraries stay silent, unless something is badly wrong."""
+    """Silences libraries, unless something is badly wrong: a command reports by itself."""
     configure("error", "console", Redactor(tuple(secrets)))
     logging.getLogger().setLevel(logging.CRITICAL)
 
 
 def console() -> Console:
-    """For people; as wide as it takes when it does not go to a terminal, so that nothing is cut."""
+    """Makes a console for people; as wide as it takes when it does not go to a terminal, so that nothing is cut."""
     return Console(width=None if sys.stdout.isatty() else 200, highlight=False)

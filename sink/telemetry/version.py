@@ -13,7 +13,7 @@ def sink_version() -> str:
 
 
 def parts() -> dict[str, str]:
-    """Installed versions of what the sink is built on."""
+    """Returns installed versions of the libraries that the sink is built on."""
     return {name: found for name in PARTS if (found := _version(name)) is not None}
 
 

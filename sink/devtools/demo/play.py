@@ -233,7 +233,7 @@ def _tell_table(screen: Screen, cluster: DemoCluster, keep: bool) -> None:
 
 
 def _tell_kept(screen: Screen, cluster: DemoCluster) -> None:
-    config = next(reversed(cluster.workers.values())).config  # anyone's: there is no late worker if nobody was killed
+    config = next(reversed(cluster.workers.values())).config  # any of them: there is no late worker if none was killed
     # With its path, because `make demo` leaves it out of PATH. Unset variables that would lead to a real sink.
     unset = "".join(f"-u {name} " for name in sorted(os.environ) if overrides_a_setting(name))
     sink = ("env " + unset if unset else "") + str(Path(sys.executable).with_name("sink"))
