@@ -223,8 +223,8 @@ class SinkControl:
                 self._changed.clear()
                 unread = ""
                 try:
-                    if (said := true(self._keeper.read())) is not None:
-                        return said
+                    if (answer := true(self._keeper.read())) is not None:
+                        return answer
                 except Unavailable as error:
                     unread = f" ({error})"
                 left = deadline - time.monotonic()

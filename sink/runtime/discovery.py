@@ -2,8 +2,8 @@
 
 Guarantee: a topic that matches a pattern is told of once, within `LOOK_SECONDS` and the age that a list of topics may
 have (`sink.clients.kafka.LIST_SECONDS`), with the settings of its sink. One that cannot become a sink is named with the
-reason, as long as that lasts, and stops no other one. One that is gone is told of; its sink stays what it is. Raises
-nothing: servers that do not answer are asked again.
+reason, as long as that lasts, and stops no other one. One that is gone is told of; its sink stays what it is. A cluster
+that does not answer is asked again, and keeps no topic of another cluster from being told. Raises nothing.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class TopicDiscovery:
         self._fleet = fleet
 
     def look(self) -> None:
-        """Looks once. Raises what Kafka's client raises; then it has told nothing."""
-        topics = [(pattern, self._kafka(pattern.probe).topics()) for pattern in self._fleet.patterns]
+        """Looks once. Raises what Kafka's client raises, after it has told of the clusters that answered."""
+        topics, away = self._listed()
         fleet = self._fleet
         new, problems = expand(topics, [*fleet.sinks, *self._made], fleet.misconfigured.values())
         hide(secret for settings in new for secret in settings.secrets)
@@ -85,6 +85,22 @@ class TopicDiscovery:
         if (told := (*problems, *unregistered)) != self._told:
             self._told = told
             self._problems(told)
+        for error in away:
+            raise error
+
+    def _listed(self) -> tuple[list[tuple[TopicPattern, tuple[str, ...]]], list[SinkError]]:
+        """Returns the topics of each pattern's cluster, and the errors of clusters that do not answer."""
+        topics: list[tuple[TopicPattern, tuple[str, ...]]] = []
+        away: dict[str, SinkError] = {}
+        for pattern in self._fleet.patterns:
+            cluster = pattern.probe.bootstrap
+            if cluster in away:
+                continue
+            try:
+                topics.append((pattern, self._kafka(pattern.probe).topics()))
+            except SinkError as error:
+                away[cluster] = error
+        return topics, list(away.values())
 
     def _tell_missing(self, topics: Sequence[tuple[TopicPattern, Collection[str]]]) -> None:
         clusters: dict[str, set[str]] = {}

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
+from coordination.errors import Unavailable
 from sink.clients import kafka as kafka_client
 from sink.clients.kafka_process import LogProcess
 from sink.config import Fleet, Settings, load_fleet
@@ -99,6 +100,30 @@ def test_a_worker_hears_of_the_sinks_that_it_hosts(fleet, log, prefix: str, topi
     looking = heard.of(fleet(f"worker.sinks: '{prefix}-b*'"), log)
     topic(name=f"{prefix}-a"), topic(name=f"{prefix}-b1")
     eventually("the hosted one is seen", lambda: looking.look() or heard.names == [f"{prefix}-b1"])
+
+
+def test_a_cluster_that_is_away_keeps_no_topic_of_another_one_back(fleet, log, prefix: str, topic) -> None:
+    heard = Heard()
+    both = fleet(
+        own="""
+  far:
+    kafka.bootstrap.servers: 127.0.0.1:1
+    kafka.topic.regex: "far-.*"
+    target.base.path: /lake/far/{topic}
+"""
+    )
+    away = kafka_client.Log({"bootstrap.servers": "127.0.0.1:1"}, timeout=1.0)
+    looking = heard.of(both, log)
+    looking._kafka = lambda settings: away if settings.bootstrap == "127.0.0.1:1" else log  # type: ignore[assignment]
+    first = topic(name=f"{prefix}-a")
+
+    def looked() -> bool:
+        with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
+            looking.look()
+        return heard.names == [first]
+
+    eventually("the topic is seen", looked)
+    away.close()
 
 
 @pytest.mark.xdist_group("registry")
