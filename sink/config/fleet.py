@@ -91,49 +91,49 @@ def load_fleet(path: Path, environ: Mapping[str, str] = os.environ, columns: boo
     if problems and not sources.sources:
         raise ConfigError(message(path, problems))
     problems += _shared_problems(sources)
-    made = _all_made(sources, environ, columns)
-    told = [wrong for _, wrong in made]
-    usable = {number: it for number, (it, wrong) in enumerate(made) if it is not None and not wrong}
-    for number, sentence in _conflicts({n: it for n, it in usable.items() if isinstance(it, Settings)}):
-        told[number].append(Problem(sources.sources[number].place, sentence))
-    left = [it for number, it in usable.items() if not told[number]]
-    if problems or not left or (strict and any(told)):
-        raise ConfigError(message(path, [*problems, *_merged(path, sources.sources, told)]))
-    fleet = Fleet(
-        path,
-        next(it.probe if isinstance(it, TopicPattern) else it for it in left).process,
-        tuple(it for it in left if isinstance(it, Settings)),
-        tuple(it for it in left if isinstance(it, TopicPattern)),
-        {it.name: it for it in _misconfigured(sources, told)},
-    )
-    if fleet.patterns and any(it.topics is None for it in fleet.misconfigured.values()):
-        # Which topics a pattern may not take is not known.
-        raise ConfigError(message(path, _merged(path, sources.sources, told)))
+    loaded = _loaded(sources, environ, columns)
+    _note_conflicts(loaded)
+    usable = [entry.result for entry in loaded if not entry.problems]
+    sinks = tuple(result for result in usable if isinstance(result, Settings))
+    patterns = tuple(result for result in usable if isinstance(result, TopicPattern))
+    misconfigured = {sink.name: sink for sink in _misconfigured(loaded, sources.shared)}
+    # A pattern would take the topics of a sink that cannot be used, unless they are known.
+    is_ambiguous = bool(patterns) and any(sink.topics is None for sink in misconfigured.values())
+    if problems or not (sinks or patterns) or is_ambiguous or (strict and misconfigured):
+        raise ConfigError(message(path, [*problems, *_merged(path, loaded)]))
+    process = (sinks[0] if sinks else patterns[0].probe).process
+    fleet = Fleet(path, process, sinks, patterns, misconfigured)
     if unhosted := list(_unhosted(fleet)):
         raise ConfigError(message(path, unhosted))
     return fleet
 
 
-def _misconfigured(sources: Sources, told: Sequence[Sequence[Problem]]) -> Iterator[Misconfigured]:
-    for source, wrong in zip(sources.sources, told, strict=True):
-        if wrong:
-            yield misconfigured_of(_name(source), "; ".join(sentences(wrong)), _chosen(source, sources.shared))
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """The sink, or the pattern of topics, that a source describes. If there are `problems`, it cannot be used."""
+
+    source: Source
+    result: Settings | TopicPattern | None
+    problems: list[Problem]
 
 
-def _all_made(
-    sources: Sources, environ: Mapping[str, str], columns: bool
-) -> list[tuple[Settings | TopicPattern | None, list[Problem]]]:
-    """Makes what each source describes, and tells all that is wrong with it."""
+def _loaded(sources: Sources, environ: Mapping[str, str], columns: bool) -> list[_Loaded]:
     chosen = [_chosen(source, sources.shared) for source in sources.sources]
     own = [source.own.keys() for source in sources.sources]
-    made: list[tuple[Settings | TopicPattern | None, list[Problem]]] = []
+    loaded = []
     for source, entries in zip(sources.sources, without_unused(chosen, own), strict=True):
-        wrong = list(source.problems)
-        if source.own or not wrong:
-            made.append((_made(source, entries, sources.directory, environ, wrong, columns), wrong))
-        else:
-            made.append((None, wrong))
-    return made
+        problems = list(source.problems)
+        is_readable = source.own or not problems
+        result = _made(source, entries, sources.directory, environ, problems, columns) if is_readable else None
+        loaded.append(_Loaded(source, result, problems))
+    return loaded
+
+
+def _misconfigured(loaded: Iterable[_Loaded], shared: Mapping[str, Entry]) -> Iterator[Misconfigured]:
+    for entry in loaded:
+        if entry.problems:
+            reason = "; ".join(sentences(entry.problems))
+            yield misconfigured_of(_name(entry.source), reason, _chosen(entry.source, shared))
 
 
 def _name(source: Source) -> str:
@@ -204,13 +204,14 @@ def _shared_problems(sources: Sources) -> Iterable[Problem]:
         yield Problem(entry.origin, f"{entry.key} names one sink, but stands for all; move it beneath {SINKS}")
 
 
-def _merged(path: Path, sources: Sequence[Source], told: Sequence[Sequence[Problem]]) -> Iterable[Problem]:
+def _merged(path: Path, loaded: Sequence[_Loaded]) -> Iterable[Problem]:
     """Yields problems of all sources; one that all of them share is told once."""
+    sources = [entry.source for entry in loaded]
     where: dict[Problem, list[Source]] = {}
-    for source, problems in zip(sources, told, strict=True):
-        for problem in dict.fromkeys(problems):
-            general = replace(problem, origin=str(path)) if problem.origin == source.place else problem
-            where.setdefault(general, []).append(source)
+    for entry in loaded:
+        for problem in dict.fromkeys(entry.problems):
+            general = replace(problem, origin=str(path)) if problem.origin == entry.source.place else problem
+            where.setdefault(general, []).append(entry.source)
     for problem, those in where.items():
         if len(those) == len(sources) and (len(those) > 1 or sources[0].name is None):
             yield problem
@@ -227,13 +228,14 @@ def _list(sources: Sequence[Source]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _conflicts(sinks: Mapping[int, Settings]) -> Iterable[tuple[int, str]]:
-    """Yields sentences about sinks that claim the same name or place, for each of them: neither is the right one."""
+def _note_conflicts(loaded: Iterable[_Loaded]) -> None:
+    """Adds a problem to each sink that claims a name or place of another one: neither of two is the right one."""
+    sinks = [(entry, entry.result) for entry in loaded if isinstance(entry.result, Settings) and not entry.problems]
     claims = Claims()
-    for settings in sinks.values():
+    for _, settings in sinks:
         claims.add(settings)
-    for number, settings in sinks.items():
-        yield from ((number, sentence) for sentence in claims.conflicts(settings))
+    for entry, settings in sinks:
+        entry.problems.extend(Problem(entry.source.place, sentence) for sentence in claims.conflicts(settings))
 
 
 def _unhosted(fleet: Fleet) -> Iterable[Problem]:
