@@ -140,7 +140,7 @@ def expand(
             problems += wrong
             if sink is None or (sink.name, sink.bootstrap, topic) in done:
                 continue
-            if own := next((it.name for it in misconfigured if it.claims(topic, sink)), None):
+            if own := next((other.name for other in misconfigured if other.claims(topic, sink)), None):
                 sentence = f"it may be that of sink {own} of the configuration, which cannot be used; mend that first"
                 problems.append(TopicProblem(topic, pattern.name, pattern.place, sentence))
                 continue

@@ -116,13 +116,14 @@ def choose(fleet: Fleet, names: Sequence[str]) -> KnownSinks:
     fixed = [settings for settings in fleet.sinks if any(settings.name == name for name in names)]
     if names and len(fixed) == len(set(names)):
         return KnownSinks(tuple(fixed))
-    wrong = {it.name: it.reason for it in fleet.misconfigured.values() if _is_named(it.name, names or ("*",))}
+    wanted = names or ("*",)
+    wrong = {sink.name: sink.reason for sink in fleet.misconfigured.values() if _is_named(sink.name, wanted)}
     known = known_sinks(fleet) if not names or not all(name in wrong for name in names) else KnownSinks(())
     for name in names:
-        if not any(fnmatchcase(there, name) for there in (*wrong, *(settings.name for settings in known.sinks))):
+        if not any(fnmatchcase(sink, name) for sink in (*wrong, *(settings.name for settings in known.sinks))):
             there = f"there are {shown(known.sinks)}" if known.sinks else "there are none"
             raise ConfigError(f"--sink {name}: no sink of {fleet.path} is called so; {there}")
-    chosen = tuple(settings for settings in known.sinks if _is_named(settings.name, names or ("*",)))
+    chosen = tuple(settings for settings in known.sinks if _is_named(settings.name, wanted))
     if wrong and not chosen:
         raise ConfigError("\n".join(f"sink {name} cannot be used: {reason}" for name, reason in wrong.items()))
     return KnownSinks(chosen, known.problems if not names else (), wrong)

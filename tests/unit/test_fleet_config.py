@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coordination.errors import ConfigError
-from sink.config import load, load_fleet
+from sink.config import Settings, load, load_fleet
 from tests.unit.config_kit import MINIMAL
 
 SHARED = """
@@ -360,7 +360,7 @@ def test_a_shared_setting_that_one_sink_has_no_use_for_is_for_the_others(write, 
     assert (plain.registry_urls, plain.errors_tolerance, plain.index_type) == (
         (),
         "none",
-        avro.model_fields["index_type"].default,
+        Settings.model_fields["index_type"].default,
     )
     assert avro.registry_urls == ("http://registry:8081",)
     assert avro.index_type == "bucket"
