@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -27,28 +29,41 @@ FORMAT = 1
 
 def validate(config: ConfigOption, sink: SinksOption = None, as_json: JsonOption = False) -> None:
     """Check settings, servers, permissions, storage and table. Several sinks are checked side by side."""
-    # Imported here: table and storage pull in PySpark and Arrow, which `sink --help` can do without.
-    from sink.operations.fleet_validation import FleetChecks, validate_fleet
-    from sink.operations.validation import CheckResult
-
     quiet()
-    try:
-        fleet = load_fleet(config)
-    except ConfigError as error:
-        lines = str(error).splitlines()
-        wrong = tuple(CheckResult("settings", line.strip(), wrong=True) for line in (lines[1:] or lines))
-        checks = FleetChecks(wrong, {})
-    else:
-        quiet(fleet.secrets)
-        checks = validate_fleet(fleet, sink or ())
-        well_formed = CheckResult("settings", f"{config} is well formed")
-        checks = FleetChecks((well_formed, *checks.shared), checks.sinks)
+    checks = _checked(config, sink or ())
     if as_json:
         typer.echo(json.dumps(_document(checks), indent=2))
     else:
         _show(console(), checks)
     if any(finding.wrong for finding in checks.everything):
         raise typer.Exit(1)
+
+
+def _checked(config: Path, names: Sequence[str]) -> FleetChecks:
+    """Checks the settings, and the sinks that can be used against the servers."""
+    # Imported here: table and storage pull in PySpark and Arrow, which `sink --help` can do without.
+    from sink.operations.fleet_validation import FleetChecks, validate_fleet
+    from sink.operations.validation import CheckResult
+
+    try:
+        fleet = load_fleet(config)
+        settings = [CheckResult("settings", f"{config} is well formed")]
+    except ConfigError as error:
+        lines = str(error).splitlines()
+        settings = [CheckResult("settings", line.strip(), wrong=True) for line in (lines[1:] or lines)]
+        try:
+            fleet = load_fleet(config, strict=False)
+        except ConfigError:
+            return FleetChecks(tuple(settings), {})
+    if names and fleet.misconfigured:
+        wrong = [sink for sink in fleet.misconfigured.values() if any(fnmatchcase(sink.name, name) for name in names)]
+        settings = [CheckResult("settings", sink.reason, wrong=True) for sink in wrong]
+        names = [name for name in names if name not in fleet.misconfigured]
+        if not names:
+            return FleetChecks(tuple(settings), {})
+    quiet(fleet.secrets)
+    checks = validate_fleet(fleet, names)
+    return FleetChecks((*settings, *checks.shared), checks.sinks)
 
 
 def _document(checks: FleetChecks) -> dict[str, Any]:

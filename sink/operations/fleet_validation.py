@@ -1,14 +1,14 @@
 """Checks all sinks of a configuration side by side, and tells what they have in common once.
 
-Guarantee: as `sink.operations.validation`, for each sink; what cannot be asked is a finding. Raises ConfigError for a
-name that no sink has.
+Guarantee: as `sink.operations.validation`, for each sink that can be used; what cannot be asked is a finding. Raises
+ConfigError for a name that no sink has.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from coordination.errors import Unavailable
@@ -36,7 +36,7 @@ class FleetChecks:
 def validate_fleet(fleet: Fleet, names: Sequence[str] = ()) -> FleetChecks:
     """Checks those that one of `names` names, or all; of a pattern those that its topics would become now."""
     try:
-        known = choose(fleet, names)
+        known = replace(choose(fleet, names), misconfigured={})
     except Unavailable as error:
         known = KnownSinks(fleet.sinks)
         topics: list[CheckResult] = [CheckResult("topics", str(error), wrong=True)]

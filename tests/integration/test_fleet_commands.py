@@ -96,6 +96,23 @@ def test_validate_says_what_is_wrong_with_each_sink_at_once(make, sink, topic, t
     assert code == 0, out
 
 
+def test_validate_checks_the_other_sinks_beside_one_whose_settings_cannot_be_used(
+    make, sink, topic, tmp_path: Path, prefix: str
+) -> None:
+    topic(name=prefix)
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "letter.txt").write_text("dear reader")
+    config = make("schema.ddl: id BIGNIT")
+    code, out, _ = sink("validate", "--config", config)
+    assert code == 1
+    assert "BIGNIT" in out
+    assert "holds something else than a Hudi table" in out
+    code, out, _ = sink("validate", "--config", config, "--sink", "one")
+    assert (code, "BIGNIT" in out, "holds something else" in out) == (1, False, True)
+    code, out, _ = sink("validate", "--config", config, "--sink", "two")
+    assert (code, "BIGNIT" in out, "holds something else" in out) == (1, True, False)
+
+
 def test_a_topic_that_cannot_become_a_table_is_a_note(make, sink, topic, tmp_path: Path, prefix: str) -> None:
     topic(name=prefix), topic(name=f"{prefix}-a")
     path = make(f"errors.tolerance: all\n    errors.table.base.path: {tmp_path}/found/{prefix}-a")
