@@ -154,7 +154,7 @@ class Sink:
     @property
     def weight(self) -> int:
         """The weight of the sink for sharing out coordinators, where this worker leads it."""
-        return weight(self.settings.interval_ms / 1000, time.time() - self._metrics.committed_at)
+        return weight(self.settings.interval_ms / 1000)
 
     @property
     def retention(self) -> Mapping[str, float]:

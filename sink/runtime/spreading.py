@@ -12,13 +12,12 @@ from collections.abc import Collection, Iterable, Mapping
 
 from coordination.zookeeper.worker_records import WorkerRecord
 
-IDLE_SECONDS = 600.0
 MOST = 3600
 
 
-def weight(interval: float, since_commit: float) -> int:
-    """Transactions an hour of a sink, by the seconds of its interval; 1 where none was committed lately."""
-    return 1 if since_commit > IDLE_SECONDS else max(1, round(min(MOST, 3600 / max(interval, 1e-3))))
+def weight(interval: float) -> int:
+    """Transactions an hour of a sink, by the seconds of its interval: the same on every worker, at any time."""
+    return max(1, round(min(MOST, 3600 / max(interval, 1e-3))))
 
 
 def to_hand_over(worker: str, records: Iterable[WorkerRecord], asked: Collection[str]) -> str | None:
