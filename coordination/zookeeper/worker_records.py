@@ -26,8 +26,8 @@ DIRECTORY = "~workers"
 @dataclass(frozen=True, slots=True)
 class HostedRecord:
     """One sink of a process. `reason` says why it waits, hangs or was refused. `ailing`: whether its coordinator there
-    was kept from its work in the last minutes, as by a store that is away. `weight`: what its coordinator there
-    carries, in transactions an hour, at least 1.
+    was kept from its work in the last minutes, as by a store that is away. `weight`: what a coordinator of it carries,
+    in transactions an hour, at least 1.
     """
 
     state: str

@@ -19,8 +19,8 @@ from sink.config.misconfigured import Misconfigured, misconfigured_of
 from sink.config.model import Settings, is_of_process
 from sink.config.patterns import TOPIC, TopicPattern, filled, names_of, pattern_of, placeholders
 from sink.config.sources import Source, Sources, read_sources
+from sink.config.topics import names_in, regex_in
 from sink.config.unused import without_unused
-from sink.config.values import topic_names, topic_regex
 
 _ALTERNATIVES = (TOPICS, COLUMNS)
 """A sink has one setting of each of them: its own, if it sets one, whichever is shared."""
@@ -154,7 +154,7 @@ def _made(
     for key, entry in source.own.items():
         if source.name is not None and is_of_process(key):
             problems.append(Problem(entry.origin, f"{entry.key} belongs to the whole process; {_MOVE}"))
-    regex = _regex(chosen)
+    regex = regex_in(chosen)
     if regex is not None and any(placeholders(entry, names_of(regex)) for entry in chosen.values()):
         name = source.name or Path(source.place).stem
         return pattern_of(name, chosen, source.place, directory, environ, problems, columns)
@@ -179,23 +179,14 @@ def _named(chosen: Mapping[str, Entry], source: Source) -> dict[str, Entry]:
 
 def _of_one_topic(chosen: dict[str, Entry], problems: list[Problem]) -> dict[str, Entry]:
     """Puts the sink's one topic in the place of `{topic}`; adds a problem where it has several."""
-    try:
-        topics = topic_names(chosen["kafka.topic.names"].value)
-    except (KeyError, ValueError):
+    topics = names_in(chosen)
+    if not topics:
         return chosen
     filled_in = {key: filled(entry, {TOPIC: topics[0]}) for key, entry in chosen.items()}
     if len(topics) > 1 and (differ := [entry for key, entry in chosen.items() if entry != filled_in[key]]):
         sentence = "has {topic}, and the sink reads several; name one, or write kafka.topic.regex for a table for each"
         problems += [Problem(entry.origin, f"{entry.key} {sentence}") for entry in differ]
     return filled_in
-
-
-def _regex(chosen: Mapping[str, Entry]) -> str | None:
-    """Returns the expression for topics; None where there is none, or none that can be used."""
-    try:
-        return topic_regex(chosen["kafka.topic.regex"].value)
-    except (KeyError, ValueError):
-        return None
 
 
 def _shared_problems(sources: Sources) -> Iterable[Problem]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sink.config.claims import canonical
 from sink.config.files import Entry
 from sink.config.model import Settings
-from sink.config.values import topic_names, topic_regex
+from sink.config.topics import names_in, regex_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,23 +30,9 @@ class Misconfigured:
 
 def misconfigured_of(name: str, reason: str, entries: Mapping[str, Entry]) -> Misconfigured:
     """Describes the sink by `entries`, which stand for it, as far as they can be read."""
-    topics = _topics(entries)
+    topics = names_in(entries)
     place = entries["target.base.path"].text if "target.base.path" in entries else ""
-    if topics is not None and len(topics) == 1:
+    if len(topics) == 1:
         place = place.replace("{topic}", topics[0])
-    expression = _regex(entries) if topics is None else "|".join(map(re.escape, topics))
+    expression = "|".join(map(re.escape, topics)) if topics else regex_in(entries)
     return Misconfigured(name, reason, expression, place)
-
-
-def _topics(entries: Mapping[str, Entry]) -> tuple[str, ...] | None:
-    try:
-        return topic_names(entries["kafka.topic.names"].value) or None
-    except (KeyError, ValueError):
-        return None
-
-
-def _regex(entries: Mapping[str, Entry]) -> str | None:
-    try:
-        return topic_regex(entries["kafka.topic.regex"].value)
-    except (KeyError, ValueError):
-        return None

@@ -6,40 +6,37 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sink.config.files import Entry
+from sink.config.model import Settings
 
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """`settings`, whole names or their beginnings, are of use where one of `leaders` ends with one of `values`."""
+    """`settings`, whole names or their beginnings, are of use where one of `leaders` ends with `value`."""
 
     settings: tuple[str, ...]
-    leaders: Mapping[str, str]
-    """Names, and what each is where it is not set."""
-    values: tuple[str, ...]
+    leaders: tuple[str, ...]
+    value: str
 
     def serves(self, entries: Mapping[str, Entry]) -> bool:
-        texts = [entries[name].text if name in entries else usual for name, usual in self.leaders.items()]
-        return any(text.strip().lower().endswith(self.values) for text in texts)
+        texts = [entries[name].text if name in entries else str(_DEFAULTS[name]) for name in self.leaders]
+        return any(text.strip().lower().endswith(self.value) for text in texts)
 
     def covers(self, name: str) -> bool:
         return any(name == own or (own.endswith(".") and name.startswith(own)) for own in self.settings)
 
 
-_VALUE_FORMAT = {"value.format": "json"}
+_DEFAULTS = {field.alias: field.default for field in Settings.model_fields.values()}
+_BAD_RECORDS = (
+    "errors.max.per.transaction",
+    "errors.max.ratio",
+    "errors.table.base.path",
+    "errors.deadletter.topic",
+)
 _USES: Sequence[_Use] = (
-    _Use(("schema.registry.",), {**_VALUE_FORMAT, "delete.key.format": "none"}, ("-confluent",)),
-    _Use(("schema.subject",), _VALUE_FORMAT, ("-confluent",)),
-    _Use(
-        (
-            "errors.max.per.transaction",
-            "errors.max.ratio",
-            "errors.table.base.path",
-            "errors.deadletter.topic",
-        ),
-        {"errors.tolerance": "none"},
-        ("all",),
-    ),
-    _Use(("index.type",), {"write.operation": "append"}, ("upsert",)),
+    _Use(("schema.registry.",), ("value.format", "delete.key.format"), "-confluent"),
+    _Use(("schema.subject",), ("value.format",), "-confluent"),
+    _Use(_BAD_RECORDS, ("errors.tolerance",), "all"),
+    _Use(("index.type",), ("write.operation",), "upsert"),
 )
 
 

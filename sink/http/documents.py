@@ -39,7 +39,7 @@ def health(fleet: Fleet, names: Iterable[str]) -> tuple[bool, bytes]:
         judgement = fleet.judgement(name)
         ill = list(judgement.reasons)
         if age > STALE_SECONDS:
-            ill.append(finding("zookeeper", f"the last reading is {age:.0f} s old: ZooKeeper is slow, or this worker"))
+            ill.append(finding("zookeeper", f"the last reading is {age:.0f} s old: ZooKeeper or this worker is slow"))
         sinks[name] = {
             "healthy": not ill,
             "reasons": [reason.to_json() for reason in ill],

@@ -85,8 +85,8 @@ class TopicDiscovery:
         if (told := (*problems, *unregistered)) != self._told:
             self._told = told
             self._problems(told)
-        for error in away:
-            raise error
+        if away:
+            raise away[0]
 
     def _listed(self) -> tuple[list[tuple[TopicPattern, tuple[str, ...]]], list[SinkError]]:
         """Returns the topics of each pattern's cluster, and the errors of clusters that do not answer."""

@@ -20,7 +20,7 @@ from coordination.zookeeper.worker_records import HostedRecord, OwnWorkerRecord,
 from sink.config import ProcessSettings
 from sink.operations.control import SinkControl
 from sink.runtime.sink import Sink, SinkState
-from sink.runtime.spreading import to_hand_over
+from sink.runtime.spreading import to_hand_over, weight
 from sink.telemetry.version import sink_version
 
 LOG = structlog.get_logger("sink.worker")
@@ -117,6 +117,7 @@ class Presence:
                 self._ailed[name] = now
             ails = now - self._ailed.get(name, -math.inf) < AILING_SECONDS
             reason = sink.reason[:REASON_CHARACTERS]
-            hosted[name] = HostedRecord(sink.state.value, sink.leads, reason, ails, sink.weight)
+            carried = weight(sink.settings.interval_ms / 1000)
+            hosted[name] = HostedRecord(sink.state.value, sink.leads, reason, ails, carried)
         draining = self._is_draining()
         return WorkerRecord(self._worker, socket.gethostname(), os.getpid(), sink_version(), draining, hosted)

@@ -41,7 +41,6 @@ from sink.runtime.landed_offsets import LandedOffsets
 from sink.runtime.membership import Membership, Resources, new_member
 from sink.runtime.notes import Observer
 from sink.runtime.pools import SerialExecutor, Ticker, Turns
-from sink.runtime.spreading import weight
 from sink.runtime.waiting import until_stopped
 from sink.schema import TableSchema
 from sink.storage.faults import fault_in
@@ -150,11 +149,6 @@ class Sink:
         """Whether something keeps its coordinator here from its work."""
         membership = self._membership
         return bool(self.troubles) or (membership is not None and self._silent(membership) > AILING_SECONDS)
-
-    @property
-    def weight(self) -> int:
-        """The weight of the sink for sharing out coordinators, where this worker leads it."""
-        return weight(self.settings.interval_ms / 1000)
 
     @property
     def retention(self) -> Mapping[str, float]:

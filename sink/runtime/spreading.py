@@ -12,12 +12,14 @@ from collections.abc import Collection, Iterable, Mapping
 
 from coordination.zookeeper.worker_records import WorkerRecord
 
-MOST = 3600
+MOST_AN_HOUR = 3600
 
 
 def weight(interval: float) -> int:
-    """Transactions an hour of a sink, by the seconds of its interval: the same on every worker, at any time."""
-    return max(1, round(min(MOST, 3600 / max(interval, 1e-3))))
+    """Returns the transactions an hour that an interval of so many seconds allows. It never changes: a weight that did
+    would keep coordinators moving.
+    """
+    return max(1, round(min(MOST_AN_HOUR, 3600 / max(interval, 1e-3))))
 
 
 def to_hand_over(worker: str, records: Iterable[WorkerRecord], asked: Collection[str]) -> str | None:
@@ -31,12 +33,12 @@ def to_hand_over(worker: str, records: Iterable[WorkerRecord], asked: Collection
     if mine is None or mine.draining:
         return None
     share = shares[worker]
-    leaving = sum(weight for sink, weight in share.items() if sink in asked)
+    leaving = sum(carried for sink, carried in share.items() if sink in asked)
     load = sum(share.values()) - leaving
     rest = [record for record in records if record.worker != worker and not record.draining]
-    for sink, weight in sorted(share.items(), key=lambda item: -item[1]):
+    for sink, carried in sorted(share.items(), key=lambda item: -item[1]):
         takers = [sum(shares[record.worker].values()) for record in rest if sink in record.joined]
-        if sink not in asked and takers and load - (min(takers) + leaving) >= 2 * weight:
+        if sink not in asked and takers and load - (min(takers) + leaving) >= 2 * carried:
             return sink
     return None
 

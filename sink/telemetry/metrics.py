@@ -54,7 +54,7 @@ class ProcessMetrics:
         return self._sinks[name]
 
     def remove(self, name: str) -> None:
-        """This process hosts the sink no longer: its series end."""
+        """Ends the series of a sink that this process no longer hosts."""
         metrics = self._sinks.pop(name, None)
         if metrics is not None:
             metrics.clear()
@@ -69,7 +69,7 @@ class ProcessMetrics:
         return "".join(lines).encode()
 
     def serve(self, port: int) -> int | None:
-        """Serve on loopback until `close`. Returns the port; None when `port` is 0."""
+        """Serves on loopback until `close`. Returns the port; None when `port` is 0."""
         if port == 0:
             return None
         self._server = MetricsServer(LOOPBACK, port, self.text)
@@ -100,7 +100,7 @@ class SinkMetrics:
         self._begin()
 
     def _begin(self) -> None:
-        """The series that every worker has from the start."""
+        """Makes the series that every worker has from the start."""
         families, versions = self._families, parts()
         self._of(
             families.build_info,
@@ -128,12 +128,12 @@ class SinkMetrics:
         self.offsets.clear()
 
     def configured(self, interval: float, write_deadline: float) -> None:
-        """In seconds, from the settings."""
+        """Takes seconds from the settings."""
         self._of(self._families.commit_allowance).set(max(3 * interval, write_deadline))
 
     @harmless
     def note(self, note: Note) -> None:
-        """Count what a machine notes; events of no interest here are passed over."""
+        """Counts what a machine notes; passes over events of no interest here."""
         fields = dict(note.fields)
         match note.event:
             case "coordinator.elected":
@@ -151,7 +151,7 @@ class SinkMetrics:
 
     @harmless
     def coordinating(self, now: bool) -> None:
-        """Whether this worker is the coordinator. Transactions of an earlier term are no longer its own."""
+        """Takes whether this worker is the coordinator. Transactions of an earlier term are no longer its own."""
         self._of(self._families.coordinator).set(1 if now else 0)
         self._phases.clear()
         self._opened.clear()
@@ -167,7 +167,7 @@ class SinkMetrics:
 
     @harmless
     def refused(self) -> None:
-        """This process cannot run the sink: its settings or its table cannot be used."""
+        """Shows that this process cannot run the sink: its settings or its table cannot be used."""
         self._of(self._families.refused).set(1)
         self.waits_for("zookeeper", False)
 
@@ -183,7 +183,7 @@ class SinkMetrics:
 
     @harmless
     def keeper(self, view: KeeperView) -> None:
-        """From the coordinator's reading of the tree."""
+        """Takes the coordinator's reading of the tree."""
         # Until its old session ends, a worker that died and has started again is a member twice.
         self._of(self._families.workers).set(len({member.worker for member in view.members}))
         last = _last_commit(view)
@@ -193,7 +193,7 @@ class SinkMetrics:
 
     @harmless
     def log(self, view: LogView) -> None:
-        """From the coordinator's reading of the log: what is readable there."""
+        """Takes the coordinator's reading of the log: what is readable there."""
         self.offsets.read_log(view.partitions)
 
     @property
@@ -203,7 +203,7 @@ class SinkMetrics:
 
     @harmless
     def retention(self, seconds: Mapping[str, float]) -> None:
-        """How long Kafka keeps a record, by topic; without topics whose retention is unlimited or unknown."""
+        """Takes how long Kafka keeps a record, by topic; without topics whose retention is unlimited or unknown."""
         self._retention = seconds
         if seconds:
             self._of(self._families.retention_seconds).set(min(seconds.values()))
@@ -212,25 +212,25 @@ class SinkMetrics:
 
     @harmless
     def group_committed(self, outcome: str) -> None:
-        """Offsets were committed to the consumer group: `done` or `failed`."""
+        """Counts a commit of offsets to the consumer group: `done` or `failed`."""
         self._of(self._families.group_commits, outcome).inc()
 
     @harmless
     def table(self, instants: int) -> None:
-        """Completed instants on the active timeline."""
+        """Takes the number of completed instants on the active timeline."""
         self._of(self._families.instants).set(instants)
 
     def table_files(self, files: int) -> None:
-        """Data files of the newest version of the table."""
+        """Takes the number of data files of the newest version of the table."""
         self._of(self._families.files).set(files)
 
     def audited(self, held: bool, at: float) -> None:
-        """The last audit: whether it held, and when it ended, in Unix time."""
+        """Takes the last audit: whether it held, and when it ended, in Unix time."""
         self._of(self._families.audit_held).set(1 if held else 0)
         self._of(self._families.audit_time).set(at)
 
     def not_serving(self) -> None:
-        """Another worker runs the table services, and tells what belongs to them."""
+        """Drops the series of the table services: another worker runs them."""
         families = self._families
         for family in (families.files, families.audit_time, families.audit_held, families.catalog_failures):
             self._drop(family)
@@ -240,12 +240,12 @@ class SinkMetrics:
 
     @harmless
     def wrote(self, size: int) -> None:
-        """A participant's data files: their bytes."""
+        """Counts the bytes of a participant's data files."""
         self._of(self._families.written_bytes).inc(size)
 
     @harmless
     def served(self, service: Service) -> None:
-        """A table service has ended: `done`, `idle` (nothing to do) or `failed`."""
+        """Counts a table service that has ended: `done`, `idle` (nothing to do) or `failed`."""
         outcome = "failed" if service.reason else "done" if service.instant else "idle"
         self._of(self._families.services, service.name, outcome).inc()
         self._of(self._families.service_seconds, service.name).observe(service.seconds)
@@ -254,7 +254,7 @@ class SinkMetrics:
 
     @harmless
     def registered(self, failures: int, seconds: float) -> None:
-        """A registration in the catalogue has ended; `failures` in a row, this one included."""
+        """Counts a registration in the catalogue that has ended; `failures` in a row, this one included."""
         self._of(self._families.registrations, "failed" if failures else "done").inc()
         self._of(self._families.catalog_failures).set(failures)
         self._of(self._families.catalog_seconds).observe(seconds)
@@ -262,7 +262,7 @@ class SinkMetrics:
 
     @harmless
     def waits_for(self, what: str, now: bool) -> None:
-        """Whether this worker waits for one of `WAITS`."""
+        """Takes whether this worker waits for one of `WAITS`."""
         if now:
             self._waiting.add(what)
         else:
@@ -275,7 +275,7 @@ class SinkMetrics:
         self._jvm_answered, self._is_away = jvm_answered, is_away
 
     def refresh(self) -> None:
-        """Figures that change by themselves, before a scrape."""
+        """Computes figures that change by themselves, before a scrape."""
         families = self._families
         self._of(families.worker_time).set(self._process.wall())
         if self._jvm_answered is not None:
