@@ -100,6 +100,11 @@ class Fleet:
         """Numbers of the events in the topic's table, sorted."""
         return sorted(number for (number,) in rows_of(self.place_of(topic), ["id"]))
 
+    @property
+    def handed_over(self) -> int:
+        """Hand-overs of coordinators that the workers' logs tell of."""
+        return sum(self.sinks.log(worker).count('"event": "coordinator.handed_over"') for worker in PORTS)
+
     def behind(self) -> list[str]:
         """Healthy topics whose table has not all that was sent yet."""
         return [topic for topic in self.healthy if self.ids(topic) != list(range(self.sender.sent[topic]))]
@@ -151,6 +156,7 @@ def run(plan: Plan, directory: Path) -> Fleet:
         first = [topic for topic in (*fleet.healthy, HALTED, GONE) if topic.endswith(("-0", "-1"))]
         eventually("first commits", lambda: all(map(it.landed, first)), PATIENCE, it.logs)
         began = time.monotonic()
+        tell("first commits", handed_over=fleet.handed_over)
         producer = Producer({"bootstrap.servers": it.kafka})
         producer.produce(HALTED, b"broken")
         producer.flush(30)
@@ -165,7 +171,8 @@ def run(plan: Plan, directory: Path) -> Fleet:
         fleet.sender.stop()
         assert fleet.sender.failed <= {GONE}, fleet.sender.failed
         eventually("every healthy table has all", lambda: not fleet.behind(), PATIENCE, it.logs)
-        tell("landed", tables=len(fleet.healthy), records=sum(fleet.sender.sent[topic] for topic in fleet.healthy))
+        records = sum(fleet.sender.sent[topic] for topic in fleet.healthy)
+        tell("landed", tables=len(fleet.healthy), records=records, handed_over=fleet.handed_over)
         eventually("the halt shows", lambda: it.view(HALTED).halt is not None, PATIENCE, it.logs)
         for topic in (HALTED, GONE):
             assert fleet.ids(topic) == list(range(len(fleet.ids(topic)))), topic
@@ -175,7 +182,7 @@ def run(plan: Plan, directory: Path) -> Fleet:
         began = time.monotonic()
         for topic in fleet.healthy[:: max(1, len(fleet.healthy) // 20)]:
             assert audit(str(fleet.place_of(topic)), topic, TopicAccess(it.kafka)).held, topic
-        tell("audit", held=True, seconds=round(time.monotonic() - began, 1))
+        tell("audit", held=True, seconds=round(time.monotonic() - began, 1), handed_over=fleet.handed_over)
         for name, worker in it.workers.items():
             worker.terminate()
             assert worker.wait(120) == 0, f"{name}\n{it.logs()}"
