@@ -11,8 +11,10 @@ import json
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import product
 from pathlib import Path
+from urllib.request import urlopen
 
 import psutil
 from confluent_kafka import Producer
@@ -56,6 +58,30 @@ class Trickle(threading.Thread):
     def stop(self) -> None:
         self._ended.set()
         self.join()
+
+
+class Asking(threading.Thread):
+    """Asks the workers at these ports as a page, a Prometheus and a health check do, every so many seconds."""
+
+    def __init__(self, ports: Sequence[int], seconds: float) -> None:
+        super().__init__(daemon=True)
+        self._ports = ports
+        self._seconds = seconds
+        self._ended = threading.Event()
+        self._answers = 0
+
+    def run(self) -> None:
+        while self._ports and not self._ended.wait(self._seconds):
+            for port, path in product(self._ports, ("health", "overview", "status", "metrics")):
+                # One that starts, or was killed, does not answer; one that is ill answers 503.
+                with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/{path}", timeout=30) as answer:
+                    self._answers += bool(answer.read())
+
+    def stop(self) -> int:
+        """Returns how many answers there were with status 200."""
+        self._ended.set()
+        self.join()
+        return self._answers
 
 
 class Landings(threading.Thread):

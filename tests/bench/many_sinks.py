@@ -12,13 +12,16 @@ import statistics
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 import psutil
 
+from sink.devtools.local.servers import free_ports
 from tests.bench.many_lab import (
     LOOK_SECONDS,
     PATIENCE,
+    Asking,
     Landings,
     Trickle,
     cpu,
@@ -44,6 +47,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=240, help="of the trickle")
     parser.add_argument("--idle", type=float, default=30, help="seconds without records that are measured")
     parser.add_argument("--heap", default="1g")
+    parser.add_argument("--ask", type=float, default=0, help="seconds between two rounds of requests to each worker")
     parser.add_argument("--kill", action="store_true", help="kill a worker at the end, and measure the takeover")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="many-sinks-") as directory, servers(Path(directory)) as (zookeeper, kafka):
@@ -77,9 +81,11 @@ def measure(
 ) -> None:
     began = time.monotonic()
     names = [f"w{number + 1}" for number in range(arguments.workers)]
-    for name in names:
-        it.start(name)
-
+    ports = free_ports(len(names)) if arguments.ask else []
+    for name, port in zip_longest(names, ports):
+        it.start(name, **({} if port is None else {"http.listen": f"127.0.0.1:{port}"}))
+    asking = Asking(ports, arguments.ask)
+    asking.start()
     wait_joined(it, len(names))
     tell("joined", seconds=round(time.monotonic() - began, 1))
     processes = {name: psutil.Process(it.workers[name].pid) for name in names}
@@ -106,7 +112,7 @@ def measure(
     eventually("all has landed", lambda: all(it.landed(sink) >= produced[sink] for sink in topics), PATIENCE, it.logs)
     time.sleep(2 * LOOK_SECONDS)
     landings.stop()
-    tell("phases", **phases(it, topics))
+    tell("phases", **phases(it, topics), answers=asking.stop())
     if arguments.kill:
         undisturbed = freshness(trickle.sent, landings.seen, topics, warm, until)
         tell("freshness before the kill", **spread(undisturbed))
