@@ -79,11 +79,11 @@ class Control:
 
     def drain(self, incarnations: Collection[str], alive: Collection[str], asked: Asked) -> Control:
         """Asks these to leave. Drops requests to incarnations that are gone, so that they cannot pile up."""
-        kept = {name: known for name, known in self.drains.items() if name in alive}
-        return replace(self, drains={**dict.fromkeys(incarnations, asked), **kept})
+        standing = {name: request for name, request in self.drains.items() if name in alive}
+        return replace(self, drains={**dict.fromkeys(incarnations, asked), **standing})
 
     def marked(self, member: Member) -> Member:
-        """Marks members that were asked to leave as draining, before they say so themselves."""
+        """Marks a member that was asked to leave as draining, before it says so itself."""
         return replace(member, state=WorkerState.DRAINING) if member.incarnation in self.drains else member
 
 

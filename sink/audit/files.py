@@ -70,9 +70,9 @@ def named_files(commits: Sequence[Commit]) -> NamedFiles:
     removals: list[tuple[Commit, int]] = []
     for commit in commits:
         if commit.by_others:
-            gone = sum(live[group].file.writes for group in commit.replaced if group in live)
-            if commit.deleted + gone:
-                removals.append((commit, commit.deleted + gone))
+            replaced_rows = sum(live[group].file.writes for group in commit.replaced if group in live)
+            if commit.deleted + replaced_rows:
+                removals.append((commit, commit.deleted + replaced_rows))
         for file in commit.files:
             group = (file.partition_path, file.file_id)
             named.add(file.path)
@@ -110,9 +110,9 @@ def check_storage(table: TableFiles, timeline: AuditedTimeline, files: NamedFile
             )
     visible: list[str] = []
     for path in sorted(stored.keys() - files.named):
-        finding, shown = _judge_unnamed(path, timeline, files)
+        finding, is_visible = _judge_unnamed(path, timeline, files)
         findings.append(finding)
-        if shown:
+        if is_visible:
             visible.append(path)
     return StorageCheck(tuple(findings), tuple(visible), frozenset(broken))
 
@@ -148,9 +148,9 @@ def check_uncommitted(table: TableFiles, timeline: AuditedTimeline) -> tuple[Aud
     return tuple(findings)
 
 
-def check_view(files: NamedFiles, shown: Iterable[str]) -> tuple[AuditFinding, ...]:
+def check_view(files: NamedFiles, visible: Iterable[str]) -> tuple[AuditFinding, ...]:
     """Compares with the base files that hudi-rs shows (from the metadata table, if there is one)."""
-    paths = set(shown)
+    paths = set(visible)
     expected = {entry.file.path: entry for entry in files.live.values()}
     unseen = [
         AuditFinding(
@@ -185,25 +185,25 @@ def _list(table: TableFiles) -> dict[str, int]:
 def _check_file(table: TableFiles, stored: dict[str, int], entry: NamedFile) -> AuditFinding | None:
     file, commit = entry.file, entry.commit
     path = posixpath.join(table.root, file.path)
-    where = f"{file.path} of commit {commit}"
+    location = f"{file.path} of commit {commit}"
     if file.is_log:
         info = table.filesystem.get_file_info(path)
         size = None if info.type is pafs.FileType.NotFound else info.size
     else:
         size = stored.get(file.path)
     if size is None:
-        return AuditFinding(FindingKind.FILE_MISSING, f"{where} is not on storage; it held {file.writes:,} rows")
+        return AuditFinding(FindingKind.FILE_MISSING, f"{location} is not on storage; it held {file.writes:,} rows")
     if size != file.size:
-        return AuditFinding(FindingKind.FILE_SIZE, f"{where} has {size:,} bytes, its write stat says {file.size:,}")
+        return AuditFinding(FindingKind.FILE_SIZE, f"{location} has {size:,} bytes, its write stat says {file.size:,}")
     if file.is_log or not file.path.endswith(".parquet"):
         return None
     try:
         with table.filesystem.open_input_file(path) as source:
             rows = pq.ParquetFile(source).metadata.num_rows
     except (OSError, pa.ArrowException) as error:
-        return AuditFinding(FindingKind.FILE_UNREADABLE, f"{where}: {str(error)[:200]}")
+        return AuditFinding(FindingKind.FILE_UNREADABLE, f"{location}: {str(error)[:200]}")
     if rows != file.writes:
-        return AuditFinding(FindingKind.FILE_ROWS, f"{where} has {rows:,} rows, its write stat says {file.writes:,}")
+        return AuditFinding(FindingKind.FILE_ROWS, f"{location} has {rows:,} rows, its write stat says {file.writes:,}")
     return None
 
 

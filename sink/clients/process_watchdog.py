@@ -2,8 +2,8 @@
 
 The process runs `python -m sink.clients.process_watchdog TAG` with a pipe as standard input. When the pipe ends, every
 process with `SINK_FAMILY=TAG` in its environment gets SIGKILL: children, their JVMs and their descendants, also stopped
-ones. The word `keep` on the pipe cancels that. The watchdog has its own session, so that Ctrl-C does not reach it. Void
-if the watchdog itself is killed.
+ones. The word `keep` on the pipe cancels that. The watchdog has its own session, so that Ctrl-C does not reach it.
+Killing the watchdog itself voids the guarantee.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def family(tag: str) -> Iterator[psutil.Process]:
             if process.pid != os.getpid() and process.environ().get(FAMILY) == tag:
                 yield process
         except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue  # it ended meanwhile, or belongs to another user
+            continue  # the process has ended, or belongs to another user
 
 
 def end_family(tag: str) -> None:
@@ -53,8 +53,8 @@ def end_family(tag: str) -> None:
 def main() -> None:
     tag = sys.argv[1]
     received = b""
-    while piece := os.read(0, 64):
-        received += piece
+    while chunk := os.read(0, 64):
+        received += chunk
     if received != KEEP:
         end_family(tag)
 

@@ -1,6 +1,6 @@
-"""Orders what an operator has to do, worst first: for one sink, and for all of a fleet in a line each.
+"""Lists what an operator has to do, worst first: for one sink in full, for a fleet with a line for each sink.
 
-A judgement is that of the workers' own health (`sink.operations.health`), made from one look. Pure; raises nothing.
+It judges one look at a sink as the workers judge their own health (`sink.operations.health`). Pure; raises nothing.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from sink.operations.trend import Trend
 
 SHOWN = 10
 URGENT = frozenset({"halted", "refused", "no-tree", "no-coordinator", "zookeeper", "znode"})
-"""Kinds of findings for which nothing is committed."""
+"""Kinds of findings that stop all commits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One sink as it was read just now; `status` is None where it could not be read."""
+    """One reading of a sink; `status` is None if it could not be read."""
 
     name: str
     status: Status | None
@@ -38,14 +38,14 @@ class Look:
 
     @property
     def urgency(self) -> int:
-        """3: nothing is committed; 2: it is unhealthy; 1: something is to be told; 0: nothing needs doing."""
+        """3: nothing is committed; 2: the sink is unhealthy; 1: there are notes; 0: nothing needs doing."""
         if any(reason.kind in URGENT for reason in self.judgement.reasons):
             return 3
         return 2 if self.judgement.reasons else 1 if self.judgement.notes else 0
 
     @property
     def state(self) -> str:
-        kinds = {found.kind for found in self.judgement.reasons}
+        kinds = {reason.kind for reason in self.judgement.reasons}
         if "halted" in kinds:
             return "HALTED"
         if "refused" in kinds:
@@ -55,10 +55,10 @@ class Look:
         return "paused" if self.paused else "committing"
 
     def to_json(self) -> dict[str, Any]:
-        """As `sink status --json` shows it: the status, and what the judgement adds."""
-        known = {"format": 1, "sink": self.name} if self.status is None else self.status.to_json()
+        """Returns the document of `sink status --json`: the status and the judgement."""
+        status_document = {"format": 1, "sink": self.name} if self.status is None else self.status.to_json()
         return {
-            **known,
+            **status_document,
             "healthy": self.judgement.healthy,
             "reasons": [reason.to_json() for reason in self.judgement.reasons],
             "notes": [note.to_json() for note in self.judgement.notes],
@@ -76,7 +76,7 @@ def unread(settings: Settings, reason: str) -> Look:
 
 
 def unusable(name: str, reason: str) -> Look:
-    """A sink that cannot be made of the configuration."""
+    """Returns the look at a sink whose configuration cannot be used."""
     return Look(name, None, Judgement((finding("refused", reason),)))
 
 
@@ -85,33 +85,33 @@ def new_trend(settings: Settings) -> Trend:
 
 
 def needs(looks: Sequence[Look]) -> Iterator[RenderableType]:
-    """Yields the findings of these sinks, worst first; nothing where nothing needs doing."""
-    found = [(look, reason, True) for look in _worst_first(looks) for reason in look.judgement.reasons]
-    found += [(look, note, False) for look in _worst_first(looks) for note in look.judgement.notes]
-    if not found:
+    """Yields the findings of these sinks, worst first; nothing if nothing needs doing."""
+    issues = [(look, reason, True) for look in _worst_first(looks) for reason in look.judgement.reasons]
+    issues += [(look, note, False) for look in _worst_first(looks) for note in look.judgement.notes]
+    if not issues:
         return
     yield Text("What needs doing first", style="bold")
-    for look, each, is_ill in found[:SHOWN]:
-        yield _need(each, is_ill, look.name if len(looks) > 1 else "")
-    if len(found) > SHOWN:
-        yield Text(f"and {len(found) - SHOWN} more", style="dim")
+    for look, issue, is_ill in issues[:SHOWN]:
+        yield _need(issue, is_ill, look.name if len(looks) > 1 else "")
+    if len(issues) > SHOWN:
+        yield Text(f"and {len(issues) - SHOWN} more", style="dim")
 
 
-def _need(each: Finding, is_ill: bool, sink: str) -> Text:
+def _need(issue: Finding, is_ill: bool, sink: str) -> Text:
     colour = "red" if is_ill else "yellow"
     text = Text("  ")
     text.append(f"{sink}: " if sink else "", style="bold")
-    text.append(f"{each.kind}: ", style=f"bold {colour}")
-    text.append(f"{each.text.removesuffix('.')}.", style=colour)
-    if each.do:
-        text.append(f" {each.do}")
-    if each.section:
-        text.append(f" [docs/runbook.md#{each.section}]", style="dim")
+    text.append(f"{issue.kind}: ", style=f"bold {colour}")
+    text.append(f"{issue.text.removesuffix('.')}.", style=colour)
+    if issue.do:
+        text.append(f" {issue.do}")
+    if issue.section:
+        text.append(f" [docs/runbook.md#{issue.section}]", style="dim")
     return text
 
 
 def overview(looks: Sequence[Look], now: float) -> Group:
-    """Returns many sinks, a line each, and above them what needs doing."""
+    """Returns a table with a line for each sink, below what needs doing."""
     table = Table(title=f"{len(looks)} sinks", title_justify="left", title_style="bold", box=None, pad_edge=False)
     for name in ("sink", "state", "coordinator", "workers>", "lag>", "last commit>", "open>", "needs"):
         table.add_column(name.rstrip(">"), justify="right" if name.endswith(">") else "left")

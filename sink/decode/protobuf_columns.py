@@ -64,8 +64,8 @@ class ProtobufReader:
         self._message = _Message(descriptor_of(descriptors, message), target, "", 0)
 
     def read(self, cursors: Cursors, rows: Rows) -> list[pa.Array]:
-        inside = cursors.inside(rows, cursors.at[rows], cursors.bytes_left(rows))
-        columns = self._message.columns(Lot(inside, np.arange(len(rows)), len(rows)))
+        message_cursors = cursors.inside(rows, cursors.at[rows], cursors.bytes_left(rows))
+        columns = self._message.columns(Lot(message_cursors, np.arange(len(rows)), len(rows)))
         cursors.at[rows] = cursors.end[rows]
         return columns
 
@@ -127,15 +127,15 @@ class _Singular(_Field):
         if self._always:
             occurrences = self._with_empty(lot, occurrences)
         owners = lot.owners[occurrences.rows]
-        last = _last(owners)
-        positions = owners[last]
+        is_last = _flag_last(owners)
+        positions = owners[is_last]
         if isinstance(self._value, _Nested):
             pieces = np.searchsorted(positions, owners)
             values = self._value.merged(lot.cursors, occurrences, pieces, len(positions))
         else:
-            if not last.all():
-                self.replaced(lot.cursors, occurrences.only(~last))
-            values = self._value.convert(lot.cursors, occurrences.only(last))
+            if not is_last.all():
+                self.replaced(lot.cursors, occurrences.only(~is_last))
+            values = self._value.convert(lot.cursors, occurrences.only(is_last))
         if len(positions) == lot.count:
             return values
         column = scattered(lot.count, [(positions, values)], self._column_type)
@@ -183,8 +183,8 @@ class _Map(_Field):
         keys, values = self._entry.columns(entries, unknown)
         owners = lot.owners[occurrences.rows]
         if unknown.any():
-            keep = pa.array(~unknown)
-            keys, values, owners = keys.filter(keep), values.filter(keep), owners[~unknown]
+            is_known = pa.array(~unknown)
+            keys, values, owners = keys.filter(is_known), values.filter(is_known), owners[~unknown]
         return as_map(np.bincount(owners, minlength=lot.count), keys, values, self._column_type)
 
 
@@ -238,9 +238,9 @@ class _Message:
         columns = [pa.nulls(0)] * len(self._target.fields)
         for number, (position, field) in self._fields.items():
             columns[position] = field.column(lot, occurrences[number])
-        wanted = {position for position, _ in self._fields.values()}
+        filled = {position for position, _ in self._fields.values()}
         for position, missing in enumerate(self._target.fields):
-            if position not in wanted:
+            if position not in filled:
                 columns[position] = pa.nulls(lot.count, stored_type(missing.dataType))
         return columns
 
@@ -248,13 +248,13 @@ class _Message:
         """Keeps in `occurrences` only the last member of each oneof."""
         if len(members) < 2:
             return
-        last = np.full((len(members), lot.count), -1)
-        for line, member in zip(last, members.values(), strict=True):
-            ends = _last(lot.owners[member.rows])
-            line[lot.owners[member.rows[ends]]] = member.starts[ends]
-        second, first = np.sort(last, axis=0)[-2:]
-        for line, (number, member) in zip(last, members.items(), strict=True):
-            other_ends = np.where(line == first, second, first)
+        last_ends = np.full((len(members), lot.count), -1)
+        for member_ends, member in zip(last_ends, members.values(), strict=True):
+            ends = _flag_last(lot.owners[member.rows])
+            member_ends[lot.owners[member.rows[ends]]] = member.starts[ends]
+        second_latest, latest = np.sort(last_ends, axis=0)[-2:]
+        for member_ends, (number, member) in zip(last_ends, members.items(), strict=True):
+            other_ends = np.where(member_ends == latest, second_latest, latest)
             counts = member.starts > other_ends[lot.owners[member.rows]]
             occurrences[number] = member.only(counts)
             field = self._fields[number][1] if number in self._fields else None
@@ -262,18 +262,18 @@ class _Message:
                 field.replaced(lot.cursors, member.only(~counts))
 
 
-def _last(owners: Rows) -> npt.NDArray[np.bool_]:
+def _flag_last(owners: Rows) -> npt.NDArray[np.bool_]:
     """Flags the last of each run of equal numbers. The numbers rise."""
-    last = np.ones(len(owners), np.bool_)
-    last[:-1] = owners[1:] != owners[:-1]
-    return last
+    is_last = np.ones(len(owners), np.bool_)
+    is_last[:-1] = owners[1:] != owners[:-1]
+    return is_last
 
 
 def _key(field: FieldDescriptor) -> FieldKey:
     return FieldKey(field.number, WIRES.get(field.type, Wire.VARINT), field.is_repeated)
 
 
-def _shown(field: FieldDescriptor) -> str:
+def _type_text(field: FieldDescriptor) -> str:
     named_type = field.message_type or field.enum_type
     name = named_type.full_name if named_type is not None else _TYPE_NAMES[field.type]
     return f"repeated {name}" if field.is_repeated else name
@@ -295,7 +295,7 @@ def _field(field: FieldDescriptor, column: T.StructField, path: str, depth: int,
         value = _value(field, kind, path, depth, key=entry and field.number == 1)
         if value is not None:
             return _Singular(value, column, _default(field, kind, path, entry), always=entry)
-    raise SchemaMismatch(path, _shown(field), kind.simpleString())
+    raise SchemaMismatch(path, _type_text(field), kind.simpleString())
 
 
 def map_entry(field: FieldDescriptor) -> Descriptor | None:
@@ -317,7 +317,7 @@ def _default(field: FieldDescriptor, kind: T.DataType, path: str, entry: bool) -
     try:
         return pa.scalar(value, arrow_type(kind)).cast(stored_type(kind))
     except (pa.ArrowInvalid, OverflowError):
-        raise SchemaMismatch(path, f"{_shown(field)} [default = {value}]", kind.simpleString()) from None
+        raise SchemaMismatch(path, f"{_type_text(field)} [default = {value}]", kind.simpleString()) from None
 
 
 def _value(field: FieldDescriptor, kind: T.DataType, path: str, depth: int, key: bool = False) -> Value | None:

@@ -43,18 +43,18 @@ class Lot:
     owners: Rows
     count: int
 
-    def fail(self, wrong: npt.NDArray[np.bool_], reason: str) -> None:
-        if wrong.any():
-            self.cursors.fail(self.row_of(np.flatnonzero(wrong)), reason)
+    def fail(self, invalid: npt.NDArray[np.bool_], reason: str) -> None:
+        if invalid.any():
+            self.cursors.fail(self.row_of(np.flatnonzero(invalid)), reason)
 
     def row_of(self, values: Rows) -> Rows:
         rows: Rows = np.searchsorted(self.owners, values)
         return rows
 
     def has(self, occurrences: Occurrences) -> npt.NDArray[np.bool_]:
-        has = np.zeros(self.count, np.bool_)
-        has[self.owners[occurrences.rows]] = True
-        return has
+        is_set = np.zeros(self.count, np.bool_)
+        is_set[self.owners[occurrences.rows]] = True
+        return is_set
 
 
 def as_struct(kind: T.StructType, lot: Lot, columns: list[pa.Array]) -> pa.Array:
@@ -72,19 +72,19 @@ def _numbers(columns: list[pa.Array]) -> list[Rows]:
 
 def as_moment(lot: Lot, columns: list[pa.Array]) -> pa.Array:
     seconds, nanos = _numbers(columns)
-    wrong = (seconds < _FIRST_SECOND) | (seconds > _LAST_SECOND) | (nanos < 0) | (nanos > 999_999_999)
-    lot.fail(wrong, "a google.protobuf.Timestamp outside the years 1 to 9999, or with invalid nanoseconds")
-    return pa.array(np.where(wrong, 0, seconds) * 1_000_000 + nanos // 1000).cast(pa.timestamp("us", "UTC"))
+    invalid = (seconds < _FIRST_SECOND) | (seconds > _LAST_SECOND) | (nanos < 0) | (nanos > 999_999_999)
+    lot.fail(invalid, "a google.protobuf.Timestamp outside the years 1 to 9999, or with invalid nanoseconds")
+    return pa.array(np.where(invalid, 0, seconds) * 1_000_000 + nanos // 1000).cast(pa.timestamp("us", "UTC"))
 
 
 def as_date(lot: Lot, columns: list[pa.Array]) -> pa.Array:
     year, month, day = _numbers(columns)
-    wrong = (year < 1) | (year > 9999) | (month < 1) | (month > 12) | (day < 1) | (day > 31)
-    months = (np.where(wrong, 0, year * 12 + month) - 1970 * 12 - 1).astype("datetime64[M]")
-    days = months.astype("datetime64[D]") + np.where(wrong, 0, day - 1)
-    wrong |= days.astype("datetime64[M]") != months
-    lot.fail(wrong, "a google.type.Date that is not a day of the calendar")
-    return pa.array(np.where(wrong, 0, days.astype(np.int32)).astype(np.int32)).cast(pa.date32())
+    invalid = (year < 1) | (year > 9999) | (month < 1) | (month > 12) | (day < 1) | (day > 31)
+    months = (np.where(invalid, 0, year * 12 + month) - 1970 * 12 - 1).astype("datetime64[M]")
+    days = months.astype("datetime64[D]") + np.where(invalid, 0, day - 1)
+    invalid |= days.astype("datetime64[M]") != months
+    lot.fail(invalid, "a google.type.Date that is not a day of the calendar")
+    return pa.array(np.where(invalid, 0, days.astype(np.int32)).astype(np.int32)).cast(pa.date32())
 
 
 def as_decimal(
@@ -102,8 +102,8 @@ def as_decimal(
             values.append(None if number is None else number.quantize(unit, context=context))
         except (Inexact, InvalidOperation):
             values.append(None)
-    wrong = np.array([value is None for value in values], np.bool_)
-    lot.fail(wrong, f"a number that {kind.simpleString()} cannot hold exactly")
+    invalid = np.array([value is None for value in values], np.bool_)
+    lot.fail(invalid, f"a number that {kind.simpleString()} cannot hold exactly")
     return pa.array([Decimal(0) if value is None else value for value in values], stored_type(kind))
 
 

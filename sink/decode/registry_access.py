@@ -49,15 +49,15 @@ def clients(access: RegistryAccess) -> tuple[tuple[str, SchemaRegistryClient], .
         raise ConfigError("schema.registry.url is empty. Name at least one http:// or https:// address.")
     settings = _settings(access)
     hide = redactor(access)
-    made = []
+    named_clients = []
     for url in access.urls:
         try:
-            made.append((shown_url(url), _client(url, settings)))
+            named_clients.append((shown_url(url), _client(url, settings)))
         except (ValueError, TypeError, OSError) as error:
             # Without the cause, which may contain a secret.
             reason = hide.text(str(error))
             raise ConfigError(f"schema registry {shown_url(url)}: {reason}. Correct its settings.") from None
-    return tuple(made)
+    return tuple(named_clients)
 
 
 def redactor(access: RegistryAccess) -> Redactor:

@@ -1,6 +1,6 @@
-"""Looks at the records of the fleet's processes: which of them host a sink and take no part in it.
+"""Looks at the records of the fleet's processes, to find workers that host a sink and take no part in it.
 
-One look is for all sinks below one root, and rare: only notes depend on it. Raises nothing.
+One look serves all sinks below one root. Looks are rare, because only notes depend on them. Raises nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOOK_SECONDS = 15.0
 
 
 class OutsideLooks:
-    """For one thread."""
+    """For one thread only."""
 
     def __init__(self) -> None:
         self._looked_at = -LOOK_SECONDS
@@ -33,16 +33,16 @@ class OutsideLooks:
         if now - self._looked_at < LOOK_SECONDS:
             return
         self._looked_at = now
-        roots = {_place(sink.settings, sink.client): sink for sink in sinks if sink.client.connected}
-        self._records = {place: _records(sink.client, place[1]) for place, sink in roots.items()}
+        sinks_by_root = {_root_key(sink.settings, sink.client): sink for sink in sinks if sink.client.connected}
+        self._records = {root_key: _records(sink.client, root_key[1]) for root_key, sink in sinks_by_root.items()}
 
     def of(self, sink: HostedSink) -> tuple[OutsideStatus, ...]:
-        records = self._records.get(_place(sink.settings, sink.client), ())
+        records = self._records.get(_root_key(sink.settings, sink.client), ())
         name = sink.settings.name
         return outside_workers({record.worker: record.sinks[name] for record in records if name in record.sinks})
 
 
-def _place(settings: Settings, client: KazooClient) -> tuple[int, str]:
+def _root_key(settings: Settings, client: KazooClient) -> tuple[int, str]:
     return id(client), settings.root_znode.rpartition("/")[0]
 
 

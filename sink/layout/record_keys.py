@@ -39,8 +39,8 @@ class RecordKeys:
     def column(self, rows: pa.RecordBatch, topic: str, partitions: pa.Array | pa.Scalar, offsets: pa.Array) -> pa.Array:
         """Returns the keys. `partitions` and `offsets` are texts; `partitions` may be one text for all rows."""
         if not self.fields:
-            before, between = pa.scalar(f"_kafka_topic:{topic},_kafka_partition:"), pa.scalar(",_kafka_offset:")
-            return joined(before, partitions, between, offsets)
+            prefix, separator = pa.scalar(f"_kafka_topic:{topic},_kafka_partition:"), pa.scalar(",_kafka_offset:")
+            return joined(prefix, partitions, separator, offsets)
         texts = [pc.cast(rows.column(name), pa.string()) for name in self.fields]
         if not self.named:
             return texts[0]
@@ -54,8 +54,8 @@ class RecordKeys:
         """Returns the rows without a valid key, with the reasons."""
         reasons: dict[int, str] = {}
 
-        def note(which: pa.Array, reason: str) -> None:
-            for row in pc.indices_nonzero(which).to_pylist():
+        def note(flags: pa.Array, reason: str) -> None:
+            for row in pc.indices_nonzero(flags).to_pylist():
                 reasons.setdefault(row, reason)
 
         for name in self.fields:

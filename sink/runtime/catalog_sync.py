@@ -51,8 +51,8 @@ def seconds_to_next(state: CatalogState, committed: int, interval: float) -> flo
 
 
 class CatalogSync:
-    """One incarnation's. `register` registers the table and gives the newest instant that is known there then;
-    `committed` is the sink's newest transaction. Works between `follow` and `pause`.
+    """Syncs for one incarnation. `register` registers the table and returns the newest instant that the catalogue knows
+    then; `committed` is the sink's newest transaction. Works between `follow` and `pause`.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class CatalogSync:
         self._thread.start()
 
     def follow(self) -> None:
-        """This worker holds the lock of the table services."""
+        """Begins to sync: this worker holds the lock of the table services."""
         self._following.set()
 
     def pause(self) -> None:
@@ -108,9 +108,9 @@ class CatalogSync:
         """Reads the record again: another worker may have registered meanwhile, or have tried. A record of another
         catalogue counts for nothing.
         """
-        last = self._record.last()
-        if last is not None and last.catalog == self._state.catalog:
-            self._state = last
+        state = self._record.last()
+        if state is not None and state.catalog == self._state.catalog:
+            self._state = state
 
     def _look(self) -> None:
         committed = self._committed()

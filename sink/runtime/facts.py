@@ -62,7 +62,7 @@ class ProcessFacts:
         return VERBS
 
     def hosts(self, client: KazooClient, log: Callable[[Settings], RecentLog]) -> None:
-        """From now on the sinks can be looked at. `log` gives the one of a sink's Kafka cluster."""
+        """Makes the sinks visible. `log` gives the log of a sink's Kafka cluster."""
         self._client, self._log = client, log
 
     def metrics(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Offers what has landed to Kafka's consumer group, after each commit and when a term begins."""
+"""Offers landed offsets to Kafka's consumer group, after each commit and when a term begins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table with its engine in the session of the test: transactions without a fleet."""
+"""A table with its engine in the test's Spark session, for transactions without a fleet."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tests.integration.table_kit import allow, checkpoint
 class Landing:
     """A table of its own in a session, with its engine."""
 
-    def __init__(self, spark: SparkSession, given: Settings, client: KazooClient) -> None:
+    def __init__(self, spark: SparkSession, settings: Settings, client: KazooClient) -> None:
         self.spark = spark
-        self.settings = given
-        self.schema = table_schema(given)
-        self.table = Table(spark, given, self.schema, TableLocks(client, given))
+        self.settings = settings
+        self.schema = table_schema(settings)
+        self.table = Table(spark, settings, self.schema, TableLocks(client, settings))
         self.table.ensure()
-        self.engine = (ArrowEngine if given.engine == "arrow" else RowEngine)(spark, given, self.schema)
+        self.engine = (ArrowEngine if settings.engine == "arrow" else RowEngine)(spark, settings, self.schema)
 
     def land(self, number: int, topic: str, start: int, end: int) -> Written:
         instant = self.table.begin(number, 1)

@@ -1,4 +1,4 @@
-"""Verbs over several sinks end with 0, 1 for what is not done in time, 2 for what could not be asked for."""
+"""Commands on several sinks exit with 0, with 1 for an overdue answer, with 2 for a request that failed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_worst_answer_decides_but_a_drained_worker_need_not_be_in_every_sink
     answers = [Answer(settings.name, settings, None if error else "done", error) for error in errors]
     try:
         _tell(answers)
-        ended = 0
+        exit_status = 0
     except typer.Exit as exit_:
-        ended = exit_.exit_code
-    assert ended == status
+        exit_status = exit_.exit_code
+    assert exit_status == status

@@ -1,4 +1,4 @@
-"""One sink's topics hide nothing of the others', whatever Kafka says of them."""
+"""An error about one sink's topics hides no topic of another sink."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sink.http.logs import LogLooks
 
 
 class Broker:
-    """Knows these topics, each of one partition."""
+    """A broker with these topics, each of one partition."""
 
     def __init__(self, *topics: str) -> None:
         self.topics = topics
@@ -20,8 +20,8 @@ class Broker:
     def recent(self, topics: Sequence[str], _age: float, optional: Sequence[str] = (), /) -> LogView:
         if missing := [topic for topic in topics if topic not in self.topics]:
             raise UnknownTopic(missing, "k:9092", ())
-        there = [topic for topic in (*topics, *optional) if topic in self.topics]
-        return LogView("cluster", {TopicPartition(topic, 0): PartitionLog("id", 0, 5) for topic in there})
+        existing = [topic for topic in (*topics, *optional) if topic in self.topics]
+        return LogView("cluster", {TopicPartition(topic, 0): PartitionLog("id", 0, 5) for topic in existing})
 
 
 def sink(broker: Broker, configured: Sequence[str], recorded: Sequence[str]) -> Any:

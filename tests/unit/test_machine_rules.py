@@ -24,8 +24,9 @@ from coordination.state.phases import TRANSITIONS, IllegalTransition, enter
 from coordination.state.tree import Ledger
 
 SOURCE = TopicPartition("orders", 0)
-MODULES = sorted(Path(coordination.__file__).parent.glob("*.py"))
-OUTSIDE = {"keeper.py", "election.py", "services.py", "catalog.py"}
+ROOT = Path(coordination.__file__).parent
+MODULES = sorted(ROOT.rglob("*.py"))
+PURE = [module for module in MODULES if module.parent.name != "zookeeper"]
 IMPURE = [
     "asyncio",
     "concurrent",
@@ -61,7 +62,7 @@ def imported(module: Path) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("module", [m for m in MODULES if m.name not in OUTSIDE], ids=lambda m: m.name)
+@pytest.mark.parametrize("module", PURE, ids=lambda module: str(module.relative_to(ROOT)))
 def test_no_machine_imports_io_clock_random_or_threads(module: Path) -> None:
     assert imported(module) & {*IMPURE, "datetime"} == set()
     calls = {
@@ -72,7 +73,7 @@ def test_no_machine_imports_io_clock_random_or_threads(module: Path) -> None:
     assert calls & {"open", "print", "input", "eval", "exec", "__import__", "id", "hash"} == set()
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda m: m.name)
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(ROOT)))
 def test_coordination_imports_no_spark_kafka_or_hudi_nor_the_sink(module: Path) -> None:
     assert imported(module) & set(FOREIGN) == set()
 
@@ -143,13 +144,13 @@ def test_recovery_zookeeper_empty_is_rebuilt_above_the_table_s_number() -> None:
 
 
 def test_recovery_takes_gaps_from_the_table_and_keeps_those_of_partitions_that_do_not_follow_it() -> None:
-    other, committed = TopicPartition("orders", 1), Gap("orders", 0, 40, 60)
-    void, own = Gap("orders", 0, 0, 30), Gap("orders", 1, 0, 5)
-    states = {SOURCE: state(30), other: PartitionState("id", 5, 5, 1)}
-    answer = compare(states, Ledger(3, 3, gaps=(void, own)), checkpoint(7, 80, 1, (committed,)))
+    other_partition, committed_gap = TopicPartition("orders", 1), Gap("orders", 0, 40, 60)
+    void_gap, kept_gap = Gap("orders", 0, 0, 30), Gap("orders", 1, 0, 5)
+    states = {SOURCE: state(30), other_partition: PartitionState("id", 5, 5, 1)}
+    answer = compare(states, Ledger(3, 3, gaps=(void_gap, kept_gap)), checkpoint(7, 80, 1, (committed_gap,)))
     assert isinstance(answer, Advance)
     assert answer.changed.keys() == {SOURCE}
-    assert answer.ledger.gaps == (committed, own)
+    assert answer.ledger.gaps == (committed_gap, kept_gap)
 
 
 def test_recovery_zookeeper_ahead_by_number_halts() -> None:
@@ -169,10 +170,10 @@ def test_recovery_a_skipped_gap_that_no_commit_carries_yet_stands() -> None:
     assert compare({SOURCE: skipped}, Ledger(5, 5), checkpoint(5, 80)) == InStep()
 
 
-@pytest.mark.parametrize("own", [state(90, generation=1), state(20, generation=1), state(90)])
-def test_recovery_of_a_tree_from_a_backup_what_the_table_went_on_without_is_void(own: PartitionState) -> None:
-    gap = Gap("orders", 0, 0, own.end)
-    answer = compare({SOURCE: own}, Ledger(6, 5, gaps=(gap,)), checkpoint(6, 80))
+@pytest.mark.parametrize("recorded", [state(90, generation=1), state(20, generation=1), state(90)])
+def test_recovery_of_a_tree_from_a_backup_what_the_table_went_on_without_is_void(recorded: PartitionState) -> None:
+    gap = Gap("orders", 0, 0, recorded.end)
+    answer = compare({SOURCE: recorded}, Ledger(6, 5, gaps=(gap,)), checkpoint(6, 80))
     assert isinstance(answer, Advance)
     assert answer.changed == {SOURCE: PartitionState("id", 80, 80, 0)}
     assert (answer.ledger.committed, answer.ledger.gaps) == (6, ())
@@ -186,13 +187,14 @@ def test_recovery_what_is_where_the_table_is_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batches", "last", "left"), [((4, 5), 5, (4, 5)), ((4, 5), 4, (4,)), ((4, 5), 3, ()), ((4, 6, 5), 5, (4, 6, 5))]
+    ("batches", "last", "remaining_batches"),
+    [((4, 5), 5, (4, 5)), ((4, 5), 4, (4,)), ((4, 5), 3, ()), ((4, 6, 5), 5, (4, 6, 5))],
 )
 def test_what_never_counted_is_dropped_from_the_end_only(
-    batches: tuple[int, ...], last: int, left: tuple[int, ...]
+    batches: tuple[int, ...], last: int, remaining_batches: tuple[int, ...]
 ) -> None:
-    """The last case is a reading over two moments, in between of which a batch was divided."""
+    """Last case: ZooKeeper was read at two moments, and a batch was divided between them."""
     ranges = (OpenRange(50 + 10 * at, 60 + 10 * at, batch, 10, 0) for at, batch in enumerate(batches))
     recorded = state(50, *ranges)
-    found = transactions.drop_incomplete_plans({SOURCE: recorded}, last).get(SOURCE, recorded)
-    assert tuple(r.batch for r in found.open) == left
+    remaining = transactions.drop_incomplete_plans({SOURCE: recorded}, last).get(SOURCE, recorded)
+    assert tuple(r.batch for r in remaining.open) == remaining_batches

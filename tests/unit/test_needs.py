@@ -40,11 +40,11 @@ def view(settings: Settings, committed_at: float = NOW - 5) -> KeeperView:
     )
 
 
-def look(settings: Settings, seen: KeeperView, end: int = 10) -> Look:
+def look(settings: Settings, keeper_view: KeeperView, end: int = 10) -> Look:
     log = LogView("c", {SOURCE: PartitionLog("id", 0, end)})
     trend = new_trend(settings)
-    trend.look(seen.states, log, last_commit(seen), NOW)
-    return look_at(settings, seen, build(settings, seen, log, None, NOW), trend)
+    trend.look(keeper_view.states, log, last_commit(keeper_view), NOW)
+    return look_at(settings, keeper_view, build(settings, keeper_view, log, None, NOW), trend)
 
 
 @pytest.fixture(autouse=True)
@@ -80,9 +80,9 @@ def test_a_halt_comes_first_with_what_to_do_and_its_place_in_the_runbook(setting
 
 
 def test_a_sink_that_cannot_be_used_needs_its_settings_corrected(settings: Settings) -> None:
-    wrong = unusable("people", "people.yaml, line 3: there is no such file. Correct it.")
-    assert (wrong.urgency, wrong.state, wrong.to_json()["healthy"]) == (3, "cannot be used", False)
-    lines = printed(*needs([wrong, look(settings, view(settings))])).splitlines()
+    refused = unusable("people", "people.yaml, line 3: there is no such file. Correct it.")
+    assert (refused.urgency, refused.state, refused.to_json()["healthy"]) == (3, "cannot be used", False)
+    lines = printed(*needs([refused, look(settings, view(settings))])).splitlines()
     assert lines[1].startswith("  people: refused: people.yaml, line 3: there is no such file. Correct it. Correct ")
 
 
@@ -92,8 +92,8 @@ def test_records_that_wait_for_too_long_are_told(settings: Settings) -> None:
     assert "20 offsets wait" in printed(*needs([stuck]))
 
 
-def ten(settings: Settings) -> list[Look]:
-    """Eight that land, one that is halted, one that is far behind; and one that cannot be read."""
+def eleven_looks(settings: Settings) -> list[Look]:
+    """Returns looks at eight sinks that land, one that is halted, one far behind, and one that cannot be read."""
     halted = replace(view(settings), halt=Halt("broken", at=NOW))
     looks = [replace(look(settings, view(settings)), name=f"sink{number}") for number in range(8)]
     looks.append(replace(look(settings, halted), name="halted-one"))
@@ -106,7 +106,7 @@ def replace_name(settings: Settings, name: str) -> Settings:
 
 
 def test_of_ten_sinks_the_one_with_most_to_do_is_first_and_each_has_a_line(settings: Settings) -> None:
-    lines = [line.rstrip() for line in printed(overview(ten(settings), NOW)).splitlines()]
+    lines = [line.rstrip() for line in printed(overview(eleven_looks(settings), NOW)).splitlines()]
     first, table = lines[: lines.index("11 sinks")], lines[lines.index("11 sinks") + 2 :]
     assert [line.split(":")[0].strip() for line in first[1:4]] == ["halted-one", "torn-one", "late-one"]
     assert [line.split()[0] for line in table[:3]] == ["halted-one", "torn-one", "late-one"]
@@ -118,7 +118,7 @@ def test_of_ten_sinks_the_one_with_most_to_do_is_first_and_each_has_a_line(setti
 def test_colours_go_to_a_terminal_only_and_not_where_nobody_wants_them(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks = ten(settings)
+    looks = eleven_looks(settings)
     assert "\x1b[" not in printed(overview(looks, NOW))
     assert "\x1b[1;31m" in printed(overview(looks, NOW), colours=True)
     monkeypatch.setenv("NO_COLOR", "1")

@@ -42,7 +42,7 @@ def test_a_process_that_executes_another_program_is_seen_at_the_next_look(
     child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Linux shows no environment while a program is replaced."""
-    usual = psutil.Process.environ
+    real_environ = psutil.Process.environ
     looks: list[int] = []
 
     def environ(process: psutil.Process) -> dict[str, str]:
@@ -50,7 +50,7 @@ def test_a_process_that_executes_another_program_is_seen_at_the_next_look(
             looks.append(process.pid)
             if len(looks) == 1:
                 return {}
-        return usual(process)
+        return real_environ(process)
 
     monkeypatch.setattr(psutil.Process, "environ", environ)
     end_family(_tag(child))

@@ -20,7 +20,7 @@ class Clock:
 
 @pytest.fixture(scope="module")
 def silent() -> Failed:
-    """As a task of Spark tells it of a registry where nobody listens."""
+    """Returns the failure of a Spark task for a registry where nobody listens."""
     with pytest.raises(RegistryUnavailable) as caught:
         Registry(RegistryAccess(("http://127.0.0.1:9",), patience_seconds=0.1)).schema(7)
     return Failed(f"PythonException: sink.decode.registry_answers.RegistryUnavailable: {caught.value}")

@@ -73,24 +73,24 @@ class DemoCluster:
         return worker
 
     def living_pages(self) -> list[str]:
-        """The addresses of the pages of workers that run."""
+        """Returns the addresses of the pages of running workers."""
         return [f"http://{self.pages[name]}/" for name, worker in self.workers.items() if worker.running]
 
     def view(self) -> KeeperView:
         """Reads the sink's znodes; before the first worker creates them the view is empty."""
         assert self._keeper is not None
         assert self._client is not None
-        limit = time.monotonic() + READ_SECONDS
+        deadline = time.monotonic() + READ_SECONDS
         while True:
             try:
                 return self._keeper.read()
             except Unavailable:
-                if time.monotonic() > limit or self._client.state == KazooState.LOST:
+                if time.monotonic() > deadline or self._client.state == KazooState.LOST:
                     raise
                 time.sleep(0.1)
 
     def stop_workers(self) -> None:
-        """Sends SIGTERM to all workers at once, like a service manager, and kills those that still run later."""
+        """Sends SIGTERM to all workers at once, like a service manager, and later kills workers that still run."""
         with ThreadPoolExecutor(len(self.workers) or 1) as pool:
             list(pool.map(lambda worker: worker.stop(STOP_SECONDS), self.workers.values()))
 
