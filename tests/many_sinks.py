@@ -64,7 +64,7 @@ class ManySinks:
 
     def hosts(self, sink: str) -> dict[str, HostedRecord]:
         """Returns the sink's record in each process that hosts it, by worker."""
-        return self._keeper(sink).hosts()
+        return self._keeper(sink).hosting_records()
 
     def _keeper(self, sink: str) -> Keeper:
         root = self.shared.get("zookeeper.root", "/sink")

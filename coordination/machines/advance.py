@@ -140,12 +140,12 @@ def _prepared(term: Term, t: Transaction) -> Operation | None:
 
 
 def _committed(term: Term, t: Transaction) -> Operation | None:
-    term.worker_health.wrote(t.plan)
+    term.worker_health.note_commit(t.plan)
     term.failures_by_servers = 0
     progress = term.progress_of(t.header.number)
     if not progress.accounted:
         progress.accounted = True
-        term.batch_sizes.committed(transactions.size(t), sum(piece.size for piece in t.plan))
+        term.batch_sizes.note_commit(transactions.size(t), sum(piece.size for piece in t.plan))
     return term.end(t)
 
 

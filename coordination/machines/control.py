@@ -34,7 +34,7 @@ def reason_to_yield(term: Term) -> str | None:
         return "drained"
     switchover = control.switchover
     if switchover is not None and switchover.lock_path == term.config.lock_path and _has_successor(term):
-        return f"a switchover was asked for by {switchover.asked.by or 'somebody'}"
+        return f"a switchover was asked for by {switchover.author.by or 'somebody'}"
     return None
 
 
@@ -81,7 +81,7 @@ def _with_done_flush(term: Term, control: Control) -> Control:
         return control
     states = term.keeper_view.states
     is_covered = all(source in states and states[source].end >= end for source, end in target.ends.items())
-    return control.flushed(target.request) if is_covered else control
+    return control.with_flush_done(target.request) if is_covered else control
 
 
 def _without_a_stale_switchover(term: Term, control: Control) -> Control:

@@ -92,10 +92,10 @@ def _carry_out(term: Term, step: planner.Step) -> Operation | None:
             return term.fence_and_queue(writes.skip(term.keeper_view, changed, gaps))
         case planner.RecordPartitions(new_partitions):
             return term.fence_and_queue(writes.record_partitions(term.keeper_view, new_partitions))
-        case planner.Divide(batch, rest, divided, size):
-            term.note("batch.divided", batch=batch, rest=rest)
-            term.batch_sizes.divided(size)
-            return term.fence_and_queue(writes.divide(term.keeper_view, divided, batch, rest))
+        case planner.SplitBatch(batch, remainder, divided, size):
+            term.note("batch.divided", batch=batch, rest=remainder)
+            term.batch_sizes.note_division(size)
+            return term.fence_and_queue(writes.divide(term.keeper_view, divided, batch, remainder))
         case planner.OpenBatch():
             if step.attempt == 1:
                 term.interval_planned()

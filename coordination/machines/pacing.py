@@ -56,7 +56,7 @@ class WorkerHealth:
     def writers(self) -> Mapping[TopicPartition, str]:
         return self._writers
 
-    def wrote(self, plan: Plan) -> None:
+    def note_commit(self, plan: Plan) -> None:
         """A transaction of `plan` has committed: its writers are trusted again, and keep their partitions."""
         for incarnation, tasks in plan.tasks.items():
             worker = incarnation.rpartition(":")[0]
@@ -99,11 +99,11 @@ class BatchSizeController:
         self._records: int | None = None
         self._too_large = 0
 
-    def divided(self, size: int) -> None:
+    def note_division(self, size: int) -> None:
         """A batch of so many offsets was too large, or seemed to be."""
         self._records, self._too_large = max(1, size // 2), size
 
-    def committed(self, size: int, offsets: int) -> None:
+    def note_commit(self, size: int, offsets: int) -> None:
         """A transaction over so many offsets has read so many bytes."""
         if offsets:
             # The mean with the earlier weight: a heavier stretch may follow a light one, or this one may be odd.

@@ -42,7 +42,7 @@ class Ahead:
 Comparison = InStep | Advance | Ahead
 
 
-def compare(
+def compare_with_table(
     states: Mapping[TopicPartition, PartitionState], ledger: Ledger, checkpoint: Checkpoint | None
 ) -> Comparison:
     """Valid only while no open transaction's instant is complete: such an instant explains any difference by itself."""

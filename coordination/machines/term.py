@@ -167,7 +167,7 @@ class Term:
             or self._last_comparison[0] is not view
             or self._last_comparison[1] is not checkpoint
         ):
-            self._last_comparison = view, checkpoint, recovery.compare(view.states, view.ledger, checkpoint)
+            self._last_comparison = view, checkpoint, recovery.compare_with_table(view.states, view.ledger, checkpoint)
         return self._last_comparison[2]
 
     def enter(self, t: Transaction, phase: Phase, instant: str | None = None) -> Operation:

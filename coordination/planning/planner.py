@@ -55,9 +55,9 @@ class RecordPartitions:
 
 
 @dataclass(frozen=True, slots=True)
-class Divide:
+class SplitBatch:
     batch: int
-    rest: int
+    remainder: int
     divided: States
     size: int
     """Offsets of the batch before the division."""
@@ -75,7 +75,7 @@ class OpenBatch:
     columns: str
 
 
-Step = Nothing | HaltFor | SkipGaps | RecordPartitions | Divide | OpenBatch
+Step = Nothing | HaltFor | SkipGaps | RecordPartitions | SplitBatch | OpenBatch
 
 
 def next_number(view: KeeperView) -> int:
@@ -195,7 +195,7 @@ def _re_form(states: States, batch: int, view: KeeperView, log: LogView, config:
         remainder = next_number(view)
         divided = batches.divided(states, batch, remainder)
         if divided:
-            return Divide(batch, remainder, divided, sum(piece.size for piece in batches.slices_of(states, batch)))
+            return SplitBatch(batch, remainder, divided, sum(piece.size for piece in batches.slices_of(states, batch)))
     return _open(batch, attempt, write_tasks.of_batch(states, batch), {}, log)
 
 

@@ -199,7 +199,7 @@ def _keeper_view(snapshot: Snapshot, decoded: Decoded) -> KeeperView:
     return KeeperView(
         info=decoded(KEEPER, _decode_info) if KEEPER in snapshot else None,
         info_version=snapshot[KEEPER].version if KEEPER in snapshot else -1,
-        members=tuple(sorted(map(control.marked, members))),
+        members=tuple(sorted(map(control.with_drain_state, members))),
         contenders=tuple((path, snapshot[path].data.decode(errors="replace")) for path in contenders),
         epoch=decoded(EPOCH, _decode_epoch) if EPOCH in snapshot else 0,
         epoch_version=snapshot[EPOCH].version if EPOCH in snapshot else -1,

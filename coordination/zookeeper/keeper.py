@@ -107,7 +107,7 @@ class Keeper:
         """Returns how far a catalogue follows the table, if there is one. Raises `Unavailable`."""
         return CatalogRecord(self._client, self._root).last()
 
-    def hosts(self) -> dict[str, HostedRecord]:
+    def hosting_records(self) -> dict[str, HostedRecord]:
         """Returns this sink's record in each process that hosts it, by worker. Raises `Unavailable`."""
         parent, _, sink = self._root.rpartition("/")
         records = worker_records(self._client, parent)

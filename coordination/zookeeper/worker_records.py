@@ -66,7 +66,7 @@ class OwnWorkerRecord:
         self._records = Records(client, root.rstrip("/"))
         self._path = f"{root.rstrip('/')}/{DIRECTORY}/{worker}:{uuid.uuid4().hex[:12]}"
 
-    def tell(self, record: WorkerRecord) -> None:
+    def publish(self, record: WorkerRecord) -> None:
         """Makes or replaces the record, which ends with the session."""
         data = codec.to_bytes(_document(record))
         try:

@@ -40,14 +40,14 @@ class NamedFile:
 class NamedFiles:
     """The files that commits name.
 
-    `live`: the newest base file of each visible file group; `logs`: its log files; `named`: all files of all commits.
+    `live`: the newest base file of each visible file group; `logs`: its log files; `paths`: all files of all commits.
 
     `removals` are commits of other writers that deleted rows, with the most rows that each can have deleted.
     """
 
     live: dict[Group, NamedFile]
     logs: dict[Group, tuple[NamedFile, ...]]
-    named: frozenset[str]
+    paths: frozenset[str]
     replaced: frozenset[Group]
     removals: tuple[tuple[Commit, int], ...]
 
@@ -65,7 +65,7 @@ def named_files(commits: Sequence[Commit]) -> NamedFiles:
     """Collects the files of `commits`, which are in order of completion."""
     live: dict[Group, NamedFile] = {}
     logs: dict[Group, tuple[NamedFile, ...]] = {}
-    named: set[str] = set()
+    paths: set[str] = set()
     replaced: set[Group] = set()
     removals: list[tuple[Commit, int]] = []
     for commit in commits:
@@ -75,7 +75,7 @@ def named_files(commits: Sequence[Commit]) -> NamedFiles:
                 removals.append((commit, commit.deleted + replaced_rows))
         for file in commit.files:
             group = (file.partition_path, file.file_id)
-            named.add(file.path)
+            paths.add(file.path)
             if file.is_log:
                 logs[group] = (*logs.get(group, ()), NamedFile(file, commit))
             else:
@@ -85,7 +85,7 @@ def named_files(commits: Sequence[Commit]) -> NamedFiles:
             replaced.add(group)
             live.pop(group, None)
             logs.pop(group, None)
-    return NamedFiles(live, logs, frozenset(named), frozenset(replaced), tuple(removals))
+    return NamedFiles(live, logs, frozenset(paths), frozenset(replaced), tuple(removals))
 
 
 def check_storage(table: TableFiles, timeline: AuditedTimeline, files: NamedFiles) -> StorageCheck:
@@ -109,7 +109,7 @@ def check_storage(table: TableFiles, timeline: AuditedTimeline, files: NamedFile
                 )
             )
     visible: list[str] = []
-    for path in sorted(stored.keys() - files.named):
+    for path in sorted(stored.keys() - files.paths):
         finding, is_visible = _judge_unnamed(path, timeline, files)
         findings.append(finding)
         if is_visible:

@@ -113,7 +113,7 @@ class KeyedTable:
         client.setOperationType(hudi.operation)
         records = hudi.records_of(rows._jdf, instant, hudi.options, meta)
         stats = hudi.stats_of(client.upsert(records, instant))
-        self._failpoints.at("Errors.written")
+        self._failpoints.reach("Errors.written")
         fence()
         hudi.commit_stats(instant, hudi.write_stats(stats), {})
 

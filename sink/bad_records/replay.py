@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 
 from coordination.errors import ConfigError, Conflict, TableError, Unavailable
 from coordination.machines import writes
-from coordination.machines.recovery import Advance, Ahead, compare
+from coordination.machines.recovery import Advance, Ahead, compare_with_table
 from coordination.planning.planner import next_number
 from coordination.state import tree
 from coordination.state.model import NO_TRANSACTION, Checkpoint, InstantState, LogView, Slice, TableView, WriteTask
@@ -211,8 +211,8 @@ class Replay:
         """Returns the engine's decoder, for the columns of the next transaction."""
         columns = self._columns()
         if self._settings.operation == "append":
-            return decoding_of_rows(row_spec(self._settings, self._schema).with_columns(columns)).make
-        return UpsertEngine(self._spark, self._settings, self._schema).decoding(columns).make
+            return decoding_of_rows(row_spec(self._settings, self._schema).with_columns(columns)).make_decoder
+        return UpsertEngine(self._spark, self._settings, self._schema).decoding(columns).make_decoder
 
     def _columns(self) -> str:
         """Returns the columns of the next transaction."""
@@ -241,13 +241,13 @@ class Replay:
             raise TableError(f"the engine wrote other records than the {len(keys)} to replay; nothing was committed")
         if existing := self._table.existing_file_ids(write_report.stats):
             raise TableError(f"the table already holds file ids of this replay ({', '.join(existing[:3])})")
-        self._failpoints.at("Replay.written")
+        self._failpoints.reach("Replay.written")
         runs = {REPLAYED_PREFIX + self._settings.name: json.dumps(_runs(keys))}
         guard = self._guard(lock_path, view, newest)
         outcome = self._table.complete(instant, write_report.stats, checkpoint, guard, columns, runs)
         if outcome is not TableOutcome.COMPLETED:
             raise Conflict(f"instant {instant}: {outcome.value}; nothing was replayed. Try again.")
-        self._failpoints.at("Replay.committed")
+        self._failpoints.reach("Replay.committed")
         ledger = replace(view.ledger, last=number, committed=number)
         self._keeper().write((*_fence(lock_path, view), tree.ledger_op(view, ledger)))
         self._mark(lock_path, rows, instant)
@@ -296,7 +296,7 @@ class Replay:
         epoch = max(view.epoch, newest.epoch) + 1
         self._keeper().write((Check(lock_path, 0), tree.epoch_op(view, epoch, "replay")))
         view = self._keeper().read()
-        match compare(view.states, view.ledger, newest):
+        match compare_with_table(view.states, view.ledger, newest):
             case Ahead(reason):
                 raise Conflict(reason)
             case Advance(changed, ledger):

@@ -22,7 +22,7 @@ from pathlib import Path
 import psutil
 
 from coordination.errors import Unavailable
-from sink.clients.process_watchdog import FAMILY, KEEP, end_family
+from sink.clients.process_watchdog import FAMILY, KEEP, kill_tagged_processes
 
 if sys.version_info >= (3, 11):
     from typing import Self
@@ -59,7 +59,7 @@ class ProcessGroup:
             atexit.register(self.end)
         return self._tag
 
-    def keep(self) -> str:
+    def detach(self) -> str:
         """Lets the children live on after this process. Returns their tag."""
         if self._watchdog is not None and self._watchdog.stdin is not None:
             self._watchdog.communicate(KEEP)
@@ -69,7 +69,7 @@ class ProcessGroup:
     def end(self) -> None:
         """Kills every child now."""
         if self._watchdog is not None and self._owner == os.getpid():
-            end_family(self._tag)
+            kill_tagged_processes(self._tag)
             self._watchdog.communicate(KEEP)
             self._watchdog = None
 

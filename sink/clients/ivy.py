@@ -53,7 +53,7 @@ def retrieve(download: Download) -> None:
     with download.log.open("wb") as log:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
     try:
-        _show(download, child)
+        _show_progress(download, child)
     finally:
         child.kill()
         child.wait()
@@ -67,7 +67,7 @@ def retrieve(download: Download) -> None:
         )
 
 
-def _show(download: Download, child: subprocess.Popen[bytes]) -> None:
+def _show_progress(download: Download, child: subprocess.Popen[bytes]) -> None:
     console = Console(stderr=True)
     if console.is_terminal:
         columns = (

@@ -84,13 +84,13 @@ class LogSource(Protocol):
 class UnknownTopic(SinkError):
     """The cluster has no topic of that name."""
 
-    def __init__(self, topics: Sequence[str], bootstrap: str, near: Sequence[str]) -> None:
-        hint = f" (near it: {', '.join(near)})" if near else ""
+    def __init__(self, topics: Sequence[str], bootstrap: str, similar_names: Sequence[str]) -> None:
+        hint = f" (near it: {', '.join(similar_names)})" if similar_names else ""
         super().__init__(
             f"no such topic at {bootstrap}: {', '.join(topics)}{hint}. Create it or correct kafka.topic.names."
         )
-        self.topics, self.near = tuple(topics), tuple(near)
-        self._arguments = self.topics, bootstrap, self.near
+        self.topics, self.similar_names = tuple(topics), tuple(similar_names)
+        self._arguments = self.topics, bootstrap, self.similar_names
 
     def __reduce__(self) -> tuple[type[UnknownTopic], tuple[Sequence[str], str, Sequence[str]]]:
         """Pickles the arguments: by default Python would pickle the text."""

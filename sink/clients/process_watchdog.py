@@ -23,7 +23,7 @@ PAUSE_SECONDS = 0.05
 """Seconds between two looks: far longer than a process that executes another program is without an environment."""
 
 
-def family(tag: str) -> Iterator[psutil.Process]:
+def tagged_processes(tag: str) -> Iterator[psutil.Process]:
     """Yields the living processes with the tag, except this one."""
     for process in psutil.process_iter():
         try:
@@ -33,14 +33,14 @@ def family(tag: str) -> Iterator[psutil.Process]:
             continue  # the process has ended, or belongs to another user
 
 
-def end_family(tag: str) -> None:
+def kill_tagged_processes(tag: str) -> None:
     """Sends SIGKILL until two looks in a row find no process. A process that is about to fork may leave a child for the
     next look, and a process that executes another program has no environment for a moment."""
     looks = 0
     while looks < LOOKS:
         if looks:
             time.sleep(PAUSE_SECONDS)
-        processes = list(family(tag))
+        processes = list(tagged_processes(tag))
         looks = 0 if processes else looks + 1
         for process in processes:
             try:
@@ -56,7 +56,7 @@ def main() -> None:
     while chunk := os.read(0, 64):
         received += chunk
     if received != KEEP:
-        end_family(tag)
+        kill_tagged_processes(tag)
 
 
 if __name__ == "__main__":

@@ -44,10 +44,10 @@ _CHANGED = "reading the probe gives other bytes than were written: the store kee
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result of a library. `wrong` is one sentence, empty if the probe succeeded."""
+    """The result of a library. `problem` is one sentence, empty if the probe succeeded."""
 
     library: str
-    wrong: str = ""
+    problem: str = ""
 
 
 class SharedJvms:
@@ -65,7 +65,7 @@ class SharedJvms:
         self._running.close()
 
     @contextmanager
-    def of(self, settings: Settings) -> Iterator[JavaGateway]:
+    def running(self, settings: Settings) -> Iterator[JavaGateway]:
         """Yields a JVM as `bare_jvm` does, and keeps it running."""
         with self._lock:
             store_schemes = schemes(settings)
@@ -86,7 +86,7 @@ def probed(settings: Settings, jvm: Jvm = bare_jvm) -> Iterator[Answer]:
         return
     python_answer = _answer(settings, "pyarrow", lambda: _by_pyarrow(settings, probe_dir, missing_directories))
     yield python_answer
-    if python_answer.wrong:
+    if python_answer.problem:
         return
     yield _answer(settings, "hudi-rs", lambda: _by_rust(settings, probe_dir))
     yield _answer(
@@ -98,7 +98,7 @@ def _probe_hdfs(settings: Settings, probe_dir: str, jvm: Jvm) -> Iterator[Answer
     """Yields the answers of Python and Java; the auditor uses Python's client."""
     python_answer = _answer(settings, "hdfs-native", lambda: probe_by_python(settings, probe_dir, _CONTENT))
     yield python_answer
-    if not python_answer.wrong:
+    if not python_answer.problem:
         directory = address_of(settings, nearest(settings))
         yield _answer(settings, "Java", lambda: _by_java(settings, f"{directory}/{probe_dir}-java", (), jvm))
 

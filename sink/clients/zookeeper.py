@@ -103,7 +103,7 @@ class ZooKeeperSession:
         self._warned_at = self._disconnected_at
         self._on_state = on_state
         self._complaints = Complaints()
-        self._look_lock = Lock()
+        self._poll_lock = Lock()
         self.client = new_client(settings, self._complaints, max_delay=5.0)
         self.client.add_listener(self._state_changed)
 
@@ -116,21 +116,21 @@ class ZooKeeperSession:
         while not self.client.connected:
             if stop.wait(POLL_SECONDS) or time.monotonic() > deadline:
                 return False
-            self.look()
+            self.poll()
         return True
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Warns if ZooKeeper is unreachable, and opens a new session when the old one has ended.
 
-        Call it regularly, from any thread: while one thread looks, others return at once."""
-        if self.client.connected or not self._look_lock.acquire(blocking=False):
+        Call it regularly, from any thread: while one thread polls, others return at once."""
+        if self.client.connected or not self._poll_lock.acquire(blocking=False):
             return
         try:
-            self._look()
+            self._poll()
         finally:
-            self._look_lock.release()
+            self._poll_lock.release()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         now = time.monotonic()
         if now - self._warned_at > WARN_SECONDS:
             self._warned_at = now

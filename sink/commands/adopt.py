@@ -52,11 +52,11 @@ def _adopt(settings: Settings, client: KazooClient, topic: str | None, yes: bool
 
     out, root = console(), settings.root_znode
     require_no_live_workers(workers(client, root))
-    adoption.refuse_if_older(settings.base_path, settings.storage)
+    adoption.require_current_version(settings.base_path, settings.storage)
     table = read_timeline_snapshot(settings.base_path, settings.name, settings.storage)
     foreign_offsets = adoption.read_foreign_offsets(settings.base_path, settings.storage)
     topics = topics_of(settings)
-    adoption.refuse_if_begun(settings.name, table, foreign_offsets, topics)
+    adoption.require_not_begun(settings.name, table, foreign_offsets, topics)
     commit_offsets = adoption.choose(settings.base_path, foreign_offsets)
     offsets = adoption.offsets_of(commit_offsets, topics, topic)
     log = _log(settings)
@@ -68,7 +68,7 @@ def _adopt(settings: Settings, client: KazooClient, topic: str | None, yes: bool
     out.print(
         Text(f"Commit {commit_offsets.instant} has offsets of {commit_offsets.tool.value} ({commit_offsets.key}):")
     )
-    _show(out, offsets, log)
+    _print_offsets(out, offsets, log)
     _warn(out, settings, offsets, log, table, commit_offsets.instant)
     if not yes:
         out.print(UNCHANGED)
@@ -91,7 +91,7 @@ def _log(settings: Settings) -> LogView:
         log.close()
 
 
-def _show(out: Console, offsets: Mapping[TopicPartition, int], log: LogView) -> None:
+def _print_offsets(out: Console, offsets: Mapping[TopicPartition, int], log: LogView) -> None:
     table = Table(box=None, pad_edge=False)
     for name in ("partition", "begins at", "log from", "log to", "to be read"):
         table.add_column(name, justify="left" if name == "partition" else "right")

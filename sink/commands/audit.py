@@ -52,7 +52,7 @@ def audit(
         is_proven = report.held
     else:
         answers = side_by_side(chosen_sinks, lambda settings: _audit_sink(settings, log), MAX_PARALLEL_AUDITS)
-        _show_json(answers) if as_json else _show(answers)
+        _print_json(answers) if as_json else _print_reports(answers)
         _record([(answer.settings, answer.result) for answer in answers if answer.settings and answer.result])
         is_proven = all(answer.result is None or answer.result.held for answer in answers)
         if is_proven and (failed := [answer for answer in answers if answer.error is not None]):
@@ -71,7 +71,7 @@ def _audit_sink(settings: Settings, log: bool) -> Report:
     return run_audit(settings.base_path, settings.name, topics, settings.errors_base_path, settings.storage)
 
 
-def _show(answers: Sequence[Answer[Report]]) -> None:
+def _print_reports(answers: Sequence[Answer[Report]]) -> None:
     out = console()
     for answer in answers:
         out.print(Text(f"sink {answer.name}", style="bold"))
@@ -85,7 +85,7 @@ def _show(answers: Sequence[Answer[Report]]) -> None:
     out.print(Text(f"{proven} of {len(answers)} sinks hold every record exactly once", style=style))
 
 
-def _show_json(answers: Sequence[Answer[Report]]) -> None:
+def _print_json(answers: Sequence[Answer[Report]]) -> None:
     sinks = [
         {
             "sink": answer.name,

@@ -109,10 +109,10 @@ def act_on(config: Path, names: Sequence[str] | None, act: Callable[[SinkControl
     else:
         with connected(sinks[0]) as client:
             answers = side_by_side(chosen_sinks, lambda settings: act(SinkControl(settings, client)), len(sinks))
-        _tell(answers)
+        _print_answers(answers)
 
 
-def _tell(answers: Sequence[Answer[str]]) -> None:
+def _print_answers(answers: Sequence[Answer[str]]) -> None:
     """Prints a line for each sink. Exits with 1 if a request was not done in time, with 2 if one could not be made. A
     worker need not take part in all of the sinks.
     """

@@ -123,7 +123,7 @@ def errors(
     if as_json:
         _print_json([_plain(row) for row in rows])
     else:
-        _show(console(), rows, total)
+        _print_records(console(), rows, total)
 
 
 @app.command(epilog=epilog("errors replay"))
@@ -159,12 +159,12 @@ def replay(
             spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 64)
             replayer = Replay(spark, settings, client, settings.root_znode)
             preview = replayer.run(selection, sql) if yes else replayer.preview(selection, sql)
-            _show_outcome(out, preview, yes, settings.operation == "upsert")
+            _print_outcome(out, preview, yes, settings.operation == "upsert")
         finally:
             spark.stop()
 
 
-def _show_outcome(out: Console, preview: ReplayPreview, is_done: bool, is_upsert: bool) -> None:
+def _print_outcome(out: Console, preview: ReplayPreview, is_done: bool, is_upsert: bool) -> None:
     if preview.marked:
         out.print(
             f"{preview.marked:,} were in the table already, of a replay that was interrupted: they are marked now."
@@ -180,7 +180,7 @@ def _show_outcome(out: Console, preview: ReplayPreview, is_done: bool, is_upsert
         out.print(UNCHANGED)
 
 
-def _show(out: Console, rows: list[dict[str, Any]], total: int) -> None:
+def _print_records(out: Console, rows: list[dict[str, Any]], total: int) -> None:
     table = Table(box=None, pad_edge=False)
     for name in ("topic", "partition", "offset", "time", "kind", "reason", "value"):
         table.add_column(name, justify="right" if name in ("partition", "offset") else "left")

@@ -1,6 +1,6 @@
 """Lists what an operator has to do, worst first: for one sink in full, for a fleet with a line for each sink.
 
-It judges one look at a sink as the workers judge their own health (`sink.operations.health`). Pure; raises nothing.
+It judges one reading of a sink as the workers judge their own health (`sink.operations.health`). Pure; raises nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ URGENT = frozenset({"halted", "refused", "no-tree", "no-coordinator", "zookeeper
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class SinkReport:
     """One reading of a sink; `status` is None if it could not be read."""
 
     name: str
@@ -65,34 +65,34 @@ class Look:
         }
 
 
-def look_at(settings: Settings, view: KeeperView, status: Status, trend: Trend) -> Look:
+def report_on(settings: Settings, view: KeeperView, status: Status, trend: Trend) -> SinkReport:
     """Judges a sink. `trend` has seen the view."""
     evidence = Evidence(settings, time.time(), view, status, trend=trend)
-    return Look(settings.name, status, judge(evidence), last_commit(view), bool(evidence.paused))
+    return SinkReport(settings.name, status, judge(evidence), last_commit(view), bool(evidence.paused))
 
 
-def unread(settings: Settings, reason: str) -> Look:
-    return Look(settings.name, None, Judgement((finding("znode", reason),)))
+def unread(settings: Settings, reason: str) -> SinkReport:
+    return SinkReport(settings.name, None, Judgement((finding("znode", reason),)))
 
 
-def unusable(name: str, reason: str) -> Look:
-    """Returns the look at a sink whose configuration cannot be used."""
-    return Look(name, None, Judgement((finding("refused", reason),)))
+def unusable(name: str, reason: str) -> SinkReport:
+    """Returns the report on a sink whose configuration cannot be used."""
+    return SinkReport(name, None, Judgement((finding("refused", reason),)))
 
 
 def new_trend(settings: Settings) -> Trend:
     return Trend(INTERVALS * settings.interval_ms / 1000)
 
 
-def needs(looks: Sequence[Look]) -> Iterator[RenderableType]:
+def needs(reports: Sequence[SinkReport]) -> Iterator[RenderableType]:
     """Yields the findings of these sinks, worst first; nothing if nothing needs doing."""
-    issues = [(look, reason, True) for look in _worst_first(looks) for reason in look.judgement.reasons]
-    issues += [(look, note, False) for look in _worst_first(looks) for note in look.judgement.notes]
+    issues = [(report, reason, True) for report in _worst_first(reports) for reason in report.judgement.reasons]
+    issues += [(report, note, False) for report in _worst_first(reports) for note in report.judgement.notes]
     if not issues:
         return
     yield Text("What needs doing first", style="bold")
-    for look, issue, is_ill in issues[:SHOWN]:
-        yield _need(issue, is_ill, look.name if len(looks) > 1 else "")
+    for report, issue, is_ill in issues[:SHOWN]:
+        yield _need(issue, is_ill, report.name if len(reports) > 1 else "")
     if len(issues) > SHOWN:
         yield Text(f"and {len(issues) - SHOWN} more", style="dim")
 
@@ -110,33 +110,33 @@ def _need(issue: Finding, is_ill: bool, sink: str) -> Text:
     return text
 
 
-def overview(looks: Sequence[Look], now: float) -> Group:
+def overview(reports: Sequence[SinkReport], now: float) -> Group:
     """Returns a table with a line for each sink, below what needs doing."""
-    table = Table(title=f"{len(looks)} sinks", title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table = Table(title=f"{len(reports)} sinks", title_justify="left", title_style="bold", box=None, pad_edge=False)
     for name in ("sink", "state", "coordinator", "workers>", "lag>", "last commit>", "open>", "needs"):
         table.add_column(name.rstrip(">"), justify="right" if name.endswith(">") else "left")
-    for look in _worst_first(looks):
-        status = look.status
-        worst = next(iter((*look.judgement.reasons, *look.judgement.notes)), None)
+    for report in _worst_first(reports):
+        status = report.status
+        worst = next(iter((*report.judgement.reasons, *report.judgement.notes)), None)
         table.add_row(
-            Text(look.name, style="bold"),
-            Text(look.state, style=_COLOURS[look.urgency]),
+            Text(report.name, style="bold"),
+            Text(report.state, style=_COLOURS[report.urgency]),
             "" if status is None else (status.coordinator or "none").rpartition(":")[0],
             "" if status is None else str(len(status.members)),
             "" if status is None or status.lag is None else f"{status.lag:,}",
-            "" if look.committed_at is None else f"{_seconds(now - look.committed_at)} ago",
+            "" if report.committed_at is None else f"{_seconds(now - report.committed_at)} ago",
             "" if status is None else str(len(status.transactions)),
             "" if worst is None else worst.kind,
         )
-    return Group(*needs(looks), table)
+    return Group(*needs(reports), table)
 
 
 _COLOURS = ("green", "yellow", "red", "bold red")
 
 
-def _worst_first(looks: Sequence[Look]) -> list[Look]:
-    lags = {id(look): 0 if look.status is None else look.status.lag or 0 for look in looks}
-    return sorted(looks, key=lambda look: (-look.urgency, -lags[id(look)], look.name))
+def _worst_first(reports: Sequence[SinkReport]) -> list[SinkReport]:
+    lags = {id(report): 0 if report.status is None else report.status.lag or 0 for report in reports}
+    return sorted(reports, key=lambda report: (-report.urgency, -lags[id(report)], report.name))
 
 
 def _seconds(seconds: float) -> str:

@@ -39,7 +39,7 @@ from sink.operations.reset import (
     with_offsets,
     write_plans,
 )
-from sink.operations.reset_writer import forget, recorded, workers, write
+from sink.operations.reset_writer import forget, recorded_paths, workers, write
 from sink.telemetry.terminal import console
 
 _OFFSET = re.compile(r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>\d{1,9})=(?P<offset>\d{1,18})\Z", re.ASCII)
@@ -114,7 +114,7 @@ def _reset(settings: Settings, client: KazooClient, request: ResetRequest, at: f
     log, request = _log(settings, request, at, view)
     table = _snapshot(settings, request)
     planned_reset = plan_reset(view, request, table, log)
-    _show(out, planned_reset)
+    _print_plan(out, planned_reset)
     if planned_reset.is_empty:
         out.print("There is nothing to reset.")
         return
@@ -159,7 +159,7 @@ def _forget(settings: Settings, client: KazooClient, yes: bool) -> None:
     out = console()
     root = settings.root_znode
     require_no_live_workers(workers(client, root))
-    if not recorded(client, root):
+    if not recorded_paths(client, root):
         out.print(f"ZooKeeper has nothing of sink {settings.name}: there is nothing to forget.")
         return
     out.print(
@@ -184,7 +184,7 @@ def _content(client: KazooClient, root: str) -> str:
     return f"{len(view.states):,} partition states, {len(view.transactions):,} open transactions"
 
 
-def _show(out: Console, planned_reset: Reset) -> None:
+def _print_plan(out: Console, planned_reset: Reset) -> None:
     if planned_reset.halt is not None:
         out.print(Text(f"Clears the halt: {planned_reset.halt.reason}"))
     for transaction in planned_reset.aborted:

@@ -25,9 +25,9 @@ from coordination.zookeeper.table_service_lock import TableServiceRun
 from sink.clients.kafka import Log
 from sink.clients.zookeeper import connected
 from sink.commands.common import ConfigOption, JsonOption, SinksOption, several_sinks
-from sink.commands.needs import Look, look_at, needs, new_trend, overview, unread, unusable
+from sink.commands.needs import SinkReport, needs, new_trend, overview, report_on, unread, unusable
 from sink.config import Settings
-from sink.operations.control import described
+from sink.operations.control import describe_request
 from sink.operations.health import last_commit
 from sink.operations.status import FORMAT, CatalogStatus, EndedStatus, PartitionStatus, Status, collect
 from sink.telemetry.terminal import console
@@ -62,12 +62,12 @@ def status(
         if watch:
             _watch(reader, as_json)
             return
-        looks = reader.look()
+        reports = reader.read()
     if as_json:
-        typer.echo(json.dumps(_document(looks), indent=2))
+        typer.echo(json.dumps(_document(reports), indent=2))
     else:
-        console().print(_rendered(looks))
-    if any(reason.kind in STOPPED for look in looks for reason in look.judgement.reasons):
+        console().print(_rendered(reports))
+    if any(reason.kind in STOPPED for report in reports for reason in report.judgement.reasons):
         raise typer.Exit(1)
 
 
@@ -84,11 +84,11 @@ class _StatusReader:
         for keeper in self._keepers.values():
             client.add_listener(keeper.session_changed)
 
-    def look(self) -> list[Look]:
+    def read(self) -> list[SinkReport]:
         """Looks at all sinks. Raises Unavailable. If several sinks are read, an unreadable one says so in its line."""
-        return [*map(self._look, self._sinks), *self._unusable]
+        return [*map(self._report, self._sinks), *self._unusable]
 
-    def _look(self, settings: Settings) -> Look:
+    def _report(self, settings: Settings) -> SinkReport:
         try:
             keeper, trend = self._keepers[settings.name], self._trends[settings.name]
             reading = collect(settings, keeper, self._log(settings))
@@ -96,34 +96,36 @@ class _StatusReader:
             if len(self._sinks) == 1:
                 raise
             return unread(settings, str(error))
-        trend.look(reading.view.states, reading.log, last_commit(reading.view), time.time())
-        return look_at(settings, reading.view, reading.status, trend)
+        trend.observe(reading.view.states, reading.log, last_commit(reading.view), time.time())
+        return report_on(settings, reading.view, reading.status, trend)
 
     def _log(self, settings: Settings) -> Log | None:
         native = settings.kafka_native
         return self._logs.setdefault(tuple(sorted(native.items())), Log(native)) if self._lag else None
 
 
-def _document(looks: Sequence[Look]) -> dict[str, object]:
-    return looks[0].to_json() if len(looks) == 1 else {"format": FORMAT, "sinks": [look.to_json() for look in looks]}
+def _document(reports: Sequence[SinkReport]) -> dict[str, object]:
+    if len(reports) == 1:
+        return reports[0].to_json()
+    return {"format": FORMAT, "sinks": [report.to_json() for report in reports]}
 
 
-def _rendered(looks: Sequence[Look]) -> RenderableType:
-    if len(looks) == 1 and looks[0].status is not None:
-        return Group(*needs(looks), *_parts(looks[0].status))
-    return overview(looks, time.time())
+def _rendered(reports: Sequence[SinkReport]) -> RenderableType:
+    if len(reports) == 1 and reports[0].status is not None:
+        return Group(*needs(reports), *_parts(reports[0].status))
+    return overview(reports, time.time())
 
 
 def _watch(reader: _StatusReader, as_json: bool) -> None:
     with Live(console=console(), auto_refresh=False, screen=False) as live:
         while True:
             try:
-                looks = reader.look()
+                reports = reader.read()
             except Unavailable as error:
                 document: dict[str, object] = {"error": str(error)}
                 output: RenderableType = Text(f"{error}; looking again", style="red")
             else:
-                document, output = _document(looks), _rendered(looks)
+                document, output = _document(reports), _rendered(reports)
             if as_json:
                 typer.echo(json.dumps(document))
             else:
@@ -170,7 +172,7 @@ def _parts(sink_status: Status) -> Iterator[RenderableType]:
 def _requests(sink_status: Status) -> Iterator[RenderableType]:
     """Yields operators' requests that are still pending."""
     if sink_status.paused is not None:
-        yield Text(f"PAUSED {described(sink_status.paused)}", style="bold yellow")
+        yield Text(f"PAUSED {describe_request(sink_status.paused)}", style="bold yellow")
         yield Text("Nothing new is planned until `sink resume`.", style="yellow")
     if sink_status.flush_pending:
         yield Text("A flush is under way.")

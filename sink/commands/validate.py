@@ -34,7 +34,7 @@ def validate(config: ConfigOption, sink: SinksOption = None, as_json: JsonOption
     if as_json:
         typer.echo(json.dumps(_document(checks), indent=2))
     else:
-        _show(console(), checks)
+        _print_checks(console(), checks)
     if any(finding.wrong for finding in checks.all_results):
         raise typer.Exit(1)
 
@@ -86,15 +86,15 @@ def _finding_documents(findings: Iterable[CheckResult]) -> list[dict[str, Any]]:
     ]
 
 
-def _show(out: Console, checks: FleetChecks) -> None:
+def _print_checks(out: Console, checks: FleetChecks) -> None:
     if len(checks.sinks) <= 1:
-        _show_findings(out, list(checks.all_results))
+        _print_findings(out, list(checks.all_results))
     else:
-        _show_findings(out, checks.shared)
+        _print_findings(out, checks.shared)
         for name, findings in checks.sinks.items():
             reported = [finding for finding in findings if finding.wrong or finding.note]
             out.print(_line(("ok     ", "green") if not reported else ("       ", ""), "sink", name), soft_wrap=True)
-            _show_findings(out, reported, indent="  ")
+            _print_findings(out, reported, indent="  ")
     results = list(checks.all_results)
     failed = sum(finding.wrong for finding in results)
     sinks = f" of {len(checks.sinks)} sinks" if len(checks.sinks) > 1 else ""
@@ -103,7 +103,7 @@ def _show(out: Console, checks: FleetChecks) -> None:
     out.print(Text(summary, style="bold red" if failed else "bold green"))
 
 
-def _show_findings(out: Console, findings: Sequence[CheckResult], indent: str = "") -> None:
+def _print_findings(out: Console, findings: Sequence[CheckResult], indent: str = "") -> None:
     for finding in findings:
         mark = ("note   ", "yellow") if finding.note else ("ok     ", "green")
         mark = ("wrong  ", "bold red") if finding.wrong else mark

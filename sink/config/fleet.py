@@ -56,14 +56,14 @@ class Fleet:
         return len(self.sinks) == 1 and not self.patterns and not self.misconfigured
 
     @property
-    def everything(self) -> tuple[Settings, ...]:
+    def all_settings(self) -> tuple[Settings, ...]:
         """Settings of every sink, and of a made-up sink for each pattern. A process has to be ready for all of them."""
         return (*self.sinks, *(pattern.probe for pattern in self.patterns))
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """Every secret value, to keep them out of a text."""
-        return tuple(dict.fromkeys(secret for settings in self.everything for secret in settings.secrets))
+        return tuple(dict.fromkeys(secret for settings in self.all_settings for secret in settings.secrets))
 
 
 def load(path: Path, environ: Mapping[str, str] = os.environ, columns: bool = True) -> Settings:

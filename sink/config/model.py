@@ -37,7 +37,7 @@ class Settings(SettingsFields):
 
     @field_serializer("kafka", "spark", "hudi")
     def _without_secrets(self, value: Properties) -> dict[str, str]:
-        return value.shown()
+        return value.redacted()
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         yield from ((name, _redacted(value)) for name, value in super().__repr_args__())

@@ -65,7 +65,7 @@ class TopicPattern:
     columns: bool = True
 
     def matches(self, topic: str) -> bool:
-        return re.fullmatch(self.regex, topic) is not None and lands(topic, self.probe)
+        return re.fullmatch(self.regex, topic) is not None and can_land(topic, self.probe)
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def expand(
 def _sink_of(pattern: TopicPattern, topic: str) -> tuple[Settings | None, list[TopicProblem]]:
     """Returns the settings of a topic's sink, or None if the topic does not match or has problems; and its problems."""
     match = re.fullmatch(pattern.regex, topic)
-    if match is None or not lands(topic, pattern.probe):
+    if match is None or not can_land(topic, pattern.probe):
         return None, []
     values = {**match.groupdict(default=""), TOPIC: topic}
     used_names = frozenset().union(*(placeholders(entry, frozenset(values)) for entry in pattern.entries.values()))
@@ -174,7 +174,7 @@ def _sink_of(pattern: TopicPattern, topic: str) -> tuple[Settings | None, list[T
     return (None if topic_problems else settings), topic_problems
 
 
-def lands(topic: str, settings: Settings) -> bool:
+def can_land(topic: str, settings: Settings) -> bool:
     """Whether a topic can land in a table. Kafka's internal topics and the topic of the sink's bad records cannot."""
     return not topic.startswith("__") and topic != settings.errors_topic
 

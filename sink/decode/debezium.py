@@ -71,7 +71,7 @@ class EventDecoder:
         deleted, skipped = kinds == "d", kinds == "m"
         before, after = event["before"], event["after"]
         columns = [
-            picked(deleted, column_before, column_after)
+            if_else(deleted, column_before, column_after)
             for column_before, column_after in zip(before.flatten(), after.flatten(), strict=True)
         ]
         missing = ~np.isin(kinds, ["d", "m"]) & after.is_null().to_numpy(zero_copy_only=False)
@@ -82,8 +82,8 @@ class EventDecoder:
         positions = np.full(len(values), -1, np.int64)
         positions[good_rows] = np.arange(len(good_rows))
         return Events(
-            [spread(column, positions) for column in columns],
-            None if ordering is None else spread(ordering, positions),
+            [take_or_null(column, positions) for column in columns],
+            None if ordering is None else take_or_null(ordering, positions),
             _spread_flags(deleted, positions),
             _spread_flags(skipped, positions),
             tuple(BadValue(index, reason) for index, reason in sorted(reasons.items())),
@@ -98,7 +98,7 @@ class EventDecoder:
             return plain
         inner = dict(zip(self._names, payload.flatten(), strict=True))
         wrapped = payload.is_valid().to_numpy(zero_copy_only=False)
-        return {name: picked(wrapped, inner[name], plain[name]) for name in self._names}
+        return {name: if_else(wrapped, inner[name], plain[name]) for name in self._names}
 
     def _order(self, source: pa.StructArray) -> pa.Array | None:
         fields = dict(zip(_SOURCE.names, source.flatten(), strict=True))
@@ -166,13 +166,13 @@ def _binlog(files: pa.Array, positions: pa.Array) -> pa.Array:
     return pa.array(texts, pa.string())
 
 
-def picked(flags: Flags, if_true: pa.Array, if_false: pa.Array) -> pa.Array:
+def if_else(flags: Flags, if_true: pa.Array, if_false: pa.Array) -> pa.Array:
     """Returns for each row the value of one of two columns, of any type."""
     rows = np.arange(len(flags))
     return pa.concat_arrays([if_true, if_false]).take(pa.array(np.where(flags, rows, rows + len(flags))))
 
 
-def spread(column: pa.Array, positions: npt.NDArray[np.int64]) -> pa.Array:
+def take_or_null(column: pa.Array, positions: npt.NDArray[np.int64]) -> pa.Array:
     """Returns for each element of `positions` the value at that position, or null for -1."""
     return column.take(pa.array(positions, mask=positions < 0))
 

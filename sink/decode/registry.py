@@ -23,7 +23,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_bef
 
 from coordination.errors import ConfigError
 from sink.decode.registry_access import RegistryAccess, clients, redactor
-from sink.decode.registry_answers import RegistryUnavailable, UnknownSchema, definite, reason
+from sink.decode.registry_answers import RegistryUnavailable, UnknownSchema, final_error, reason
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -156,7 +156,7 @@ class Registry:
             try:
                 return get(client)
             except Exception as error:  # noqa: BLE001 - after an error that decides nothing, the request is repeated
-                decided = definite(error, url, request)
+                decided = final_error(error, url, request)
                 if decided is not None:
                     # Without the cause, which may contain a secret.
                     raise decided from None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from coordination.errors import ConfigError
-from sink.telemetry.redaction import Redactor, looks_secret, shown
+from sink.telemetry.redaction import Redactor, looks_secret, redacted_value
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -40,7 +40,7 @@ class RegistryAccess:
 
     def __repr__(self) -> str:
         urls = ", ".join(map(shown_url, self.urls))
-        return f"RegistryAccess({urls}; { {name: shown(name, value) for name, value in self.properties} })"
+        return f"RegistryAccess({urls}; { {name: redacted_value(name, value) for name, value in self.properties} })"
 
 
 def clients(access: RegistryAccess) -> tuple[tuple[str, SchemaRegistryClient], ...]:

@@ -1,7 +1,7 @@
 """Tells final answers of a Schema Registry from failures after which another request may succeed.
 
 Guarantee: only the registry's own error codes and a failed certificate check are final; for any other failure
-`definite` returns None. Raises nothing.
+`final_error` returns None. Raises nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class UnknownSchema(SinkError):
     """The registry has no such id, subject or version."""
 
 
-def definite(error: Exception, url: str, request: str) -> SinkError | None:
+def final_error(error: Exception, url: str, request: str) -> SinkError | None:
     """Returns the error to raise if `error` is a final answer to the request for `request` at `url`, else None."""
     if server_error := _server_error(error):
         if server_error.http_status_code == 404 and server_error.error_code in _NOT_THERE:

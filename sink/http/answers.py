@@ -120,7 +120,7 @@ class Answers:
             return refusal(503, "other tables are being read; ask again in some seconds")
         self._tables_waiting += 1
         try:
-            report = await self._in_pool(lambda: self._tables.of(settings))
+            report = await self._in_pool(lambda: self._tables.report_of(settings))
         except SinkError as error:
             return refusal(503, str(error))
         finally:
@@ -180,7 +180,7 @@ class Answers:
         return await asyncio.get_running_loop().run_in_executor(self._pool, make)
 
     def _document(self, kind: str, sink: str) -> Answer:
-        fleet = self._fleet.ask()
+        fleet = self._fleet.last_reading()
         names = fleet.names
         if sink and sink not in names:
             raise UnknownSink(sink, names)

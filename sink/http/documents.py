@@ -32,7 +32,7 @@ def to_bytes(document: Any) -> bytes:
 
 def health(fleet: Fleet, names: Iterable[str]) -> tuple[bool, bytes]:
     """Returns whether all these sinks are healthy, and the document. A worker without sinks is not healthy."""
-    age = time.monotonic() - fleet.looked
+    age = time.monotonic() - fleet.read_at
     sinks: dict[str, Any] = {}
     reasons: list[dict[str, str]] = []
     for name in names:
@@ -69,7 +69,7 @@ def history(fleet: Fleet, names: Iterable[str]) -> bytes:
 def overview(fleet: Fleet) -> bytes:
     """Returns a line for each sink, with its charts."""
     document = {"format": 1, "worker": fleet.worker, "version": sink_version(), "at": fleet.at}
-    age = round(time.monotonic() - fleet.looked, 1)
+    age = round(time.monotonic() - fleet.read_at, 1)
     sinks = [_line(fleet, name) for name in fleet.names]
     return to_bytes({**document, "age": age, "sinks": sinks})
 

@@ -24,8 +24,8 @@ from coordination.zookeeper.catalog_progress import CatalogState
 from coordination.zookeeper.keeper import Keeper
 from coordination.zookeeper.table_service_lock import TableServiceRun
 from sink.http.facts import HostedSink, WorkerFacts
-from sink.http.logs import LogLooks
-from sink.http.outside import OutsideLooks
+from sink.http.logs import LogCache
+from sink.http.outside import OutsideWorkers
 from sink.operations.health import INTERVALS, Evidence, Judgement, judge, last_commit
 from sink.operations.remedies import Finding, finding
 from sink.operations.status import NEWEST, build, catalog_status
@@ -33,7 +33,7 @@ from sink.operations.trend import Trend
 from sink.telemetry.logs import ContextThread
 
 LOG = structlog.get_logger("sink.worker")
-LOOK_SECONDS = 3.0
+POLL_SECONDS = 3.0
 LOG_SECONDS = 5.0
 SHARE = 0.1
 """The share of one core that looking may take at most."""
@@ -58,11 +58,11 @@ class SinkNow:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """`at` is the wall clock of the reading, `looked` the monotonic one."""
+    """`at` is the wall clock of the reading, `read_at` the monotonic one."""
 
     worker: str
     at: float
-    looked: float
+    read_at: float
     sinks: Mapping[str, SinkNow] = field(default_factory=dict)
     misconfigured: Mapping[str, Judgement] = field(default_factory=dict)
     """The configured sinks of this worker that cannot be used."""
@@ -77,7 +77,7 @@ class Fleet:
 
 @dataclass(slots=True)
 class _Watched:
-    """The state of a sink that is kept from look to look."""
+    """The state of a sink that is kept from reading to reading."""
 
     hosted: HostedSink
     keeper: Keeper
@@ -92,7 +92,7 @@ class _Watched:
     members: dict[str, str] = field(default_factory=dict)
     """The ids of joined workers, by incarnation."""
     draining: set[str] = field(default_factory=set)
-    """Incarnations that have announced a drain: it may be over before the next look."""
+    """Incarnations that have announced a drain: it may be over before the next reading."""
     left: dict[str, float] = field(default_factory=dict)
 
 
@@ -100,25 +100,25 @@ class FleetWatch:
     def __init__(self, facts: WorkerFacts) -> None:
         self._facts = facts
         self._watched: dict[str, _Watched] = {}
-        self._logs = LogLooks()
-        self._outside = OutsideLooks()
+        self._logs = LogCache()
+        self._outside = OutsideWorkers()
         self._asked_at = -IDLE_SECONDS
         self._waking = threading.Condition()
         self._ended = False
         self._started = False
         self._fleet = Fleet(facts.worker, time.time(), -IDLE_SECONDS)
 
-    def ask(self) -> Fleet:
+    def last_reading(self) -> Fleet:
         """Returns the last reading. Waits for a moment if there is none yet."""
         now = time.monotonic()
         with self._waking:
             self._asked_at = now
             if not self._started and not self._ended:
                 self._started = True
-                for run, name in ((self._look_at_trees, "http-trees"), (self._look_at_logs, "http-logs")):
+                for run, name in ((self._read_trees, "http-trees"), (self._refresh_logs, "http-logs")):
                     ContextThread(target=run, name=name, daemon=True).start()
             self._waking.notify_all()
-            self._waking.wait_for(lambda: now - self._fleet.looked < IDLE_SECONDS or self._ended, FIRST_SECONDS)
+            self._waking.wait_for(lambda: now - self._fleet.read_at < IDLE_SECONDS or self._ended, FIRST_SECONDS)
         return self._fleet
 
     def close(self) -> None:
@@ -127,38 +127,38 @@ class FleetWatch:
             self._waking.notify_all()
 
     def _pause(self, seconds: float) -> bool:
-        """Waits until the next look is due and a client has asked lately. Returns False after `close`."""
+        """Waits until the next reading is due and a client has asked lately. Returns False after `close`."""
         with self._waking:
             self._waking.wait_for(lambda: self._ended, seconds)
             self._waking.wait_for(lambda: self._ended or time.monotonic() - self._asked_at < IDLE_SECONDS)
             return not self._ended
 
-    def _look_at_trees(self) -> None:
+    def _read_trees(self) -> None:
         pause = 0.0
         while self._pause(pause):
             cpu_before = time.thread_time()
             try:
-                self._look()
+                self._read_all()
             except Exception:  # a defect: the page stands still, the worker does not
                 LOG.exception("http.look_failed")
-            pause = max(LOOK_SECONDS, (time.thread_time() - cpu_before) / SHARE)
+            pause = max(POLL_SECONDS, (time.thread_time() - cpu_before) / SHARE)
 
-    def _look_at_logs(self) -> None:
+    def _refresh_logs(self) -> None:
         pause = 0.0
         while self._pause(pause):
             cpu_before = time.thread_time()
             try:
                 # A copy: sinks come and go on the other thread.
                 views = {name: (watched.hosted, watched.view) for name, watched in self._watched.copy().items()}
-                self._logs.look(views)
+                self._logs.refresh(views)
             except Exception:
                 LOG.exception("http.look_failed")
             pause = max(LOG_SECONDS, (time.thread_time() - cpu_before) / SHARE) if self._watched else 0.2
 
-    def _look(self) -> None:
+    def _read_all(self) -> None:
         self._follow_sinks()
         is_first = not self._fleet.sinks
-        self._outside.look([watched.hosted for watched in self._watched.values()])
+        self._outside.refresh([watched.hosted for watched in self._watched.values()])
         for watched in self._watched.values():
             self._read(watched)
         if is_first and self._watched:
@@ -228,16 +228,18 @@ class FleetWatch:
         troubles, silent = tuple(self._facts.troubles(name)), tuple(self._facts.liveness())
         evidence = Evidence(settings, wall, unread=watched.unread, troubles=troubles, silent=silent)
         if view is not None:
-            log, error = self._logs.of(name)
-            watched.trend.look(view.states, log, last_commit(view), wall)
+            log, error = self._logs.view_of(name)
+            watched.trend.observe(view.states, log, last_commit(view), wall)
             status = build(settings, _newest(view), log, error, wall)
             catalog = catalog_status(settings, watched.catalog, status.committed)
-            outside = self._outside.of(watched.hosted)
+            outside = self._outside.workers_of(watched.hosted)
             evidence = replace(
                 evidence,
                 view=view,
                 status=replace(status, services=watched.services, catalog=catalog, outside=outside),
-                left=tuple(sorted(worker for worker, left_at in watched.left.items() if wall - left_at < GONE_SECONDS)),
+                departed_workers=tuple(
+                    sorted(worker for worker, left_at in watched.left.items() if wall - left_at < GONE_SECONDS)
+                ),
                 trend=watched.trend,
                 retention=self._facts.retention(name),
             )
@@ -276,5 +278,5 @@ def _watch_member(watched: _Watched, incarnation: str) -> None:
 
 
 def _newest(view: KeeperView) -> KeeperView:
-    """Returns the view with only the last few ended transactions: each look makes a status of it, for all sinks."""
+    """Returns the view with only the last few ended transactions: each reading makes a status of it, for all sinks."""
     return replace(view, ledger=replace(view.ledger, history=view.ledger.history[-NEWEST:]))

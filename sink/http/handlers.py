@@ -36,7 +36,7 @@ class Handler(RequestHandler):
         self.answers, self.limits, self.route_options = answers, limits, route_options
 
     def prepare(self) -> None:
-        self.limits.breathe()
+        self.limits.throttle()
         if (stream := self._stream()) is not None:
             self.limits.busy.add(stream)
 
@@ -95,13 +95,13 @@ class Handler(RequestHandler):
         return connection.stream if isinstance(connection, HTTP1Connection) else None
 
 
-class Missing(Handler):
+class NotFoundHandler(Handler):
     def prepare(self) -> None:
         super().prepare()
         raise HTTPError(404, reason="Not Found")
 
 
-class Looks(Handler):
+class QueryHandler(Handler):
     """Answers questions; `route_options["kind"]` is the kind of question."""
 
     async def get(self) -> None:
@@ -130,7 +130,7 @@ class Looks(Handler):
     head = get
 
 
-class Changes(Handler):
+class CommandHandler(Handler):
     async def post(self) -> None:
         authorization = self.request.headers.get("Authorization", "")
         verb = self.route_options["verb"]
@@ -139,7 +139,7 @@ class Changes(Handler):
         )
 
 
-class Page(Handler):
+class PageHandler(Handler):
     async def get(self) -> None:
         self.set_header("Content-Security-Policy", page.POLICY)
         await self.answer(page.ANSWER)
@@ -147,10 +147,10 @@ class Page(Handler):
     head = get
 
 
-LOOKS = ("liveness", "readiness", "coordinator", "health", "status", "history", "overview", "table", "metrics")
+QUERIES = ("liveness", "readiness", "coordinator", "health", "status", "history", "overview", "table", "metrics")
 VERBS = ("pause", "resume", "flush", "drain", "switchover")
 ROUTES: tuple[tuple[str, type[Handler], dict[str, str]], ...] = (
-    (r"/", Page, {}),
-    *((f"/{kind}", Looks, {"kind": kind}) for kind in LOOKS),
-    *((f"/{verb}", Changes, {"verb": verb}) for verb in VERBS),
+    (r"/", PageHandler, {}),
+    *((f"/{kind}", QueryHandler, {"kind": kind}) for kind in QUERIES),
+    *((f"/{verb}", CommandHandler, {"verb": verb}) for verb in VERBS),
 )

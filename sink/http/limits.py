@@ -9,7 +9,7 @@ from tornado.iostream import IOStream
 SHARE = 0.5
 """The share of one core that the server's thread may take."""
 BURST_SECONDS = 0.5
-LONGEST_BREATH = 0.1
+LONGEST_PAUSE_SECONDS = 0.1
 
 
 class Limits:
@@ -21,10 +21,10 @@ class Limits:
         self._wall, self._used = time.monotonic(), time.thread_time()
         self._budget = BURST_SECONDS
 
-    def breathe(self) -> None:
+    def throttle(self) -> None:
         """Sleeps if the thread has used more than its share. Call it for each connection and each request."""
         wall, used = time.monotonic(), time.thread_time()
         self._budget = min(BURST_SECONDS, self._budget + (wall - self._wall) * SHARE) - (used - self._used)
         self._wall, self._used = wall, used
         if self._budget < 0:
-            time.sleep(min(LONGEST_BREATH, -self._budget / SHARE))
+            time.sleep(min(LONGEST_PAUSE_SECONDS, -self._budget / SHARE))

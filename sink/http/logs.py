@@ -30,34 +30,34 @@ class _Question:
     recorded: tuple[str, ...]
 
 
-class LogLooks:
-    """One thread calls `look`; any thread may call the other methods."""
+class LogCache:
+    """One thread calls `refresh`; any thread may call the other methods."""
 
     def __init__(self) -> None:
         self._views: dict[str, tuple[LogView | None, str | None]] = {}
         self._refused: dict[str, float] = {}
         self._changed = threading.Condition()
 
-    def of(self, sink: str) -> tuple[LogView | None, str | None]:
-        """Returns the last view, or the error instead; neither before the first look."""
+    def view_of(self, sink: str) -> tuple[LogView | None, str | None]:
+        """Returns the last view, or the error instead; neither before the first refresh."""
         return self._views.get(sink, (None, None))
 
     def wait_for(self, sinks: Collection[str], seconds: float) -> None:
         with self._changed:
             self._changed.wait_for(lambda: all(name in self._views for name in sinks), seconds)
 
-    def look(self, sinks: Mapping[str, tuple[HostedSink, KeeperView | None]]) -> None:
+    def refresh(self, sinks: Mapping[str, tuple[HostedSink, KeeperView | None]]) -> None:
         by_client: dict[int, dict[str, _Question]] = {}
         for name, (hosted, view) in sinks.items():
             question = _Question(hosted.log, tuple(hosted.settings.topics), () if view is None else view.topics)
             by_client.setdefault(id(hosted.log), {})[name] = question
         for group in by_client.values():
-            self._look_together(group)
+            self._refresh_together(group)
         for removed in self._views.keys() - sinks.keys():
             del self._views[removed]
             self._refused.pop(removed, None)
 
-    def _look_together(self, group: Mapping[str, _Question]) -> None:
+    def _refresh_together(self, group: Mapping[str, _Question]) -> None:
         now = time.monotonic()
         questions = {
             name: question for name, question in group.items() if now - self._refused.get(name, 0.0) > REFUSED_SECONDS
@@ -75,7 +75,7 @@ class LogLooks:
         except SinkError as error:
             if len(questions) > 1:
                 for name, question in questions.items():
-                    self._look_together({name: question})
+                    self._refresh_together({name: question})
             else:
                 (name,) = questions
                 self._refused[name] = now

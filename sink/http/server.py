@@ -25,7 +25,7 @@ from coordination.errors import ConfigError
 from sink.config import ProcessSettings
 from sink.http.answers import Answers
 from sink.http.facts import WorkerFacts
-from sink.http.handlers import ROUTES, Missing
+from sink.http.handlers import ROUTES, NotFoundHandler
 from sink.http.limits import Limits
 from sink.telemetry.logs import ContextThread
 
@@ -94,11 +94,11 @@ class WorkerHttp:
         for name in ("tornado.access", "tornado.general", "tornado.application"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
         limits = Limits()
-        self._loop.set_exception_handler(lambda _loop, _context: limits.breathe())
+        self._loop.set_exception_handler(lambda _loop, _context: limits.throttle())
         handler_arguments = {"answers": self._answers, "limits": limits}
         application = Application(
             [(path, handler, {**handler_arguments, **options}) for path, handler, options in ROUTES],
-            default_handler_class=Missing,
+            default_handler_class=NotFoundHandler,
             default_handler_args=handler_arguments,
             log_function=lambda _handler: None,
         )
@@ -124,7 +124,7 @@ class BoundedServer(HTTPServer):
     limits: Limits
 
     def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
-        self.limits.breathe()
+        self.limits.throttle()
         if len(self._connections) >= MOST_CONNECTIONS:
             oldest = next((connection for connection in self.limits.open if connection not in self.limits.busy), stream)
             oldest.close()

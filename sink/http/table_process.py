@@ -52,7 +52,7 @@ class TableReports:
         if (process := self._process) is not None:
             process.kill()
 
-    def of(self, settings: Settings) -> Mapping[str, Any]:
+    def report_of(self, settings: Settings) -> Mapping[str, Any]:
         """Returns a document for JSON, at most a minute old; `age` is its age in seconds."""
         cached = self._cache.get(settings.name)
         if cached is None or time.monotonic() - cached[0] > AGE_SECONDS:

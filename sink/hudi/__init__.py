@@ -41,7 +41,7 @@ from sink.schema import TableSchema
 from sink.schema.avro import avro_schema
 from sink.schema.evolution import Compatibility, SchemaConflict, evolved
 
-_METADATA_PATIENCE = 2
+_METADATA_SERVICE_FACTOR = 2
 """A transaction serves the metadata table itself when it has twice as many commits as a compaction waits for: no worker
 has run `metadata_services`."""
 _DATA_FILE = re.compile(r"([^/]+)_[^_/]+_([0-9]+)\.parquet\Z")
@@ -55,7 +55,7 @@ class TableOutcome(Enum):
     COMPLETED = "completed"
     ALREADY_COMPLETE = "the instant is already complete"
     ROLLED_BACK = "a rollback of the instant stands on the timeline"
-    ROLLING_BACK = "a rollback of the instant is planned on the timeline, and whoever passes by will finish it"
+    ROLLING_BACK = "a rollback of the instant is planned on the timeline, and the next Hudi writer will finish it"
     ABSENT = "the instant is not on the timeline"
     CONFLICT = "another commit has changed the same file groups meanwhile: found while the table lock was held"
 
@@ -77,7 +77,7 @@ class Table:
         self._changes_rows = settings.operation != "append"
         avro = schema.avro(settings.table_name)
         self._hudi = HudiClient(spark, settings.base_path, avro, commit_options(settings))
-        self._hudi.metadata_patience = _METADATA_PATIENCE
+        self._hudi.metadata_service_factor = _METADATA_SERVICE_FACTOR
         self._timeline = HudiTimeline(self._hudi, settings.name)
         self._data_files = DataFiles(self._hudi, (lambda: settings.storage) if settings.engine == "arrow" else None)
         self.columns = schema.spark
@@ -144,15 +144,14 @@ class Table:
         checkpoint: Checkpoint,
         guard: Callable[[TableView], None],
         columns: str = "",
-        more: Mapping[str, str] | None = None,
+        extra_metadata: Mapping[str, str] | None = None,
     ) -> TableOutcome:
-        """Completes the instant with all stats, the checkpoint and the further metadata `more`. `guard` raises to
-        refuse; the instant stays pending. The table's columns grow to hold `columns` too, with which the stats' files
-        were written.
+        """Completes the instant with all stats, the checkpoint and `extra_metadata`. `guard` raises to refuse; the
+        instant stays pending. The table's columns grow to hold `columns` too, with which the stats' files were written.
         """
         with self._reading():
             self._hudi.save_partition_metafiles(instant, sorted({json.loads(stat)["partitionPath"] for stat in stats}))
-        extra = {CHECKPOINT_KEY + self._settings.name: encode_checkpoint(checkpoint), **(more or {})}
+        extra = {CHECKPOINT_KEY + self._settings.name: encode_checkpoint(checkpoint), **(extra_metadata or {})}
         updated = changed_groups(stats) if self._changes_rows else frozenset()
         with self._locks():
             snapshot = self._timeline.snapshot()
@@ -164,7 +163,7 @@ class Table:
             with self._reading():
                 self._hudi.keep_metadata_table()
                 rollback_conflicting_clusterings(self._hudi, updated)
-                self._hudi.beat(instant)
+                self._hudi.ensure_heartbeat(instant)
                 self._hudi.refresh_conflict_baseline(instant, self._timeline.meta)
             avro = self._columns_with(columns)
             with self._reading():
@@ -249,7 +248,7 @@ class Table:
     def stop_heartbeats(self) -> None:
         """Stops the heartbeats of this process: another coordinator keeps its instants alive now."""
         with self._reading():
-            self._hudi.stop_beating()
+            self._hudi.stop_heartbeats()
 
     def _look_at_columns(self) -> None:
         """Reads the table's columns, unless no other writer has completed an instant since the last read."""

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from sink.clients.inline_reads import close_inline_reads
 from sink.clients.java_errors import JAVA_ERRORS
 from sink.hudi.base_file_stats import base_file_stats
-from sink.hudi.column_stats import carrying, is_log, log_stats
+from sink.hudi.column_stats import is_log, log_stats, with_column_stats
 from sink.hudi.java_objects import METADATA, HudiObjects
 from sink.hudi.metadata_timeline import compaction_interval, wants_service
 
@@ -37,7 +37,7 @@ class HudiClient(HudiObjects):
         self._begun_here: set[str] = set()
         self._is_initialized = False
         self._metafiles: set[str] = set()
-        self.metadata_patience = 1
+        self.metadata_service_factor = 1
         """`begin` serves the metadata table after so many times the commits of Hudi's setting: above one if another
         client runs its services."""
 
@@ -116,9 +116,9 @@ class HudiClient(HudiObjects):
             self._begun = instant
 
     def _wants_service(self) -> bool:
-        return wants_service(self, self.metadata_patience * compaction_interval(self.options))
+        return wants_service(self, self.metadata_service_factor * compaction_interval(self.options))
 
-    def beat(self, instant: str) -> None:
+    def ensure_heartbeat(self, instant: str) -> None:
         """Starts, or restarts, this process's heartbeat for the instant."""
         beats = self.heartbeats
         if beats.getHeartbeat(instant) is not None and beats.isHeartbeatExpired(instant):
@@ -212,7 +212,7 @@ class HudiClient(HudiObjects):
             if slim.getTotalErrorRecords():
                 raise OSError(f"Hudi's writer: {slim.getTotalErrorRecords()} errors in {stat.getFileId()}")
             stats.append(stat)
-        return carrying(self, stats, [str(self.mapper.writeValueAsString(stat)) for stat in stats])
+        return with_column_stats(self, stats, [str(self.mapper.writeValueAsString(stat)) for stat in stats])
 
     def save_partition_metafiles(self, instant: str, paths: Sequence[str]) -> None:
         """Writes the partition metafiles. Readers that list storage skip a partition without one, and so does a rebuild
@@ -280,7 +280,7 @@ class HudiClient(HudiObjects):
                 table.scheduleRollback(self.engine_context, rollback_instant, clustering, False, True, False)
                 table.rollback(self.engine_context, rollback_instant, clustering, True, True)
 
-    def stop_beating(self) -> None:
+    def stop_heartbeats(self) -> None:
         """Stops this process's heartbeats. Leaves their files, which another process may own by now."""
         if self._client is not None:
             self.heartbeats.close()

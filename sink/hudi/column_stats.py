@@ -26,7 +26,7 @@ def is_log(stat: str) -> bool:
     return '"logVersion"' in stat
 
 
-def carrying(hudi: HudiObjects, stats: Sequence[Any], stats_json: Sequence[str]) -> list[str]:
+def with_column_stats(hudi: HudiObjects, stats: Sequence[Any], stats_json: Sequence[str]) -> list[str]:
     """Returns the stats as JSON, those of log files with their column statistics."""
     counted = {}
     for number, (stat, stat_json) in enumerate(zip(stats, stats_json, strict=True)):

@@ -18,7 +18,7 @@ from sink.config import Settings
 from sink.hudi.client import HudiClient
 from sink.hudi.metadata_timeline import compaction_interval, completed, is_due, pending, timeline_names
 from sink.hudi.options import commit_options
-from sink.hudi.service_outcome import performed
+from sink.hudi.service_outcome import run_service
 from sink.telemetry.failpoints import Failpoints
 
 _TIMELINE = ".hoodie/timeline"
@@ -47,7 +47,7 @@ class MetadataTableServices:
             for name, service in self._steps():
                 if services and wait():
                     break
-                services.append(performed(name, service))
+                services.append(run_service(name, service))
             return tuple(services)
         finally:
             if "_client" in self.__dict__:
@@ -88,7 +88,7 @@ class MetadataTableServices:
             return ""
         if not self._client.scheduleCompactionAtInstant(instant, self._hudi.option()):
             return ""
-        self._failpoints.at("Metadata.compaction.scheduled")
+        self._failpoints.reach("Metadata.compaction.scheduled")
         self._client.compact(instant, True)
         return instant
 

@@ -20,7 +20,7 @@ from sink.clients.java_errors import JAVA_ERRORS
 from sink.config import Settings
 from sink.hudi.client import CLUSTERING, COMPACTION, HudiClient
 from sink.hudi.options import commit_options, service_options
-from sink.hudi.service_outcome import performed
+from sink.hudi.service_outcome import run_service
 from sink.hudi.timeline import SINK_KEY, ActiveTimeline, HudiTimeline
 from sink.hudi.uploads import abort_uploads
 from sink.layout.quarantine import QUARANTINE
@@ -51,7 +51,7 @@ class HudiTableServices:
         try:
             self._hudi.keep_metadata_table()
             self._locked.keep_metadata_table()
-            return tuple(performed(name, service) for name, service in self._services())
+            return tuple(run_service(name, service) for name, service in self._services())
         finally:
             self._hudi.close()
             self._locked.close()
@@ -73,7 +73,7 @@ class HudiTableServices:
         instant = self._hudi.schedule(service, {SINK_KEY: self._settings.name})
         if not instant:
             return ""
-        self._failpoints.at(f"{service}.scheduled")
+        self._failpoints.reach(f"{service}.scheduled")
         try:
             self._execute(service, instant)
         except (*JAVA_ERRORS, OSError):

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T
 
-from sink.decode.debezium import picked, spread
+from sink.decode.debezium import if_else, take_or_null
 from sink.decode.formats import ValueFormat
 from sink.schema import KEY, TableSchema
 
@@ -68,7 +68,7 @@ class KeyBytes:
                     int(rows[index]): f"its key is not of type {kind}: {value[:60]!r}"
                     for index, value in mismatches.items()
                 }
-            columns[name] = picked(needs_key, spread(column.cast(kind), source_rows), columns[name])
+            columns[name] = if_else(needs_key, take_or_null(column.cast(kind), source_rows), columns[name])
         return {}
 
     def _key_columns(self, rows: pa.RecordBatch) -> list[pa.Array]:
@@ -77,7 +77,7 @@ class KeyBytes:
             return plain
         payload = rows.column(_PAYLOAD)
         wrapped = payload.is_valid().to_numpy(zero_copy_only=False)
-        return [picked(wrapped, inner, outer) for inner, outer in zip(payload.flatten(), plain, strict=True)]
+        return [if_else(wrapped, inner, outer) for inner, outer in zip(payload.flatten(), plain, strict=True)]
 
 
 def _unlike(column: pa.Array, kind: pa.DataType) -> dict[int, str]:

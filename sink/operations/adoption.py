@@ -221,14 +221,16 @@ def _unreadable(commit_offsets: CommitOffsets, text: str, form: str) -> ConfigEr
     )
 
 
-def refuse_if_older(base_path: str, access: Access = NO_ACCESS) -> None:
+def require_current_version(base_path: str, access: Access = NO_ACCESS) -> None:
     """Raises TableError for a table version that no worker would open: the operator learns it before the adoption."""
     version = open_table(base_path, access).properties.get("hoodie.table.version", "")
     if version != str(TABLE_VERSION):
         raise TableError(f"{base_path}: the table's version: {version}; the sink writes {TABLE_VERSION}; {UPGRADE}")
 
 
-def refuse_if_begun(sink: str, table: TimelineSnapshot, foreign_offsets: ForeignOffsets, topics: Sequence[str]) -> None:
+def require_not_begun(
+    sink: str, table: TimelineSnapshot, foreign_offsets: ForeignOffsets, topics: Sequence[str]
+) -> None:
     """Raises Conflict if this sink has a checkpoint in the table, or another sink has read one of `topics`."""
     if table.checkpoint is not None:
         raise Conflict(

@@ -18,7 +18,7 @@ from coordination.state.model import LogView, PartitionLog, PartitionState, Topi
 from coordination.state.tree import KeeperView
 from sink.clients.kafka import Log, UnknownTopic
 from sink.config import Settings
-from sink.operations.control import SinkControl, described
+from sink.operations.control import SinkControl, describe_request
 
 ASK_SECONDS = 10.0
 """After so long without progress, and then this often, a wait asks Kafka whether the topics still exist."""
@@ -98,7 +98,7 @@ def wait_for(
         if view.control.paused is not None:
             raise Conflict(
                 f"sink {control.name} is paused, {missing:,} offsets before the end,"
-                f" {described(view.control.paused)}; run `sink resume`"
+                f" {describe_request(view.control.paused)}; run `sink resume`"
             )
         if not is_flush_asked and view.members:
             control.flush()

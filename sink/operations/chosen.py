@@ -59,13 +59,13 @@ def known_sinks(fleet: Fleet) -> KnownSinks:
         for pattern, names in zip(fleet.patterns, topics_or_errors, strict=True)
     ]
     pattern_sinks, problems = expand(
-        _with_recorded(fleet, topics_by_pattern, recorded), fleet.sinks, fleet.misconfigured.values()
+        _with_recorded_topics(fleet, topics_by_pattern, recorded), fleet.sinks, fleet.misconfigured.values()
     )
     hide(secret for settings in pattern_sinks for secret in settings.secrets)
     return KnownSinks((*fleet.sinks, *pattern_sinks), problems)
 
 
-def _with_recorded(
+def _with_recorded_topics(
     fleet: Fleet, topics_by_pattern: Sequence[tuple[TopicPattern, set[str]]], recorded: Mapping[str, Collection[str]]
 ) -> list[tuple[TopicPattern, set[str]]]:
     """Adds the topics that each sink's own tree records: other fleets may be below the same root."""

@@ -19,14 +19,14 @@ from kazoo.client import KazooClient
 
 from coordination.errors import ConfigError, Conflict, SinkError, Unavailable
 from coordination.state import tree
-from coordination.state.control import Asked, Control
+from coordination.state.control import Control, RequestAuthor
 from coordination.state.model import PROTOCOL
 from coordination.state.tree import KeeperView
 from coordination.zookeeper.keeper import Keeper
 from sink.config import Settings
 
 TRIES = 20
-LOOK_SECONDS = 2.0
+POLL_SECONDS = 2.0
 """A wait reads again after this time at the latest, even without a watch event."""
 
 Edit = Callable[[KeeperView], Control]
@@ -58,7 +58,7 @@ class SinkControl:
         """Asks to plan nothing more. Returns the author of an earlier pause, if there is one."""
         earlier_pause = self._write_request(lambda view: view.control.pause(self._new_request(reason))).control.paused
         if earlier_pause is not None:
-            return f"sink {self.name} is paused already, {described(earlier_pause)}"
+            return f"sink {self.name} is paused already, {describe_request(earlier_pause)}"
         return f"sink {self.name} is paused"
 
     def wait_at_rest(self, seconds: float) -> str:
@@ -84,7 +84,7 @@ class SinkControl:
         before = self._write_request(lambda view: view.control.resume())
         if before.control.paused is None:
             return f"sink {self.name} is not paused"
-        return f"sink {self.name} goes on; it was paused {described(before.control.paused)}"
+        return f"sink {self.name} goes on; it was paused {describe_request(before.control.paused)}"
 
     def flush(self) -> int:
         """Asks to commit at once. Returns the number to wait for."""
@@ -125,7 +125,7 @@ class SinkControl:
     def wait_switched(self, contender: tuple[str, str], seconds: float) -> str:
         incarnation = contender[1]
         late = f"sink {self.name}: {_worker(incarnation)} still has to finish what is open"
-        return self.wait(lambda view: switched(self.name, view, contender), seconds, lambda: late)
+        return self.wait(lambda view: switchover_outcome(self.name, view, contender), seconds, lambda: late)
 
     def drain(self, worker: str) -> tuple[str, ...]:
         """Asks a worker to leave. Returns its incarnations."""
@@ -159,8 +159,8 @@ class SinkControl:
     def name(self) -> str:
         return self._settings.name
 
-    def _new_request(self, reason: str = "") -> Asked:
-        return Asked(self._by, round(time.time(), 3), reason)
+    def _new_request(self, reason: str = "") -> RequestAuthor:
+        return RequestAuthor(self._by, round(time.time(), 3), reason)
 
     def _write_request(self, edit: Edit) -> KeeperView:
         """Writes the content that `edit` returns for the present reading. Returns that reading."""
@@ -201,7 +201,8 @@ class SinkControl:
             raise Conflict(f"sink {self.name} is halted: {view.halt.reason}; a {verb} has to wait until it goes on")
         if view.control.paused is not None:
             raise Conflict(
-                f"sink {self.name} is paused, {described(view.control.paused)}; run `sink resume` before a {verb}"
+                f"sink {self.name} is paused, {describe_request(view.control.paused)}; run `sink resume` before a"
+                f" {verb}"
             )
         if not view.members:
             raise Conflict(f"sink {self.name} has no live worker; start one, then {verb}")
@@ -232,7 +233,7 @@ class SinkControl:
                     raise Overdue(f"{late()}, and was stopped{read_error}")
                 if seconds_left <= 0:
                     raise Overdue(f"{late()} after {seconds:g} s{read_error}; it goes on, see `sink status`")
-                self._changed.wait(min(seconds_left, LOOK_SECONDS))
+                self._changed.wait(min(seconds_left, POLL_SECONDS))
         finally:
             self._client.remove_listener(self._keeper.session_changed)
 
@@ -255,7 +256,7 @@ VERBS: Mapping[str, Callable[[Settings, KazooClient, str], str]] = {
 """Requests of the HTTP server, which does not wait. Each takes the settings, a client, and the named worker."""
 
 
-def switched(sink: str, view: KeeperView, contender: tuple[str, str]) -> str | None:
+def switchover_outcome(sink: str, view: KeeperView, contender: tuple[str, str]) -> str | None:
     """Returns the outcome of a switchover that asked `contender` to yield; None while it is pending. Raises Conflict
     if it was dropped.
     """
@@ -283,7 +284,7 @@ def requester() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def described(request: Asked) -> str:
+def describe_request(request: RequestAuthor) -> str:
     """Returns the author, the time and the reason of a request as text."""
     at = datetime.fromtimestamp(request.at, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
     return f"by {request.by or 'somebody'} at {at}" + (f": {request.reason}" if request.reason else "")

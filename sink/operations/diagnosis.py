@@ -98,7 +98,7 @@ def _memory() -> Iterator[str]:
 def _settings(fleet: Fleet) -> str:
     """Returns the effective settings, including defaults."""
     documents: dict[str, object] = {name: sink.reason for name, sink in fleet.misconfigured.items()}
-    for settings in fleet.everything:
+    for settings in fleet.all_settings:
         document = settings.model_dump(mode="json", by_alias=True)
         document |= {"config digest": settings.config_digest}
         documents[settings.name] = document

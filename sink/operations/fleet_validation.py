@@ -43,7 +43,7 @@ def validate_fleet(fleet: Fleet, names: Sequence[str] = ()) -> FleetChecks:
     else:
         topics = list(_topics(fleet, chosen_sinks)) if not names else []
     with SharedJvms() as jvms:
-        answers = side_by_side(chosen_sinks, partial(validate, jvm=jvms.of))
+        answers = side_by_side(chosen_sinks, partial(validate, jvm=jvms.running))
     results_by_sink = {answer.name: tuple(answer.result or ()) for answer in answers}
     counts = Counter(finding for findings in results_by_sink.values() for finding in findings)
     common_findings = [finding for finding in counts if counts[finding] == len(results_by_sink) > 1]

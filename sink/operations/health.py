@@ -47,7 +47,7 @@ class Evidence:
     view: KeeperView | None = None
     status: Status | None = None
     unread: Finding | None = None
-    left: tuple[str, ...] = ()
+    departed_workers: tuple[str, ...] = ()
     """Workers that left the fleet some time ago without draining."""
     troubles: tuple[str, ...] = ()
     silent: tuple[str, ...] = ()
@@ -151,7 +151,9 @@ def _notes(evidence: Evidence, view: KeeperView, status: Status) -> Iterator[Fin
         text = f"this worker's clock is {_seconds(clock_lag)} or more behind the coordinator's, by the last transaction"
         yield finding("clock", text)
     yield from _waits(evidence)
-    yield from (finding("worker-gone", f"{worker} has left the fleet without draining") for worker in evidence.left)
+    yield from (
+        finding("worker-gone", f"{worker} has left the fleet without draining") for worker in evidence.departed_workers
+    )
     yield from (
         finding(
             "aborts", f"transaction {transaction.header.number} is attempt {transaction.header.attempt} of its batch"

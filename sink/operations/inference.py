@@ -276,11 +276,11 @@ def _latest(schema_registry: Registry, topics: Sequence[str], sample: Sample, wi
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Offsets `[start, end)` to read, and how many records at most."""
+    """Offsets `[start, end)` to read, and at most `max_records` of their records."""
 
     start: int
     end: int
-    most: int
+    max_records: int
 
 
 def read_sample(native: Mapping[str, str], topics: Sequence[str], request: SampleRequest) -> Sample:
@@ -362,7 +362,7 @@ class _Reading:
             value: Any = message.value()
             records.append((offset, value))
             self.size += len(value or b"")
-        if not (at_end or offset + 1 >= span.end or len(records) >= span.most):
+        if not (at_end or offset + 1 >= span.end or len(records) >= span.max_records):
             return None
         del self.pending[partition]
         return partition

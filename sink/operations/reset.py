@@ -148,15 +148,17 @@ def plan_reset(view: KeeperView, request: ResetRequest, table: TimelineSnapshot,
     require_no_live_workers([member.worker for member in view.members])
     if not request.moves:
         return Reset(view.halt, (), (), {}, None)
-    aborted = tuple(_abandoned(view.transactions, table))
+    aborted = tuple(_transactions_to_abort(view.transactions, table))
     positions = _requested_positions(request, table, log)
-    gone_partitions = _gone(view, table, log, {partition.topic for partition in positions}) if log is not None else {}
-    deleted_partitions = _deleted(view, request, log) if log is not None else {}
+    gone_partitions = (
+        _gone_partitions(view, table, log, {partition.topic for partition in positions}) if log is not None else {}
+    )
+    deleted_partitions = _deleted_partitions(view, request, log) if log is not None else {}
     moves = tuple(
         Move(
             partition,
             _committed_end(view, table, partition, topic_id),
-            _moved(view, table, partition, topic_id, offset),
+            _state_after_move(view, table, partition, topic_id, offset),
             partition in gone_partitions,
             view.states[partition].planned_end - offset if partition in deleted_partitions else 0,
         )
@@ -197,7 +199,7 @@ def _refuse_to_leave_out(view: KeeperView, table: TimelineSnapshot, moved: Colle
         )
 
 
-def _abandoned(transactions: Sequence[Transaction], table: TimelineSnapshot) -> Iterator[Transaction]:
+def _transactions_to_abort(transactions: Sequence[Transaction], table: TimelineSnapshot) -> Iterator[Transaction]:
     """Yields the transactions to abort, which the next coordinator rolls back. Raises Conflict for a decided one."""
     for transaction in transactions:
         header = transaction.header
@@ -256,7 +258,7 @@ def _requested_positions(
     return chosen_positions
 
 
-def _gone(
+def _gone_partitions(
     view: KeeperView, table: TimelineSnapshot, log: LogView, topics: set[str]
 ) -> dict[TopicPartition, tuple[str, int]]:
     """Returns partitions that `topics` no longer have, with the present id and offset 0. The checkpoint has one id for
@@ -283,7 +285,7 @@ def _gone(
     }
 
 
-def _deleted(view: KeeperView, request: ResetRequest, log: LogView) -> dict[TopicPartition, tuple[str, int]]:
+def _deleted_partitions(view: KeeperView, request: ResetRequest, log: LogView) -> dict[TopicPartition, tuple[str, int]]:
     """Returns partitions of deleted topics with planned offsets; they stay at the committed end."""
     if request.offsets:
         return {}
@@ -303,7 +305,7 @@ def _committed_end(view: KeeperView, table: TimelineSnapshot, partition: TopicPa
     return state.end if state is not None and state.end > state.start and state.topic_id == topic_id else None
 
 
-def _moved(
+def _state_after_move(
     view: KeeperView, table: TimelineSnapshot, partition: TopicPartition, topic_id: str, offset: int
 ) -> PartitionState:
     state = view.states.get(partition)

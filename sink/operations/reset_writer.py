@@ -54,7 +54,7 @@ def forget(client: KazooClient, root: str) -> None:
         require_no_live_workers(workers(client, root))
         worker_znodes = [*_paths(client, root, tree.WORKERS)][:-1]
         # Headers first: a transaction without one means nothing.
-        paths = sorted((*recorded(client, root), *worker_znodes), key=lambda path: not path.endswith("/header"))
+        paths = sorted((*recorded_paths(client, root), *worker_znodes), key=lambda path: not path.endswith("/header"))
         keeper = _read_keeper(client, root)
         for multi in tree.batched([Delete(path) for path in paths], ()):
             if multi:
@@ -70,7 +70,7 @@ def workers(client: KazooClient, root: str) -> list[str]:
     return sorted(name.rpartition(":")[0] for name in live_names)
 
 
-def recorded(client: KazooClient, root: str) -> list[str]:
+def recorded_paths(client: KazooClient, root: str) -> list[str]:
     """Returns the paths of all records, relative to `root`, deepest first."""
     return [path for name in tree.RECORDS for path in _paths(client, root, name)]
 

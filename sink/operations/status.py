@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from coordination.errors import SinkError
-from coordination.state.control import Asked
+from coordination.state.control import RequestAuthor
 from coordination.state.model import LogView, PartitionState, Phase, TopicPartition
 from coordination.state.tree import Halt, KeeperView, Summary, Transaction
 from coordination.zookeeper.catalog_progress import CatalogState
@@ -150,7 +150,7 @@ class Status:
     kafka_error: str | None
     services: TableServiceRun | None = None
     """The last run of the table services."""
-    paused: Asked | None = None
+    paused: RequestAuthor | None = None
     """The author, time and reason of the present pause."""
     flush_pending: bool = False
     switchover: str | None = None
@@ -184,7 +184,7 @@ def collect(settings: Settings, keeper: Keeper, log: Log | None) -> Reading:
         history=status.history[:NEWEST],
         services=keeper.services(),
         catalog=catalog,
-        outside=outside_workers(keeper.hosts()),
+        outside=outside_workers(keeper.hosting_records()),
     )
     return Reading(view, log_view, full_status)
 

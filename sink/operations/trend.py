@@ -58,7 +58,7 @@ class Trend:
         """`normal`: the most seconds that a record waits in a healthy sink."""
         self._normal = normal
         self._partitions: dict[TopicPartition, _Partition] = {}
-        self._looked = -FORGETFUL_SECONDS
+        self._observed_at = -FORGETFUL_SECONDS
         self.samples: deque[Sample] = deque(maxlen=SAMPLES)
         self.partitions: Mapping[TopicPartition, PartitionTrend] = {}
 
@@ -77,7 +77,7 @@ class Trend:
             longest = max(longest, trend.catch_up or 0.0)
         return longest
 
-    def look(
+    def observe(
         self,
         states: Mapping[TopicPartition, PartitionState],
         log: LogView | None,
@@ -89,10 +89,10 @@ class Trend:
             self._sample(Sample(wall, None, None, _age(last_commit, wall)))
             return
         # Records that waited before the first look came after the last commit, as far as is known.
-        is_first_look = wall - self._looked > FORGETFUL_SECONDS
-        since = min(wall, last_commit) if is_first_look and last_commit is not None else wall
-        self._looked = wall
-        if is_first_look:
+        is_first = wall - self._observed_at > FORGETFUL_SECONDS
+        since = min(wall, last_commit) if is_first and last_commit is not None else wall
+        self._observed_at = wall
+        if is_first:
             self._partitions.clear()
         trends: dict[TopicPartition, PartitionTrend] = {}
         lag = 0
@@ -101,7 +101,7 @@ class Trend:
             committed = min(log_range.start, log_range.end) if state is None else state.end
             lag += max(0, log_range.end - committed)
             partition = self._partitions.setdefault(topic_partition, _Partition())
-            trends[topic_partition] = _look(partition, committed, log_range.end, since, wall, self._normal)
+            trends[topic_partition] = _observe(partition, committed, log_range.end, since, wall, self._normal)
         for removed in self._partitions.keys() - log.partitions.keys():
             del self._partitions[removed]
         self.partitions = trends
@@ -116,7 +116,9 @@ def _age(moment: float | None, wall: float) -> float | None:
     return None if moment is None else max(0.0, wall - moment)
 
 
-def _look(partition: _Partition, committed: int, end: int, since: float, wall: float, normal: float) -> PartitionTrend:
+def _observe(
+    partition: _Partition, committed: int, end: int, since: float, wall: float, normal: float
+) -> PartitionTrend:
     markers = partition.markers
     while markers and markers[0][1] <= committed:
         del markers[0]

@@ -351,9 +351,9 @@ def _writable(settings: Settings, jvm: Jvm) -> Iterator[CheckResult]:
         return
     libraries = []
     for answer in probed(settings, jvm):
-        if answer.wrong:
+        if answer.problem:
             # An error of a library may have several lines.
-            error_text = " ".join(answer.wrong.split())
+            error_text = " ".join(answer.problem.split())
             yield CheckResult("storage", f"{error_text} (asked by {answer.library})", wrong=True)
         else:
             libraries.append(answer.library)

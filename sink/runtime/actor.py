@@ -147,14 +147,14 @@ class Actor:
     def _perform(self, request: Request) -> None:
         outcome: Outcome = Unknown("not performed: its machine has ended")
         if not self._ended.is_set():
-            self._failpoints.reach(request.operation, "before")
+            self._failpoints.reach_operation(request.operation, "before")
             try:
                 with bound(**_context_of(request.operation)):
                     outcome = self._handler.perform(request)
             except Exception as error:
                 LOG.exception("request.failed", operation=type(request.operation).__name__)
                 outcome = Unknown(error_summary(error))
-            self._failpoints.reach(request.operation, "after")
+            self._failpoints.reach_operation(request.operation, "after")
         self._request_started_at = None
         self.post(Answered(time.monotonic(), request.id, outcome))
 

@@ -37,7 +37,7 @@ class _Waiter:
 
 class AdmissionControl:
     """Each sink that leads calls `admits` again and again; so does the first that waits when a transaction has ended.
-    One thread calls `look` again and again.
+    One thread calls `sample` again and again.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class AdmissionControl:
         self._sampled: float | None = None
         self._has_idle_cores = False
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """Asks once a second whether cores idle."""
         now = self._clock()
         if self._sampled is not None and now - self._sampled < SAMPLE_SECONDS:
@@ -109,7 +109,7 @@ class AdmissionControl:
             return True
         if count >= MOST or not self._has_idle_cores:
             return False
-        self._has_idle_cores = False  # one sink a look
+        self._has_idle_cores = False  # one sink a sample
         return True
 
 
@@ -124,16 +124,16 @@ class AdmittedCoordinator:
         """Makes it step, from any thread."""
 
     def step(self, event: Event) -> list[Effect]:
-        effects = [] if self._admitted is not None else self._tell(event.at, False)
+        effects = [] if self._admitted is not None else self._step_admission(event.at, False)
         effects += self._coordinator.step(event)
         waits, has_open = self._coordinator.waits_for_admission, self._coordinator.has_open
         admitted = self._control.admits(self, waits, has_open, lambda: self.wake())
-        return effects if admitted is self._admitted else effects + self._tell(event.at, admitted)
+        return effects if admitted is self._admitted else effects + self._step_admission(event.at, admitted)
 
     def close(self) -> None:
         """Gives back its admission: it makes no step any more."""
         self._control.forget(self)
 
-    def _tell(self, at: float, admitted: bool) -> list[Effect]:
+    def _step_admission(self, at: float, admitted: bool) -> list[Effect]:
         self._admitted = admitted
         return self._coordinator.step(Admission(at, admitted))

@@ -1,6 +1,6 @@
 """Finds the topics that become sinks: asks Kafka again and again, reports new topics, missing ones and unusable ones.
 
-Guarantee: a topic that matches a pattern is reported once, within `LOOK_SECONDS` and the age that a list of topics may
+Guarantee: a topic that matches a pattern is reported once, within `POLL_SECONDS` and the age that a list of topics may
 have (`sink.clients.kafka.LIST_SECONDS`), with the settings of its sink. A topic that cannot become a sink is named with
 the reason, as long as that lasts, and stops no other one. A missing topic is reported; its sink stays as it is. A
 cluster that does not answer is asked again, and delays no topic of another cluster. Raises nothing.
@@ -22,7 +22,7 @@ from sink.telemetry.logs import ContextThread, hide
 from sink.write.row_spec import registry_access
 
 LOG = structlog.get_logger("sink.worker")
-LOOK_SECONDS = 15.0
+POLL_SECONDS = 15.0
 REGISTRY_SECONDS = 5.0
 """A registry that answers no sooner is asked again at the next look."""
 
@@ -67,11 +67,11 @@ class TopicDiscovery:
         """Ends without waiting for a look under way."""
         self._stop.set()
 
-    def configured(self, fleet: Fleet) -> None:
+    def update_fleet(self, fleet: Fleet) -> None:
         """Takes the configuration that was read again; its patterns are the same."""
         self._fleet = fleet
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Looks once. Raises what Kafka's client raises, after it has reported the topics of the other clusters."""
         topics, unreachable = self._listed()
         fleet = self._fleet
@@ -119,14 +119,14 @@ class TopicDiscovery:
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
-                self.look()
+                self.poll()
             except SinkError as error:
                 if str(error) != self._waits_for:
                     LOG.warning("discovery.waits", reason=str(error))
                 self._waits_for = str(error)
             else:
                 self._waits_for = ""
-            self._stop.wait(LOOK_SECONDS)
+            self._stop.wait(POLL_SECONDS)
 
 
 def _with_schema(new_sinks: Sequence[Settings]) -> tuple[list[Settings], list[TopicProblem]]:

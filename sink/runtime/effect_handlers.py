@@ -81,9 +81,7 @@ class CoordinatorEffectHandler:
 
     def perform(self, request: Request) -> Outcome:
         operation = request.operation
-        if not isinstance(
-            operation, messages.Complete | messages.Begin | messages.RollBack | messages.FindExistingFiles
-        ):
+        if not isinstance(operation, _TABLE_OPERATIONS):
             return self._outcome(operation)
 
         def job() -> Outcome:
@@ -188,7 +186,7 @@ class CoordinatorEffectHandler:
                 raise Disproved(f"transaction {operation.number} does not go on where the table is: {reason}")
             # Last, for only this check can become false while time passes.
             self._fence(operation)
-            self._failpoints.at("Complete.guarded")
+            self._failpoints.reach("Complete.guarded")
 
         try:
             if (unpublished := self._publish(operation)) is not None:
@@ -224,7 +222,7 @@ class CoordinatorEffectHandler:
             return Done() if completed else Failed(f"instant {operation.instant} is {state.value}")
         except TableError as error:
             return Failed(str(error), invalid=True)
-        self._failpoints.at("Complete.published")
+        self._failpoints.reach("Complete.published")
         return None
 
     def _fence(self, operation: messages.Complete) -> None:
@@ -238,7 +236,7 @@ class CoordinatorEffectHandler:
         )
 
 
-_ON_TABLE = (messages.Complete, messages.Begin, messages.RollBack, messages.FindExistingFiles)
+_TABLE_OPERATIONS = (messages.Complete, messages.Begin, messages.RollBack, messages.FindExistingFiles)
 _COMPLETE_OUTCOMES: Mapping[TableOutcome, Callable[[str], Outcome]] = {
     TableOutcome.COMPLETED: lambda _: Done(),
     TableOutcome.ALREADY_COMPLETE: lambda _: Done(),

@@ -21,7 +21,7 @@ END_SECONDS = 75.0
 
 def run_worker(fleet: Fleet, signals: Signals) -> None:
     """Runs the worker. Returns after a drain, when `signals.stop` is set. Raises SinkError when no sink can run."""
-    first_settings, *other_settings = fleet.everything
+    first_settings, *other_settings = fleet.all_settings
     name = f"sink-{first_settings.name}" if fleet.is_one_sink else "sinks"
     with StartingSession(
         first_settings, name, _spark_log(fleet.process), other_settings, not fleet.is_one_sink

@@ -49,7 +49,7 @@ from sink.write.engine import Engine
 
 LOG = structlog.get_logger("sink.worker")
 RETRY_SECONDS = 0.5
-LOOK_SECONDS = 5.0
+POLL_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,9 @@ class Resources:
 
 
 class Membership:
-    """`start` joins; `stand` campaigns and coordinates in the caller's thread until the membership ends or drains."""
+    """`start` joins. `campaign` waits for the lock and coordinates, in the caller's thread, until the membership ends
+    or drains.
+    """
 
     def __init__(self, resources: Resources, member: Member) -> None:
         self._resources = resources
@@ -86,10 +88,10 @@ class Membership:
         self._drained = threading.Event()
         self.is_asked_to_drain = False
         """Whether an operator has asked this incarnation to leave, through ZooKeeper."""
-        self._stood = threading.Event()
+        self._campaign_ended = threading.Event()
         self._coordinator: Actor | None = None
         self._candidacy: Candidacy | None = None
-        self._next_look = math.inf
+        self._next_poll = math.inf
         self._writer = ParticipantEffectHandler(
             resources.keeper, resources.engine, member.incarnation, resources.observer.metrics
         )
@@ -129,9 +131,9 @@ class Membership:
     def follows(self) -> bool:
         """Whether a live worker leads this one. Looks at ZooKeeper, but not often."""
         now = time.monotonic()
-        if self.leads or now < self._next_look:
+        if self.leads or now < self._next_poll:
             return False
-        self._next_look = now + LOOK_SECONDS
+        self._next_poll = now + POLL_SECONDS
         try:
             view = self._resources.keeper.read()
         except (Unavailable, Corrupt):
@@ -162,7 +164,7 @@ class Membership:
             self._leave()
             raise
         self._has_joined = True
-        self._next_look = time.monotonic() + LOOK_SECONDS
+        self._next_poll = time.monotonic() + POLL_SECONDS
         LOG.info("worker.joined", incarnation=self._member.incarnation)
         self._participant.start()
         self._services.start()
@@ -192,9 +194,9 @@ class Membership:
             coordinator.post(Drain(time.monotonic()))
         elif candidacy is not None:
             candidacy.withdraw()
-        has_stood = self._stood.wait(max(0.0, deadline - time.monotonic()))
+        has_campaign_ended = self._campaign_ended.wait(max(0.0, deadline - time.monotonic()))
         self._participant.post(Drain(time.monotonic()))
-        drained = self._drained.wait(max(0.0, deadline - time.monotonic())) and has_stood
+        drained = self._drained.wait(max(0.0, deadline - time.monotonic())) and has_campaign_ended
         self.end()
         return drained
 
@@ -208,7 +210,7 @@ class Membership:
         self._ended.wait()
 
     def close(self, timeout: float) -> None:
-        """Stops the participant and gives back the session's znodes, after `end` and `stand`."""
+        """Stops the participant and gives back the session's znodes, after `end` and `campaign`."""
         self.end()
         self._participant.stop()
         # Its answer would be dropped, and the next membership's first write would wait for it.
@@ -266,19 +268,19 @@ class Membership:
             self.is_asked_to_drain = True
         self._participant.post(ParticipantViewSeen(time.monotonic(), view))
 
-    def stand(self) -> None:
+    def campaign(self) -> None:
         """Campaigns and coordinates until the membership ends or drains. A defect ends the membership, which is then
         replaced.
         """
         try:
-            self._stand()
+            self._campaign()
         except Exception as error:
             LOG.exception("incarnation.failed", reason=repr(error))
             self.end()
         finally:
-            self._stood.set()
+            self._campaign_ended.set()
 
-    def _stand(self) -> None:
+    def _campaign(self) -> None:
         while not self._ended.is_set() and not self._draining.is_set():
             candidacy = self._candidacy = Candidacy(
                 self._resources.client, self._resources.root, self._member.incarnation
@@ -325,7 +327,7 @@ class Membership:
             column_resolver,
             lock_path,
             self._resources.observer.metrics,
-            self._resources.observer.saw,
+            self._resources.observer.observe,
             self._resources.commits.run,
         )
         config = coordinator_config(self._resources.settings, self._member.incarnation, lock_path)

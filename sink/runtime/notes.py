@@ -41,11 +41,11 @@ class Observer:
         self.storage = StorageWatch(settings)
         self.registry = RegistryWatch()
 
-    def saw(self, view: KeeperView) -> None:
+    def observe(self, view: KeeperView) -> None:
         """Takes the coordinator's reading of the tree."""
         self.metrics.keeper(view)
         if self._landed is not None:
-            self._landed.saw(view)
+            self._landed.observe(view)
 
     def note(self, note: Note) -> None:
         self.metrics.note(note)

@@ -103,16 +103,16 @@ class Turns:
         turn = threading.Event()
         with self._lock:
             self._waiting.append(turn)
-        self.look()
+        self.grant_turns()
         turn.wait()
         try:
             return self._pool.submit(in_context(job)).result()
         finally:
             with self._lock:
                 self._running.pop(turn, None)
-            self.look()
+            self.grant_turns()
 
-    def look(self) -> None:
+    def grant_turns(self) -> None:
         """Gives free turns to jobs that wait. To be called again and again by a ticker, too."""
         now = time.monotonic()
         with self._lock:

@@ -36,7 +36,7 @@ REASON_CHARACTERS = 300
 
 
 class Presence:
-    """`look` is called every second or so, never twice at once. `sinks` and `misconfigured` are the process's own
+    """`poll` is called every second or so, never twice at once. `sinks` and `misconfigured` are the process's own
     mappings; the latter says why sinks of its configuration cannot be made.
     """
 
@@ -63,7 +63,7 @@ class Presence:
         self._ailed: dict[str, float] = {}
         """When each sink's coordinator here was kept from its work last."""
 
-    def look(self) -> None:
+    def poll(self) -> None:
         try:
             self._publish()
             self._spread()
@@ -83,7 +83,7 @@ class Presence:
         # The record is gone with its session.
         published = record, self._client.client_id
         if published != self._published and self._client.connected:
-            self._own_record.tell(record)
+            self._own_record.publish(record)
             if self._published is None or record.joined != self._published[0].joined:
                 self._joined_at = self._clock()
             self._published = published

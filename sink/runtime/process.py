@@ -47,7 +47,7 @@ WARMUP_SECONDS = 10.0
 ACTOR_SILENT_SECONDS = 60.0
 PAUSED_SECONDS = 3.0
 ALIVE_SECONDS = 5.0
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 CLOSE_SECONDS = 10.0
 COMMITS_SIDE_BY_SIDE = 16
 """On an object store a commit waits more than it works."""
@@ -105,13 +105,13 @@ class WorkerProcess:
 
     def _connect(self, session: ZooKeeperSession) -> bool:
         """Waits until there is a session with ZooKeeper, and Spark; False when told to stop before."""
-        while not session.wait(self._stop, seconds=LOOK_SECONDS):
+        while not session.wait(self._stop, seconds=POLL_SECONDS):
             self._require_a_sink()
             if self._stop.is_set():
                 return False
-        self._facts.hosts(session.client, self._kafka.of)
+        self._facts.publish_sinks(session.client, self._kafka.log_of)
         until_stopped(self._stop, "the chroot in ZooKeeper", lambda: require_chroot(session.client))
-        while not self._starting.wait(LOOK_SECONDS):
+        while not self._starting.wait(POLL_SECONDS):
             self._require_a_sink()
         LOG.debug("worker.reached", phase="spark")
         return not self._stop.is_set()
@@ -127,9 +127,9 @@ class WorkerProcess:
                 commits = Turns("commits", COMMITS_SIDE_BY_SIDE, COMMIT_SECONDS)
                 services = Turns("services", SERVICES_SIDE_BY_SIDE, SERVICE_SECONDS)
                 admission = AdmissionControl(spark.sparkContext.defaultParallelism)
-                ticker.subscribe(admission.look)
-                ticker.subscribe(commits.look)
-                ticker.subscribe(services.look)
+                ticker.subscribe(admission.sample)
+                ticker.subscribe(commits.grant_turns)
+                ticker.subscribe(services.grant_turns)
                 self._shared.set_result(
                     SharedParts(
                         session,
@@ -140,7 +140,7 @@ class WorkerProcess:
                         admission,
                         services,
                         ticker,
-                        self._kafka.of,
+                        self._kafka.log_of,
                         self._kafka.groups,
                         SerialExecutor(pool),
                         is_warm,
@@ -154,7 +154,7 @@ class WorkerProcess:
                 self._discovery = discovery = self._new_discovery()
                 if self._fleet.patterns:
                     discovery.start()
-                presence_run = CoalescedRun(pool, presence.look)
+                presence_run = CoalescedRun(pool, presence.poll)
                 self._supervise(session, watchdog, spark, presence_run)
                 discovery.stop()
                 self._notifier.notify("STOPPING=1")
@@ -187,13 +187,13 @@ class WorkerProcess:
         """Runs until `stop` is set, or an operator has asked this worker to leave every sink."""
         self._watched = self._grace_start = time.monotonic()
         warmup: CommitWarmup | None = None
-        while not self._stop.wait(LOOK_SECONDS):
-            session.look()
+        while not self._stop.wait(POLL_SECONDS):
+            session.poll()
             if self._signals.reload.is_set():
                 self._signals.reload.clear()
                 self._reload()
             for sink in self._sinks.values():
-                sink.look()
+                sink.poll()
                 if not self._fleet.is_one_sink:
                     sink.leave_to_others()
             self._take_up_discovered()
@@ -247,7 +247,7 @@ class WorkerProcess:
             for problem in topic_problems:
                 LOG.warning("discovery.no_sink", topic=problem.topic, reason=str(problem))
 
-        return TopicDiscovery(self._fleet, self._kafka.of, self._discovered.put, report_gone, report_problems)
+        return TopicDiscovery(self._fleet, self._kafka.log_of, self._discovered.put, report_gone, report_problems)
 
     def _take_up_discovered(self) -> None:
         while not self._discovered.empty():
@@ -302,7 +302,7 @@ class WorkerProcess:
             sink for sink in changes.fleet.sinks if sink.name not in refused or sink.name in self._sinks
         )
         self._fleet = replace(changes.fleet, sinks=effective_sinks)
-        self._discovery.configured(self._fleet)
+        self._discovery.update_fleet(self._fleet)
 
     def _drain(self) -> None:
         """Drains all sinks side by side."""
@@ -365,7 +365,7 @@ class WorkerProcess:
             self._grace_start = now
         self._watched = now
         sinks = self._sinks.values()
-        jvm_silent = now - max(watchdog.answered, self._grace_start)
+        jvm_silent = now - max(watchdog.answered_at, self._grace_start)
         machine_silent = now - max(min((sink.last_heartbeat() for sink in sinks), default=now), self._grace_start)
         unanswered = now - max(min((sink.request_started_at() for sink in sinks), default=now), self._grace_start)
         if (

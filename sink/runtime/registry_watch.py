@@ -47,7 +47,7 @@ class RegistryWatch:
         with self._lock:
             return self._reason if self._lasts() else ""
 
-    def saw(self, kind: str, outcome: Outcome) -> None:
+    def observe(self, kind: str, outcome: Outcome) -> None:
         """Takes an outcome. A kind of request that has failed is well again when a request of that kind is done."""
         silence = None if isinstance(outcome, Done) else registry_silence(outcome.reason)
         now = self._clock()

@@ -50,7 +50,7 @@ def changes_of(old: Fleet, new: Fleet) -> Changes:
     patterns = [(pattern.name, pattern.regex, pattern.entries) for pattern in new.patterns]
     if patterns != [(pattern.name, pattern.regex, pattern.entries) for pattern in old.patterns]:
         refused["patterns"] = "patterns of topics may not change while the worker runs. Restart it for them."
-    reachable = schemes(*old.everything)
+    reachable = schemes(*old.all_settings)
     for settings in hosted_after.values():
         if settings.name not in hosted_before and (unknown_schemes := schemes(settings) - reachable):
             refused[settings.name] = (

@@ -59,7 +59,7 @@ AILING_SECONDS = 90.0
 """A request that takes longer counts as a fault for sharing out coordinators."""
 REJOIN_SECONDS = 1.0
 DRAIN_SECONDS = 60.0
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 CLOSE_SECONDS = 5.0
 WAITING_FOR = {
     "the schema registry": "registry",
@@ -167,14 +167,14 @@ class Sink:
         """Whether a live worker leads this one. Looks at ZooKeeper, but not often."""
         return (membership := self._membership) is not None and membership.follows()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Looks at the store, and begins a drain that was requested. One thread calls it every half a second. Returns
         at once.
         """
         observer, membership = self._observer, self._membership
         if observer is not None and observer.storage.can_ask:
             with bound(sink=self.settings.name):
-                observer.storage.look()
+                observer.storage.poll()
         if membership is not None and membership.is_asked_to_drain and not self.is_asked_to_drain:
             self.is_asked_to_drain = True
             self.leave()
@@ -252,7 +252,7 @@ class Sink:
         LOG.debug("worker.reached", phase="schema")
         shared = self._shared.result()
         resources = self._open(shared, schema)
-        while not self._stop.is_set() and not shared.is_warm.wait(LOOK_SECONDS):
+        while not self._stop.is_set() and not shared.is_warm.wait(POLL_SECONDS):
             pass
         if self._stop.is_set():
             return
@@ -277,7 +277,7 @@ class Sink:
             settings, self._metrics, LandedOffsets(settings, shared.groups(settings), self._metrics)
         )
         is_away = {"storage": lambda: observer.storage.is_faulty, "registry": lambda: bool(observer.registry.trouble)}
-        self._metrics.watch(lambda: shared.watchdog.answered, is_away)
+        self._metrics.watch(lambda: shared.watchdog.answered_at, is_away)
         kafka = shared.kafka(settings)
         self._until_stopped("the store", lambda: self._in_store(self._ask_store))
         self._is_new_table = bool(self._until_stopped("the table", lambda: self._in_store(table.ensure)))
@@ -326,7 +326,7 @@ class Sink:
             if self._stop.is_set():
                 # `drain` may not have seen this membership.
                 membership.end()
-            membership.stand()
+            membership.campaign()
             membership.wait_ended()
             membership.close(CLOSE_SECONDS)
         except (Corrupt, Unavailable) as error:

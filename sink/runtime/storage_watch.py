@@ -50,7 +50,7 @@ ASK_SECONDS = 2.0
 QUIET_SECONDS = 30.0
 """Seconds after the last failure from which an answered question proves that the store is back: longer than the pause
 between two tries of a request."""
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 _ON_THE_TABLE = (Begin, Complete, FindExistingFiles, ReadTable, RollBack, WriteTasks)
 
 
@@ -71,7 +71,7 @@ class WatchedEffectHandler:
         with self._storage.request():
             outcome = self._handler.perform(request)
         for watch in (self._storage, self._registry):
-            watch.saw(type(operation).__name__, outcome)
+            watch.observe(type(operation).__name__, outcome)
         if isinstance(operation, WriteTasks) and isinstance(outcome, Failed) and outcome.failure is None:
             fault = self._storage.fault(outcome.reason)
             away = registry_silence(outcome.reason) if fault is None else fault.sentence
@@ -90,7 +90,7 @@ class _Problem:
 
 
 class StorageWatch:
-    """Watches for one worker. `request` surrounds a request to the store; `saw` takes its outcome."""
+    """Watches for one worker. `request` surrounds a request to the store; `observe` takes its outcome."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class StorageWatch:
         self._logged = False
         self._reason = ""
         self.can_ask = scheme_of(self._base_path) in S3_SCHEMES | HDFS_SCHEMES
-        """Whether `look` has anything to look at."""
+        """Whether `poll` has anything to look at."""
 
     @property
     def is_faulty(self) -> bool:
@@ -146,7 +146,7 @@ class StorageWatch:
             with self._lock:
                 del self._under_way[token]
 
-    def saw(self, kind: str, outcome: Outcome) -> None:
+    def observe(self, kind: str, outcome: Outcome) -> None:
         """Takes an outcome. A kind of request that has failed is well again when a request of that kind is done."""
         fault = self.fault(outcome.reason) if isinstance(outcome, Failed | Unknown) else None
         with self._lock:
@@ -156,8 +156,8 @@ class StorageWatch:
             elif isinstance(outcome, Done):
                 self._failing.pop(kind, None)
 
-    def look(self) -> None:
-        """Logs a fault or its end, and asks the store if need be. One thread calls it every `LOOK_SECONDS` or so.
+    def poll(self) -> None:
+        """Logs a fault or its end, and asks the store if need be. One thread calls it every `POLL_SECONDS` or so.
         Returns at once.
         """
         now = self._clock()

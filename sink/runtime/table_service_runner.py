@@ -27,7 +27,7 @@ from sink.telemetry.logs import ContextThread
 from sink.telemetry.metrics import SinkMetrics
 
 LOG = structlog.get_logger("sink.worker")
-LOOK_SECONDS = 2.0
+POLL_SECONDS = 2.0
 RETRY_SECONDS = 0.5
 Run = Callable[[], tuple[Service, ...]]
 
@@ -70,7 +70,7 @@ class TableServiceRunner:
         self._metadata = metadata
         self._in_turn = in_turn
         self._ended = threading.Event()
-        self._thread = ContextThread(target=self._stand, name="services", daemon=True)
+        self._thread = ContextThread(target=self._campaign, name="services", daemon=True)
 
     def start(self) -> None:
         if self._catalog is not None:
@@ -88,14 +88,14 @@ class TableServiceRunner:
         if self._thread.ident is not None:
             self._thread.join(seconds)
 
-    def _stand(self) -> None:
+    def _campaign(self) -> None:
         while not self._ended.is_set():
             try:
                 if self._may_serve() and self._lock.campaign():
                     self._serve()
             except Unavailable as error:
                 LOG.debug("services.interrupted", reason=str(error))
-            self._ended.wait(LOOK_SECONDS)
+            self._ended.wait(POLL_SECONDS)
 
     def _may_serve(self) -> bool:
         """Whether this worker may run the services: a coordinator leaves them to other workers, if there are any."""
@@ -114,12 +114,12 @@ class TableServiceRunner:
                     self._run(committed)
                     last_committed = committed
                     if self._reports is not None:
-                        self._reports.ran()
+                        self._reports.services_ran()
                 else:
                     served = self._kept_up(served)
                 if self._reports is not None:
-                    self._reports.look()
-                self._ended.wait(LOOK_SECONDS)
+                    self._reports.poll()
+                self._ended.wait(POLL_SECONDS)
         finally:
             if self._catalog is not None:
                 self._catalog.pause()
@@ -132,7 +132,7 @@ class TableServiceRunner:
         if self._metadata is None or 0 <= committed - served < self._metadata.interval:
             return served
         # Each takes cores and the table lock from transactions: one at a look.
-        wait = partial(self._ended.wait, LOOK_SECONDS)
+        wait = partial(self._ended.wait, POLL_SECONDS)
         services = self._outcomes("metadata table", partial(self._metadata.run, wait))
         self._report(services)
         if services:

@@ -49,13 +49,13 @@ class Failpoints:
         directory = os.environ.get(DIRECTORY, "." if actions else "")
         return cls(actions, Path(directory) if directory else None)
 
-    def reach(self, operation: Operation, side: str) -> None:
+    def reach_operation(self, operation: Operation, side: str) -> None:
         """Fires the operation's point. `side` is `before` or `after` its effect."""
         if self._directory is not None:
             purpose = getattr(operation, "purpose", "")
-            self.at(f"{type(operation).__name__}{':' if purpose else ''}{purpose}.{side}")
+            self.reach(f"{type(operation).__name__}{':' if purpose else ''}{purpose}.{side}")
 
-    def at(self, point: str) -> None:
+    def reach(self, point: str) -> None:
         if self._directory is None:
             return
         action = self._actions.get(point) or _armed_action(self._directory / f"{point}{ARMED}")

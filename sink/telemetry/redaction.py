@@ -58,7 +58,7 @@ def redact_text(text: str) -> str:
     return _ASSIGNED.sub(rf"\g<name>\g<gap>{HIDDEN}", text)
 
 
-def shown(key: str, value: str) -> str:
+def redacted_value(key: str, value: str) -> str:
     """Returns the value of setting `key` without secrets."""
     return HIDDEN if looks_secret(key) else redact_text(value)
 
@@ -118,13 +118,13 @@ class Properties(Mapping[str, str]):
         return len(self._items)
 
     def __repr__(self) -> str:
-        return repr(self.shown())
+        return repr(self.redacted())
 
     def is_secret(self, key: str) -> bool:
         """Whether `key` sounds secret or its value came from a secret reference."""
         return key in self._secret_keys or looks_secret(key)
 
-    def shown(self) -> dict[str, str]:
+    def redacted(self) -> dict[str, str]:
         return {k: HIDDEN if self.is_secret(k) else redact_text(v) for k, v in sorted(self._items.items())}
 
     def secrets(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import types as T
 
-from sink.decode.debezium import EventDecoder, spread
+from sink.decode.debezium import EventDecoder, take_or_null
 from sink.decode.formats import RAW, ValueFormat
 from sink.decode.header_ids import wire_column
 from sink.decode.records import BadValue
@@ -120,7 +120,7 @@ class Changes:
         if self._spec.ordering and not left_out:
             bad |= dict.fromkeys(np.flatnonzero(nulls).tolist(), _NO_ORDERING_VALUE)
         return _Decoded(
-            {name: spread(column, positions) for name, column in decoded.columns.items()},
+            {name: take_or_null(column, positions) for name, column in decoded.columns.items()},
             flags(decoded.deleted, not left_out),
             flags(decoded.skipped, left_out),
             flags(decoded.keyless, not left_out),
@@ -154,7 +154,7 @@ class Changes:
             raise BadRows("partition", error.reasons) from None
         row_numbers = np.flatnonzero(is_kept).tolist()
         of_changes = rows if is_kept.all() else rows.filter(pa.array(is_kept))
-        if keyless := row_spec.keys.bad(of_changes):
+        if keyless := row_spec.keys.invalid_keys(of_changes):
             raise BadRows("record key", {row_numbers[index]: reason for index, reason in keyless.items()})
         try:
             row_spec.paths.group(of_changes)
@@ -190,7 +190,7 @@ class _PlainValues:
         positions[good_rows] = np.arange(len(good_rows))
         columns = {name: decoded.rows.column(name) for name in decoded.rows.schema.names}
         if bad:
-            columns = {name: spread(column, positions) for name, column in columns.items()}
+            columns = {name: take_or_null(column, positions) for name, column in columns.items()}
         no_flags = np.zeros(len(values), np.bool_)
         deletes = columns.pop(IS_DELETED, None)
         deleted = no_flags if deletes is None else deletes.fill_null(False).to_numpy(zero_copy_only=False)

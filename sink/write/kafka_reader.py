@@ -112,7 +112,7 @@ class TaskReader:
                 yield from builder.add(head.topic, piece, parts)
             if head.is_complete:
                 del self._window[head.source]
-        yield from builder.rest()
+        yield from builder.flush()
 
     def close(self) -> None:
         """Unassigns all partitions; the connections stay."""

@@ -114,7 +114,7 @@ class RowDecoder:
         rows = pa.RecordBatch.from_arrays([*decoded.rows.columns, *added.values()], schema=pa.schema(fields))
         try:
             rows = self._spec.paths.complete(rows)
-            if no_key := self._spec.keys.bad(rows):
+            if no_key := self._spec.keys.invalid_keys(rows):
                 raise BadRows("record key", no_key)
             return rows, self._spec.paths.group(rows)
         except BadPartition as error:

@@ -147,4 +147,4 @@ def record_keys(settings: Settings) -> RecordKeys:
     fields = tuple(settings.record_key_fields)
     if fields == DEFAULT_KEY:
         fields = ()
-    return RecordKeys(fields, named=len(fields) > 1 or len(partition_columns(settings)) > 1)
+    return RecordKeys(fields, with_field_names=len(fields) > 1 or len(partition_columns(settings)) > 1)

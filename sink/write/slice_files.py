@@ -71,7 +71,7 @@ class SliceFiles:
             self._hold(unit)
 
     def close(self) -> Sequence[str]:
-        last_unit = self._units.rest()
+        last_unit = self._units.flush()
         if last_unit is not None:
             self._hold(last_unit)
         self._flush()

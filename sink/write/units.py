@@ -53,7 +53,7 @@ class RowChunker:
             if self._rows == UNIT_ROWS or self._bytes >= self._bytes_max:
                 yield self._take()
 
-    def rest(self) -> Unit | None:
+    def flush(self) -> Unit | None:
         """Returns the last unit, if rows are waiting."""
         return self._take() if self._parts else None
 

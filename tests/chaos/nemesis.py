@@ -12,7 +12,7 @@ from kazoo.exceptions import NoNodeError, NotEmptyError
 
 from coordination.errors import Corrupt, Unavailable
 from sink.devtools.local.workers import Part
-from sink.operations.reset_writer import recorded
+from sink.operations.reset_writer import recorded_paths
 from tests.chaos import harm
 from tests.chaos.amends import halting, reset
 from tests.chaos.arena import PATIENCE, SESSION_SECONDS, TOPIC, Arena
@@ -137,7 +137,7 @@ def lose_log_end(arena: Arena, chance: Random) -> str:
 def edit_zookeeper(arena: Arena, chance: Random) -> str:
     """Spoils a znode, or deletes one with all below it. If the sink then needs an operator, its tree is forgotten."""
     client, root = arena.fleet.client, arena.fleet.root
-    path = chance.choice(recorded(client, root))
+    path = chance.choice(recorded_paths(client, root))
     deletes, began = chance.random() < 0.7, time.time()
     # Its transaction may have ended meanwhile, or a worker creates znodes below it.
     with contextlib.suppress(NoNodeError, NotEmptyError):

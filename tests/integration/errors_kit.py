@@ -17,7 +17,7 @@ from sink.hudi.lock import TableLocks
 from sink.hudi.table_services import sweep
 from sink.hudi.timeline import HudiTimeline
 from sink.layout.quarantine import QUARANTINE
-from sink.write.engine import Written
+from sink.write.engine import WriteResult
 from sink.write.engines import engine_of
 from sink.write.row_spec import table_schema
 from tests.integration.reader_kit import kept_producer
@@ -44,12 +44,12 @@ class Sink:
         self.table.ensure()
         self.engine.check()
 
-    def write(self, *ranges: tuple[int, int, int], generation: int = 0) -> tuple[str, Written]:
+    def write(self, *ranges: tuple[int, int, int], generation: int = 0) -> tuple[str, WriteResult]:
         self.number += 1
         instant = self.table.begin(self.number, 1)
         return instant, self.engine.write(instant, tasks_of(self.topic, *ranges, generation=generation))
 
-    def operation(self, instant: str, written: Written, attempt: int = 1) -> Complete:
+    def operation(self, instant: str, written: WriteResult, attempt: int = 1) -> Complete:
         ends = dict(self.ends)
         for result in written.results:
             ends[result.slice.source] = PartitionCheckpoint(result.slice.end, result.slice.generation)

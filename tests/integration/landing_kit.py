@@ -13,7 +13,7 @@ from sink.hudi import Table, TableOutcome
 from sink.hudi.lock import TableLocks
 from sink.write.arrow_engine import ArrowEngine
 from sink.write.column_resolution import ColumnResolver
-from sink.write.engine import Written
+from sink.write.engine import WriteResult
 from sink.write.row_engine import RowEngine
 from sink.write.row_spec import table_schema
 from tests.integration.sinktable import tasks_of
@@ -31,7 +31,7 @@ class Landing:
         self.table.ensure()
         self.engine = (ArrowEngine if settings.engine == "arrow" else RowEngine)(spark, settings, self.schema)
 
-    def land(self, number: int, topic: str, start: int, end: int) -> Written:
+    def land(self, number: int, topic: str, start: int, end: int) -> WriteResult:
         instant = self.table.begin(number, 1)
         columns = self.columns().columns
         written = self.engine.write(instant, tasks_of(topic, (0, start, end)), columns)

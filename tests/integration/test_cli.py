@@ -46,7 +46,7 @@ from sink import cli
 from sink.audit.timeline import UPGRADE
 from sink.clients.kafka import Log
 from sink.config import Settings, load
-from sink.operations.reset_writer import recorded
+from sink.operations.reset_writer import recorded_paths
 from tests.handmade import HandmadeTable, span
 
 pytestmark = pytest.mark.integration
@@ -448,7 +448,7 @@ def test_forget_drops_all_that_zookeeper_records(fleet: Fleet, sink):
     fleet.halt()
     assert "Forgets 2 partition states, 1 open transactions" in sink("reset", "-c", fleet.config, "--forget")[1]
     assert sink("reset", "--config", fleet.config, "--forget", "--yes")[0] == 0
-    assert recorded(fleet.client, fleet.settings.root_znode) == []
+    assert recorded_paths(fleet.client, fleet.settings.root_znode) == []
     assert "nothing to forget" in sink("reset", "--config", fleet.config, "--forget")[1]
 
 
@@ -466,7 +466,7 @@ def test_older_content_that_was_put_back_is_named_and_can_be_forgotten(fleet: Fl
     assert sink("reset", "--config", fleet.config, "--yes")[0] == 2
     assert "cannot be read" in sink("reset", "--config", fleet.config, "--forget")[1]
     assert sink("reset", "--config", fleet.config, "--forget", "--yes")[0] == 0
-    assert recorded(fleet.client, fleet.settings.root_znode) == []
+    assert recorded_paths(fleet.client, fleet.settings.root_znode) == []
     assert fleet.client.get_children(f"{fleet.settings.root_znode}/{tree.WORKERS}") == []
 
 

@@ -22,7 +22,7 @@ from coordination.errors import ConfigError
 from sink.clients.child_process import Child, child_environment
 from sink.devtools.demo.fleet import DemoCluster
 from sink.devtools.demo.orders import make_topic
-from sink.devtools.demo.play import FIRST_WORKERS, _home, _tell_kept, run
+from sink.devtools.demo.play import FIRST_WORKERS, _home, _print_next_commands, run
 from sink.devtools.demo.view import Screen
 from sink.devtools.local.kafka import KafkaServer, kafka_answers
 from sink.devtools.local.servers import free_ports
@@ -190,11 +190,11 @@ def test_what_is_kept_is_looked_at_with_settings_that_exist_when_nobody_was_kill
     monkeypatch.setenv("SINK_ZOOKEEPER_CONNECT", "real:2181")
     stage = DemoCluster(tmp_path, 1000)
     monkeypatch.setattr(Child, "start", lambda child: child)
-    monkeypatch.setattr(stage, "keep", lambda: "")
+    monkeypatch.setattr(stage, "detach", lambda: "")
     for name in FIRST_WORKERS:
         stage.start_worker(name)
     with Screen() as screen, screen.console.capture() as captured:
-        _tell_kept(screen, stage)
+        _print_next_commands(screen, stage)
     for command in ("look:", "check:"):
         words = shlex.split(captured.get().partition(command)[2].partition("\n")[0])
         assert words[:3] == ["env", "-u", "SINK_ZOOKEEPER_CONNECT"]

@@ -83,13 +83,13 @@ def test_topics_become_sinks_once_and_those_that_go_are_told_of(fleet, log, kafk
     reports = Reports()
     topic_discovery = reports.discovery_of(fleet(), log)
     first = topic(name=f"{prefix}-a")
-    eventually("the topic is seen", lambda: topic_discovery.look() or reports.names == [first])
+    eventually("the topic is seen", lambda: topic_discovery.poll() or reports.names == [first])
     second = topic(name=f"{prefix}-b")
-    eventually("the next one, too", lambda: topic_discovery.look() or reports.names == [first, second])
+    eventually("the next one, too", lambda: topic_discovery.poll() or reports.names == [first, second])
     admin = AdminClient({"bootstrap.servers": kafka.address})
     admin.delete_topics([first])[first].result(30)
-    eventually("it is gone", lambda: topic_discovery.look() or reports.gone == [first])
-    topic_discovery.look()
+    eventually("it is gone", lambda: topic_discovery.poll() or reports.gone == [first])
+    topic_discovery.poll()
     assert reports.gone == [first]
     assert reports.names == [first, second]
     assert reports.problems == []
@@ -99,7 +99,7 @@ def test_a_worker_hears_of_the_sinks_that_it_hosts(fleet, log, prefix: str, topi
     reports = Reports()
     topic_discovery = reports.discovery_of(fleet(f"worker.sinks: '{prefix}-b*'"), log)
     topic(name=f"{prefix}-a"), topic(name=f"{prefix}-b1")
-    eventually("the hosted one is seen", lambda: topic_discovery.look() or reports.names == [f"{prefix}-b1"])
+    eventually("the hosted one is seen", lambda: topic_discovery.poll() or reports.names == [f"{prefix}-b1"])
 
 
 def test_a_cluster_that_is_away_keeps_no_topic_of_another_one_back(fleet, log, prefix: str, topic) -> None:
@@ -119,7 +119,7 @@ def test_a_cluster_that_is_away_keeps_no_topic_of_another_one_back(fleet, log, p
 
     def topic_is_seen() -> bool:
         with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
-            topic_discovery.look()
+            topic_discovery.poll()
         return reports.names == [first]
 
     eventually("the topic is seen", topic_is_seen)
@@ -135,13 +135,13 @@ def test_a_topic_without_a_schema_in_the_registry_is_named_until_it_has_one(
     settings = fleet(registered, "schema.subject: '{topic}-value'")
     topic_discovery = reports.discovery_of(settings, log)
     name = topic(name=f"{prefix}-a")
-    eventually("the problem is told", lambda: topic_discovery.look() or reports.problems != [])
+    eventually("the problem is told", lambda: topic_discovery.poll() or reports.problems != [])
     assert reports.names == []
     sentence = f"topic {name}: schema.subject: the registry has no {name}-value; register a schema for it"
     assert sentence in reports.problems[0]
     schema = '{"type": "record", "name": "order", "fields": [{"name": "id", "type": "long"}]}'
     SchemaRegistryClient({"url": registry_url}).register_schema(f"{name}-value", Schema(schema, "AVRO"))
-    topic_discovery.look()
+    topic_discovery.poll()
     assert reports.names == [name]
     assert reports.problems == []
 
@@ -149,7 +149,7 @@ def test_a_topic_without_a_schema_in_the_registry_is_named_until_it_has_one(
 def test_the_thread_finds_a_topic_and_outlasts_a_broker_that_does_not_answer(
     fleet, kafka, prefix: str, topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(discovery, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(discovery, "POLL_SECONDS", 0.1)
     queue: SimpleQueue[Settings] = SimpleQueue()
     failing_logs = iter([LogProcess({"bootstrap.servers": "127.0.0.1:1"}, timeout=0.5)])
     working_log = LogProcess({"bootstrap.servers": kafka.address})

@@ -295,7 +295,7 @@ def test_a_topic_that_does_not_exist_is_named_with_its_near_names(
     with pytest.raises(UnknownTopic, match=re.escape(f"{address}: {name}x, nowhere (near it: {name}")) as caught:
         log.view([name, f"{name}x", "nowhere"])
     assert caught.value.topics == (f"{name}x", "nowhere")
-    assert name in caught.value.near
+    assert name in caught.value.similar_names
 
 
 def test_a_name_that_no_topic_can_have_is_an_unknown_topic(log: Log) -> None:

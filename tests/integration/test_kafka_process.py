@@ -61,7 +61,7 @@ def test_an_error_is_the_same_as_in_this_process(log: LogProcess, topic) -> None
     with pytest.raises(UnknownTopic) as raised:
         log.view([name + "x"])
     assert raised.value.topics == (name + "x",)
-    assert name in raised.value.near
+    assert name in raised.value.similar_names
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT])

@@ -133,7 +133,7 @@ def test_a_lock_that_could_not_be_given_up_at_once_is_given_up_later(
     monkeypatch.setattr(Membership, "_coordinate", coordinate)
     membership = Membership(resources, new_member(resources.settings, "host", 1, "1"))
     membership.start()
-    standing = threading.Thread(target=membership.stand, daemon=True)
+    standing = threading.Thread(target=membership.campaign, daemon=True)
     standing.start()
     eventually("the first term has ended", lambda: elected and not resources.client.connected)
     proxy.set(Mode.OPEN)

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from coordination.errors import BadRecord, DataLoss
 from coordination.state.model import Slice, SliceResult, WriteTask
 from sink.write.arrow_engine import ArrowEngine
-from sink.write.engine import Written
+from sink.write.engine import WriteResult
 from sink.write.row_spec import table_schema
 from tests.integration.reader_kit import (
     EAGER_COMPACTION,
@@ -56,10 +56,10 @@ class Reading:
         self.engine = ArrowEngine(spark, self.settings, table_schema(self.settings))
         self.engine.check()
 
-    def write(self, tasks: Sequence[WriteTask], attempt: int = 1) -> Written:
+    def write(self, tasks: Sequence[WriteTask], attempt: int = 1) -> WriteResult:
         return self.engine.write(self.instant.name, tasks, attempt=attempt)
 
-    def rows(self, written: Written) -> pa.Table:
+    def rows(self, written: WriteResult) -> pa.Table:
         table = rows_of([self.instant.base / stat["path"] for stat in stats_of(written)])
         return table.sort_by([(f"_kafka_{name}", "ascending") for name in ("topic", "partition", "offset")])
 
@@ -82,7 +82,7 @@ def make_reading(request: pytest.FixtureRequest, make_reading_by: MakeReading) -
     return lambda topics, **more: make_reading_by(request.param, topics, **more)
 
 
-def counts(written: Written) -> list[tuple[Slice, int]]:
+def counts(written: WriteResult) -> list[tuple[Slice, int]]:
     return [(result.slice, result.records) for result in written.results]
 
 

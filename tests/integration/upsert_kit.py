@@ -25,7 +25,7 @@ from sink.hudi.client import HudiClient
 from sink.hudi.lock import TableLocks
 from sink.hudi.options import commit_options, service_options
 from sink.write.column_resolution import ColumnResolver
-from sink.write.engine import Written
+from sink.write.engine import WriteResult
 from sink.write.row_spec import table_schema
 from sink.write.upsert_engine import UpsertEngine
 from tests.integration.conftest import METADATA
@@ -136,11 +136,11 @@ class Upserts:
         """The columns that a coordinator would give the next transaction."""
         return ColumnResolver(self.settings, self.table).resolve(LogView("cluster", {}))
 
-    def write(self, instant: str, *ranges: tuple[int, int, int]) -> Written:
+    def write(self, instant: str, *ranges: tuple[int, int, int]) -> WriteResult:
         self._columns = self.columns().columns
         return self.engine.write(instant, tasks_of(self.topic, *ranges), self._columns)
 
-    def complete(self, instant: str, written: Written, table: Table | None = None) -> TableOutcome:
+    def complete(self, instant: str, written: WriteResult, table: Table | None = None) -> TableOutcome:
         ends = dict(self.ends)
         for result in written.results:
             ends[result.slice.source] = PartitionCheckpoint(result.slice.end, 0)
@@ -152,7 +152,7 @@ class Upserts:
             self.number, self.ends = self.number + 1, ends
         return outcome
 
-    def land(self, *ranges: tuple[int, int, int]) -> Written:
+    def land(self, *ranges: tuple[int, int, int]) -> WriteResult:
         """Lands a whole transaction."""
         instant = self.begin()
         written = self.write(instant, *ranges)

@@ -83,7 +83,7 @@ def nobody_is_missed(patch: Patch) -> None:
 
 
 def table_never_compared(patch: Patch) -> None:
-    patch(recovery, "compare", lambda *_: recovery.InStep())
+    patch(recovery, "compare_with_table", lambda *_: recovery.InStep())
 
 
 def gap_not_declared(patch: Patch) -> None:
@@ -342,13 +342,13 @@ def same_deadline_for_every_attempt(patch: Patch) -> None:
 
 
 def older_table_accepted(patch: Patch) -> None:
-    original = recovery.compare
+    original = recovery.compare_with_table
 
-    def compare(*arguments: Any) -> Any:
+    def compare_with_table(*arguments: Any) -> Any:
         comparison = original(*arguments)
         return recovery.InStep() if isinstance(comparison, recovery.Ahead) else comparison
 
-    patch(recovery, "compare", compare)
+    patch(recovery, "compare_with_table", compare_with_table)
 
 
 def backup_believed_against_the_table(patch: Patch) -> None:

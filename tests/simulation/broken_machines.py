@@ -276,10 +276,10 @@ def operations_without_columns(kind: type[Any]) -> Callable[[Patch], None]:
 def compared_once_a_term(patch: Patch) -> None:
     original = housekeeping.sync_with_table
 
-    def compare(term: Term) -> Any:
+    def sync_with_table(term: Term) -> Any:
         return original(term) if term.checkpoint_seen is None else None
 
-    replace_rule(patch, original, compare)
+    replace_rule(patch, original, sync_with_table)
 
 
 def any_configuration_may_join(patch: Patch) -> None:

@@ -15,11 +15,11 @@ from tests.simulation.broken_decisions import Patch
 
 
 def missing_partitions_stay_recorded(patch: Patch) -> None:
-    patch(reset, "_gone", lambda *_: {})
+    patch(reset, "_gone_partitions", lambda *_: {})
 
 
 def deleted_stays_planned(patch: Patch) -> None:
-    patch(reset, "_deleted", lambda *_: {})
+    patch(reset, "_deleted_partitions", lambda *_: {})
 
 
 def nothing_is_awaited(patch: Patch) -> None:
@@ -27,18 +27,22 @@ def nothing_is_awaited(patch: Patch) -> None:
 
 
 def under_the_old_generation(patch: Patch) -> None:
-    original = reset._moved
+    original = reset._state_after_move
 
-    def moved(*arguments: Any) -> Any:
+    def state_after_move(*arguments: Any) -> Any:
         state = original(*arguments)
         return replace(state, generation=max(state.generation - 1, 0))
 
-    patch(reset, "_moved", moved)
+    patch(reset, "_state_after_move", state_after_move)
 
 
 def decided_transactions_abandoned(patch: Patch) -> None:
     open_phases = (Phase.PLANNED, Phase.STARTED, Phase.PREPARED)
-    patch(reset, "_abandoned", lambda transactions, _: [t for t in transactions if t.header.phase in open_phases])
+    patch(
+        reset,
+        "_transactions_to_abort",
+        lambda transactions, _: [t for t in transactions if t.header.phase in open_phases],
+    )
 
 
 def some_left_beyond_a_restored_table(patch: Patch) -> None:

@@ -133,7 +133,7 @@ def flush_of_an_older_reading(patch: Patch) -> None:
 
 
 def flush_answered_at_once(patch: Patch) -> None:
-    patch(control, "_with_done_flush", lambda _, requests: requests.flushed(requests.flush.asked))
+    patch(control, "_with_done_flush", lambda _, requests: requests.with_flush_done(requests.flush.asked))
 
 
 def flush_never_answered(patch: Patch) -> None:
@@ -141,7 +141,7 @@ def flush_never_answered(patch: Patch) -> None:
 
 
 def tasks_for_workers_asked_to_leave(patch: Patch) -> None:
-    patch(Control, "marked", lambda self, member: member)  # noqa: ARG005
+    patch(Control, "with_drain_state", lambda self, member: member)  # noqa: ARG005
 
 
 def drain_request_ignored(patch: Patch) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from coordination.errors import Conflict
 from coordination.state import tree
-from coordination.state.control import Asked, Control
+from coordination.state.control import Control, RequestAuthor
 from coordination.state.model import Gap, Phase, TopicPartition
 from coordination.state.tree import KeeperView, Transaction
 from tests.simulation.faults import Profile
@@ -75,8 +75,8 @@ class Commands:
         self._write("drain", edit)
 
     @property
-    def _asked(self) -> Asked:
-        return Asked("operator", self._world.now)
+    def _asked(self) -> RequestAuthor:
+        return RequestAuthor("operator", self._world.now)
 
     def _write(self, name: str, edit: Edit) -> None:
         """Writes an edit of the control znode. Gives up if the tree cannot be read: the operator would try later."""

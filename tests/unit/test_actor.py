@@ -16,7 +16,7 @@ from sink.runtime.actor import Actor
 from sink.runtime.effect_handlers import ParticipantEffectHandler
 from sink.runtime.pools import SerialExecutor, Ticker
 from sink.telemetry.metrics import ProcessMetrics
-from sink.write.engine import Written
+from sink.write.engine import WriteResult
 from tests.waiting import eventually
 
 SLICES = (Slice("t", 0, 0, 10, "id", 0),)
@@ -31,7 +31,7 @@ class Blocking:
 
     def check(self) -> None: ...
 
-    def write(self, instant: str, tasks: Sequence[WriteTask], columns: str = "", **_more: object) -> Written:
+    def write(self, instant: str, tasks: Sequence[WriteTask], columns: str = "", **_more: object) -> WriteResult:
         assert columns == "those"
         self.writing.set()
         assert self.cancelled.wait(30)

@@ -87,12 +87,12 @@ def test_a_transaction_that_was_open_before_counts(process: SinkProcess) -> None
 
 def test_while_cores_idle_one_more_is_let_in_each_second(process: SinkProcess) -> None:
     process.busy = 50.0
-    process.control.look()
+    process.control.sample()
     assert process.ask(*range(40)) == [0, 1, 2]
     counts = []
     for _ in range(MOST):
         process.at += SAMPLE_SECONDS
-        process.control.look()
+        process.control.sample()
         counts.append(len(process.ask(*range(40))))
     assert counts[:3] == [LEAST + 1, LEAST + 2, LEAST + 3]
     assert counts[-1] == MOST

@@ -38,7 +38,7 @@ from sink.operations.adoption import (
     offsets_in_commit,
     offsets_of,
     read_foreign_offsets,
-    refuse_if_begun,
+    require_not_begun,
     unadopted_offsets_warning,
 )
 from sink.operations.reset import TimelineSnapshot
@@ -248,7 +248,7 @@ def test_a_sink_that_has_committed_to_the_table_adopts_nothing():
     committed = Checkpoint("orders", "uuid", "cluster", 5, 3, 2, "digest", {"orders": "id"}, {})
     snapshot = TimelineSnapshot(committed, {}, frozenset(), frozenset())
     with pytest.raises(Conflict, match="has committed to this table already, up to transaction 3"):
-        refuse_if_begun("orders", snapshot, ForeignOffsets((), {}), ["orders"])
+        require_not_begun("orders", snapshot, ForeignOffsets((), {}), ["orders"])
 
 
 def test_what_another_sink_has_read_into_the_table_is_not_read_again(table: OthersTable):
@@ -256,8 +256,8 @@ def test_what_another_sink_has_read_into_the_table_is_not_read_again(table: Othe
     table.commit(span(0, 9, 20))
     foreign_offsets = read_foreign_offsets(str(table.path))
     with pytest.raises(Conflict, match="sink orders has read orders into this table"):
-        refuse_if_begun("renamed", TABLE, foreign_offsets, ["orders"])
-    refuse_if_begun("renamed", TABLE, foreign_offsets, ["payments"])
+        require_not_begun("renamed", TABLE, foreign_offsets, ["orders"])
+    require_not_begun("renamed", TABLE, foreign_offsets, ["payments"])
 
 
 def test_who_has_not_begun_in_a_table_with_offsets_of_others_is_told_of_them_and_nobody_else(table: OthersTable):

@@ -9,7 +9,7 @@ import pytest
 
 from coordination.errors import ConfigError, TableError
 from sink.config import Fleet, Settings, load_fleet
-from sink.operations.chosen import KnownSinks, _with_recorded, choose, choose_one, side_by_side
+from sink.operations.chosen import KnownSinks, _with_recorded_topics, choose, choose_one, side_by_side
 from sink.operations.fleet_validation import _locks
 
 
@@ -114,5 +114,5 @@ sinks:
 """)
     fleet = load_fleet(path, {})
     recorded = {"lake-old": ["old"], "of-another-fleet": ["orders-of-others"], "lake-odd": ["else"]}
-    [(_, topics)] = _with_recorded(fleet, [(fleet.patterns[0], {"orders"})], recorded)
+    [(_, topics)] = _with_recorded_topics(fleet, [(fleet.patterns[0], {"orders"})], recorded)
     assert topics == {"orders", "old"}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from coordination.errors import Corrupt, NewerVersion
 from coordination.state import codec, control, tree
-from coordination.state.control import Asked, Control, Flush, Switchover
+from coordination.state.control import Control, Flush, RequestAuthor, Switchover
 from coordination.state.model import (
     Checkpoint,
     Failure,
@@ -118,7 +118,7 @@ def test_a_checkpoint_comes_back_as_it_was(checkpoint: Checkpoint) -> None:
     assert codec.decode_checkpoint(codec.encode_checkpoint(checkpoint)) == checkpoint
 
 
-requests = st.builds(Asked, names, st.floats(0, 1e12), st.text(max_size=9))
+requests = st.builds(RequestAuthor, names, st.floats(0, 1e12), st.text(max_size=9))
 flushes = st.tuples(offsets, offsets, requests).map(lambda f: Flush(max(f[:2]), min(f[:2]), f[2]))
 controls = st.builds(
     Control,
@@ -136,7 +136,7 @@ def test_what_operators_ask_for_comes_back_as_it_was(written: Control) -> None:
 
 @pytest.mark.parametrize("damage", [("done", 2), ("asked", "1"), ("last", ["me"])])
 def test_a_request_that_no_command_writes_is_corrupt(damage: tuple[str, Any]) -> None:
-    document = json.loads(control.encode(Control().ask_flush(Asked("me", 1.0))))
+    document = json.loads(control.encode(Control().ask_flush(RequestAuthor("me", 1.0))))
     document["flush"][damage[0]] = damage[1]
     with pytest.raises(Corrupt, match="control: unreadable content"):
         control.decode(json.dumps(document).encode(), "control")
@@ -180,7 +180,12 @@ SOUND: dict[str, bytes] = {
     tree.KEEPER: tree.info_data(KeeperInfo("uuid", "config")),
     tree.EPOCH: tree.epoch_data(3, "w:1"),
     tree.CONTROL: control.encode(
-        Control(Asked("me", 1.0), Flush(2, 1, Asked("me")), Switchover("election/x", "w:1"), {"w:1": Asked("me")})
+        Control(
+            RequestAuthor("me", 1.0),
+            Flush(2, 1, RequestAuthor("me")),
+            Switchover("election/x", "w:1"),
+            {"w:1": RequestAuthor("me")},
+        )
     ),
     tree.HALT: tree.halt_data(Halt("why", "t", 0, 7, 1.5)),
     tree.TRANSACTIONS: codec.to_bytes(

@@ -9,13 +9,13 @@ import pytest
 from coordination.errors import Conflict
 from coordination.planning.offsets import DataLossPolicy
 from coordination.state import tree
-from coordination.state.control import Asked, Control, Switchover
+from coordination.state.control import Control, RequestAuthor, Switchover
 from coordination.state.messages import Begin, ReadLog, Write
 from coordination.state.model import Phase, TopicPartition, WorkerState
-from sink.operations.control import switched
+from sink.operations.control import switchover_outcome
 from tests.unit.machine_kit import SOURCE, Driver, Environment, new_term
 
-ME = Asked("me@host", 1.0, "maintenance")
+ME = RequestAuthor("me@host", 1.0, "maintenance")
 
 
 @pytest.fixture
@@ -274,16 +274,16 @@ def test_a_switchover_is_told_done_under_way_or_come_to_nothing(env: Environment
     lock = contend(env, "b:1")
     leader = env.view.contenders[0]
     ask(env, env.view.control.ask_switchover(*leader, ME), term)
-    assert switched("orders", env.view, leader) is None
+    assert switchover_outcome("orders", env.view, leader) is None
     env.keeper.write([tree.control_op(env.view, replace(env.view.control, switchover=None))])
     keeper_view = env.view
     ahead, behind = (lock, "b:1"), ("election/z", leader[1])
     handed_over = replace(keeper_view, contenders=(ahead, behind))
-    assert switched("orders", handed_over, leader) == "b coordinates sink orders, a did before"
+    assert switchover_outcome("orders", handed_over, leader) == "b coordinates sink orders, a did before"
     with pytest.raises(Conflict, match="no other worker is left"):
-        switched("orders", replace(keeper_view, contenders=(leader,)), leader)
+        switchover_outcome("orders", replace(keeper_view, contenders=(leader,)), leader)
     with pytest.raises(Conflict, match="a coordinates it again"):
-        switched("orders", replace(keeper_view, contenders=(behind, ahead)), leader)
+        switchover_outcome("orders", replace(keeper_view, contenders=(behind, ahead)), leader)
 
 
 def test_a_coordinator_without_a_successor_leads_on_and_puts_the_switchover_away(env: Environment) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sink import cli
-from sink.commands.errors import _show
+from sink.commands.errors import _print_records
 from sink.telemetry.terminal import console
 from tests.unit.test_config_errors import BASE
 
@@ -31,7 +31,7 @@ def test_what_a_terminal_would_act_upon_and_times_beyond_the_calendar_are_shown(
         }
         for offset, time in times.items()
     ]
-    _show(console(), rows, 2)
+    _print_records(console(), rows, 2)
     shown = capsys.readouterr().out
     assert "\x1b" not in shown
     assert all(text in shown for text in ("2024-02-29 12:00:00", "53842-12-03", r"\x1b]0;title\x07\n", r"r\x1b[31m"))

@@ -172,8 +172,8 @@ def test_it_is_offered_once_for_each_commit_and_once_for_each_term(
     offers = Offers()
     settings = minimal_settings(tmp_path, kafka__group__offsets=value)
     offsets = LandedOffsets(settings, offers, Metrics())  # type: ignore[arg-type]
-    offsets.saw(TreeReader().read({}))
+    offsets.observe(TreeReader().read({}))
     assert offers.calls == []
     for epoch, committed in ((1, 3), (1, 3), (1, 4), (2, 4)):
-        offsets.saw(view(epoch, committed))
+        offsets.observe(view(epoch, committed))
     assert offers.calls == [("orders", group)] * 3

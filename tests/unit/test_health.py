@@ -11,7 +11,7 @@ import pytest
 from coordination.machines import recovery
 from coordination.planning.offsets import DataLossPolicy, OffsetReset, reconcile
 from coordination.state import tree
-from coordination.state.control import Asked, Control
+from coordination.state.control import Control, RequestAuthor
 from coordination.state.model import (
     Checkpoint,
     Header,
@@ -82,9 +82,9 @@ def evidence_of(
     log = None if end is None else LogView("cluster", {SOURCE: PartitionLog("id", 0, end)})
     trend = Trend(30)
     if log is not None:
-        trend.look(view.states, LogView("cluster", {SOURCE: PartitionLog("id", 0, 100)}), None, WALL - waiting - 1)
+        trend.observe(view.states, LogView("cluster", {SOURCE: PartitionLog("id", 0, 100)}), None, WALL - waiting - 1)
         for after in (waiting, waiting / 2, 0.0):
-            trend.look(view.states, log, None, WALL - after)
+            trend.observe(view.states, log, None, WALL - after)
     return Evidence(settings, WALL, view, build(settings, view, log, kafka_error, WALL), trend=trend)
 
 
@@ -130,7 +130,7 @@ def test_a_halt_is_ill_and_comes_with_what_to_do(settings: Settings) -> None:
 def test_a_pause_is_told_and_no_illness(settings: Settings) -> None:
     behind = evidence_of(settings, a_view(settings, 9000), 150, 100)
     assert kinds(judge(behind))[0] == ["not-committing"]
-    paused = replace(a_view(settings, 9000), control=Control(paused=Asked("an operator", WALL)))
+    paused = replace(a_view(settings, 9000), control=Control(paused=RequestAuthor("an operator", WALL)))
     reasons, notes = kinds(judge(replace(behind, view=paused)))
     assert (reasons, notes[0]) == ([], "paused")
 
@@ -179,7 +179,10 @@ def test_what_needs_nobody_yet_is_told(settings: Settings) -> None:
     run = TableServiceRun("w2", WALL, 7, (Service("clean", 1.0, "1"), Service("cluster", 1.0, "", "no space left")))
     assert evidence.status is not None
     evidence = replace(
-        evidence, status=replace(evidence.status, services=run), left=("w3",), troubles=("S3 does not answer",)
+        evidence,
+        status=replace(evidence.status, services=run),
+        departed_workers=("w3",),
+        troubles=("S3 does not answer",),
     )
     reasons, notes = kinds(judge(evidence))
     assert reasons == []

@@ -374,8 +374,8 @@ def test_the_server_sleeps_when_it_has_taken_more_than_its_share(monkeypatch: py
     monkeypatch.setattr("sink.http.limits.time.sleep", slept.append)
     limits = Limits()
     used[0], wall[0] = 0.4, 0.4
-    limits.breathe()
+    limits.throttle()
     assert slept == []
     used[0], wall[0] = 1.4, 1.4
-    limits.breathe()
+    limits.throttle()
     assert slept == [0.1]

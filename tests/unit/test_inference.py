@@ -408,9 +408,9 @@ def test_a_sample_is_spread_over_partitions_and_what_some_have_not_the_others_gi
     zero, one, three = (TopicPartition("t", n) for n in (0, 1, 3))
     assert spans(view, 30, False) == {zero: Span(0, 2, 2), one: Span(50, 60, 10), three: Span(72, 90, 18)}
     assert spans(view, 30, True) == {zero: Span(0, 2, 2), one: Span(50, 60, 10), three: Span(0, 90, 18)}
-    assert sum(span.most for span in spans(view, 4, False).values()) == 4
-    assert sum(span.most for span in spans(view, 1, False).values()) == 1
-    assert sum(span.most for span in spans(view, 1000, False).values()) == 102
+    assert sum(span.max_records for span in spans(view, 4, False).values()) == 4
+    assert sum(span.max_records for span in spans(view, 1, False).values()) == 1
+    assert sum(span.max_records for span in spans(view, 1000, False).values()) == 102
 
 
 # The configuration

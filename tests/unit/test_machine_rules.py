@@ -9,7 +9,7 @@ import pytest
 
 import coordination
 from coordination.machines import transactions
-from coordination.machines.recovery import Advance, Ahead, InStep, compare
+from coordination.machines.recovery import Advance, Ahead, InStep, compare_with_table
 from coordination.state.model import (
     Checkpoint,
     Gap,
@@ -113,16 +113,16 @@ def state(end: int, *open_: OpenRange, generation: int = 0) -> PartitionState:
 
 
 def test_recovery_both_empty_is_a_new_sink() -> None:
-    assert compare({}, Ledger(), None) == InStep()
+    assert compare_with_table({}, Ledger(), None) == InStep()
 
 
 def test_recovery_in_step_needs_nothing() -> None:
-    assert compare({SOURCE: state(50)}, Ledger(3, 3), checkpoint(3, 50)) == InStep()
+    assert compare_with_table({SOURCE: state(50)}, Ledger(3, 3), checkpoint(3, 50)) == InStep()
 
 
 def test_recovery_zookeeper_behind_is_advanced() -> None:
     behind = state(50, OpenRange(50, 80, 4, 10, 0))
-    answer = compare({SOURCE: behind}, Ledger(4, 3), checkpoint(4, 80))
+    answer = compare_with_table({SOURCE: behind}, Ledger(4, 3), checkpoint(4, 80))
     assert isinstance(answer, Advance)
     assert answer.changed == {SOURCE: PartitionState("id", 50, 80, 0)}
     assert answer.ledger.committed == 4
@@ -130,14 +130,16 @@ def test_recovery_zookeeper_behind_is_advanced() -> None:
 
 def test_recovery_zookeeper_behind_keeps_what_is_recorded_beyond_the_checkpoint() -> None:
     later = OpenRange(80, 90, 5, 10, 0)
-    answer = compare({SOURCE: state(50, OpenRange(50, 80, 4, 10, 0), later)}, Ledger(5, 3), checkpoint(4, 80))
+    answer = compare_with_table(
+        {SOURCE: state(50, OpenRange(50, 80, 4, 10, 0), later)}, Ledger(5, 3), checkpoint(4, 80)
+    )
     assert isinstance(answer, Advance)
     assert answer.changed[SOURCE].open == (later,)
 
 
 def test_recovery_zookeeper_empty_is_rebuilt_above_the_table_s_number() -> None:
     gaps = (Gap("orders", 0, 10, 20),)
-    answer = compare({}, Ledger(), checkpoint(7, 80, 1, gaps))
+    answer = compare_with_table({}, Ledger(), checkpoint(7, 80, 1, gaps))
     assert isinstance(answer, Advance)
     assert answer.changed == {SOURCE: PartitionState("id", 80, 80, 1)}
     assert (answer.ledger.last, answer.ledger.committed, answer.ledger.gaps) == (7, 7, gaps)
@@ -147,33 +149,33 @@ def test_recovery_takes_gaps_from_the_table_and_keeps_those_of_partitions_that_d
     other_partition, committed_gap = TopicPartition("orders", 1), Gap("orders", 0, 40, 60)
     void_gap, kept_gap = Gap("orders", 0, 0, 30), Gap("orders", 1, 0, 5)
     states = {SOURCE: state(30), other_partition: PartitionState("id", 5, 5, 1)}
-    answer = compare(states, Ledger(3, 3, gaps=(void_gap, kept_gap)), checkpoint(7, 80, 1, (committed_gap,)))
+    answer = compare_with_table(states, Ledger(3, 3, gaps=(void_gap, kept_gap)), checkpoint(7, 80, 1, (committed_gap,)))
     assert isinstance(answer, Advance)
     assert answer.changed.keys() == {SOURCE}
     assert answer.ledger.gaps == (committed_gap, kept_gap)
 
 
 def test_recovery_zookeeper_ahead_by_number_halts() -> None:
-    assert isinstance(compare({SOURCE: state(80)}, Ledger(5, 5), checkpoint(4, 80)), Ahead)
+    assert isinstance(compare_with_table({SOURCE: state(80)}, Ledger(5, 5), checkpoint(4, 80)), Ahead)
 
 
 def test_recovery_a_deleted_table_halts() -> None:
-    assert isinstance(compare({SOURCE: state(80)}, Ledger(5, 5), None), Ahead)
+    assert isinstance(compare_with_table({SOURCE: state(80)}, Ledger(5, 5), None), Ahead)
 
 
 def test_recovery_zookeeper_ahead_by_offset_halts() -> None:
-    assert isinstance(compare({SOURCE: state(90)}, Ledger(5, 5), checkpoint(5, 80)), Ahead)
+    assert isinstance(compare_with_table({SOURCE: state(90)}, Ledger(5, 5), checkpoint(5, 80)), Ahead)
 
 
 def test_recovery_a_skipped_gap_that_no_commit_carries_yet_stands() -> None:
     skipped = PartitionState("id", 90, 90, 1)
-    assert compare({SOURCE: skipped}, Ledger(5, 5), checkpoint(5, 80)) == InStep()
+    assert compare_with_table({SOURCE: skipped}, Ledger(5, 5), checkpoint(5, 80)) == InStep()
 
 
 @pytest.mark.parametrize("recorded", [state(90, generation=1), state(20, generation=1), state(90)])
 def test_recovery_of_a_tree_from_a_backup_what_the_table_went_on_without_is_void(recorded: PartitionState) -> None:
     gap = Gap("orders", 0, 0, recorded.end)
-    answer = compare({SOURCE: recorded}, Ledger(6, 5, gaps=(gap,)), checkpoint(6, 80))
+    answer = compare_with_table({SOURCE: recorded}, Ledger(6, 5, gaps=(gap,)), checkpoint(6, 80))
     assert isinstance(answer, Advance)
     assert answer.changed == {SOURCE: PartitionState("id", 80, 80, 0)}
     assert (answer.ledger.committed, answer.ledger.gaps) == (6, ())
@@ -181,7 +183,7 @@ def test_recovery_of_a_tree_from_a_backup_what_the_table_went_on_without_is_void
 
 def test_recovery_what_is_where_the_table_is_stays_as_it_is() -> None:
     open_ = OpenRange(80, 90, 6, 10, 0)
-    answer = compare({SOURCE: state(80, open_)}, Ledger(6, 5), checkpoint(6, 80))
+    answer = compare_with_table({SOURCE: state(80, open_)}, Ledger(6, 5), checkpoint(6, 80))
     assert isinstance(answer, Advance)
     assert not answer.changed
 

@@ -120,7 +120,7 @@ def test_a_job_that_hangs_gives_up_its_turn_and_one_that_raises_tells_who_asked(
         hanging = callers.submit(turns.run, lambda: gate.wait(30))
         eventually("it runs", lambda: len(turns._running) == 1)
         raising = callers.submit(turns.run, lambda: 1 / 0)
-        eventually("the other one had its turn", lambda: turns.look() or raising.done())
+        eventually("the other one had its turn", lambda: turns.grant_turns() or raising.done())
         with pytest.raises(ZeroDivisionError):
             raising.result(30)
         gate.set()

@@ -23,7 +23,7 @@ from pyspark.sql import types as T
 from coordination.errors import ConfigError
 from sink.decode.cursors import Cursors
 from sink.decode.protobuf_columns import ProtobufReader
-from sink.decode.protobuf_types import Lot, as_decimal, decimal_of_bytes
+from sink.decode.protobuf_types import NestedMessages, as_decimal, decimal_of_bytes
 from sink.decode.records import SchemaMismatch
 from sink.schema import parse_ddl, stored_type
 
@@ -423,11 +423,11 @@ def test_decimals_of_the_columns_scale_are_those_of_any_other(too_large: tuple[i
     chance, most = random.Random(3), 10**20 - 1
     numbers = [0, -1, most, -most, *(chance.randint(-most, most) for _ in range(500))]
     values = [number.to_bytes((number.bit_length() + 8) // 8, "big", signed=True) for number in (*numbers, *too_large)]
-    lot = Lot(Cursors(pa.array(values, pa.binary())), np.arange(len(values)), len(values))
+    messages = NestedMessages(Cursors(pa.array(values, pa.binary())), np.arange(len(values)), len(values))
     columns = [pa.array(values, pa.binary()), pa.array([4] * len(values), pa.int32())]
-    decoded = as_decimal(T.DecimalType(20, 4), decimal_of_bytes, lot, columns).to_pylist()
+    decoded = as_decimal(T.DecimalType(20, 4), decimal_of_bytes, messages, columns).to_pylist()
     assert decoded[: len(numbers)] == [Decimal(number).scaleb(-4) for number in numbers]
-    assert list(lot.cursors.reasons) == list(range(len(numbers), len(values)))
+    assert list(messages.cursors.reasons) == list(range(len(numbers), len(values)))
 
 
 def test_descriptors_that_are_none_are_an_error_of_the_settings() -> None:

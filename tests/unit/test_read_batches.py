@@ -58,7 +58,7 @@ def batches_of(
             chunk, remaining = remaining[:size], remaining[size:]
             parts = index.parts(topic, partition, np.array(chunk, np.int64))
             batches += builder.add(topic, piece_of(partition, chunk), parts)
-    return [*batches, *builder.rest()]
+    return [*batches, *builder.flush()]
 
 
 def by_slice(batches: Sequence[ReadBatch]) -> dict[int, list[tuple[str, int, int]]]:

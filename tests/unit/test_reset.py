@@ -242,12 +242,12 @@ def test_after_the_table_was_restored_the_checkpoint_is_followed_and_the_sink_go
     restored = checkpoint(number=2, p0=(20, 1), p1=(10, 0))
     ledger = Ledger(last=5, committed=5)
     keeper_view = view({P0: state(50, 1), P1: state(40)}, ledger=ledger)
-    assert isinstance(recovery.compare(keeper_view.states, ledger, restored), recovery.Ahead)
+    assert isinstance(recovery.compare_with_table(keeper_view.states, ledger, restored), recovery.Ahead)
     reset = plan_reset(keeper_view, ResetRequest(Position.CHECKPOINT), snapshot_of(restored), None)
     assert reset.changed == {P0: PartitionState("id", 20, 20, 2), P1: PartitionState("id", 10, 10, 1)}
     assert reset.ledger is not None
     assert (reset.ledger.last, reset.ledger.committed) == (5, 2)
-    after = recovery.compare({**keeper_view.states, **reset.changed}, reset.ledger, restored)
+    after = recovery.compare_with_table({**keeper_view.states, **reset.changed}, reset.ledger, restored)
     assert isinstance(after, recovery.InStep)
 
 
@@ -328,7 +328,7 @@ def test_a_moved_partition_is_settled_under_a_generation_that_nobody_used(record
         assert (move.after.open, move.after.start) == ((), move.after.end)
     assert moved == (set(committed) if target is Position.CHECKPOINT else {P0, P1})
     assert reset.ledger is not None
-    after = recovery.compare({**recorded, **reset.changed}, reset.ledger, newest)
+    after = recovery.compare_with_table({**recorded, **reset.changed}, reset.ledger, newest)
     if moved >= set(recorded):
         assert not isinstance(after, recovery.Ahead)
 

@@ -46,7 +46,7 @@ class Store:
         with capture_logs() as lines:
             for _ in range(round(seconds * 2)):
                 self.now += 0.5
-                self.watch.look()
+                self.watch.poll()
                 if self.answers.is_set():
                     eventually("the question is answered", lambda: not self.watch.is_asking, 30)
         return [line for line in lines if line["event"].startswith("store.")]
@@ -65,13 +65,13 @@ def events(lines: list[dict[str, Any]]) -> list[tuple[str, float]]:
 
 def test_a_fault_is_told_once_after_ten_seconds_and_its_end_once(store: Store) -> None:
     store.error = REFUSED
-    store.watch.saw("Begin", Failed(REFUSED))
+    store.watch.observe("Begin", Failed(REFUSED))
     assert store.pass_time(TELL_SECONDS - 0.5) == []
     lines = store.pass_time(600)
     assert events(lines) == [("store.unavailable", TELL_SECONDS)]
     assert lines[0]["reason"] == SENTENCE
     store.error = ""
-    store.watch.saw("Begin", Done())
+    store.watch.observe("Begin", Done())
     assert events(store.pass_time(30)) == [("store.available", 611.0)]
     requests = store.requests
     assert store.pass_time(60) == []
@@ -79,21 +79,21 @@ def test_a_fault_is_told_once_after_ten_seconds_and_its_end_once(store: Store) -
 
 
 def test_a_short_fault_is_not_told(store: Store) -> None:
-    store.watch.saw("Begin", Failed(REFUSED))
+    store.watch.observe("Begin", Failed(REFUSED))
     assert store.pass_time(TELL_SECONDS - 1) == []
-    store.watch.saw("Begin", Done())
+    store.watch.observe("Begin", Done())
     assert store.pass_time(60) == []
 
 
 def test_what_reads_well_does_not_hide_that_writes_are_refused(store: Store) -> None:
-    store.watch.saw("Begin", Failed(REFUSED))
-    store.watch.saw("ReadTable", Done())
+    store.watch.observe("Begin", Failed(REFUSED))
+    store.watch.observe("ReadTable", Done())
     assert events(store.pass_time(TELL_SECONDS + 1)) == [("store.unavailable", TELL_SECONDS)]
 
 
 def test_who_asks_nothing_any_more_is_told_of_the_stores_return_by_the_watchs_own_question(store: Store) -> None:
     store.error = REFUSED
-    store.watch.saw("Begin", Failed(REFUSED))
+    store.watch.observe("Begin", Failed(REFUSED))
     store.pass_time(TELL_SECONDS + QUIET_SECONDS + 5)
     store.error = ""
     assert [event for event, _ in events(store.pass_time(10))] == ["store.available"]

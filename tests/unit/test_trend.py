@@ -26,7 +26,7 @@ class ScriptedPartition:
         if landed:
             self.last_commit = self.wall
         log = LogView("c", {SOURCE: PartitionLog("id", 0, self.end)})
-        self.trend.look({SOURCE: PartitionState("id", 0, self.committed, 1)}, log, self.last_commit, self.wall)
+        self.trend.observe({SOURCE: PartitionState("id", 0, self.committed, 1)}, log, self.last_commit, self.wall)
         return self.trend
 
 
@@ -122,5 +122,5 @@ def test_a_reset_to_earlier_offsets_is_no_rate() -> None:
 def test_without_kafka_the_chart_has_a_gap() -> None:
     partition = ScriptedPartition()
     partition.look(produced=5)
-    partition.trend.look({}, None, None, partition.wall + 10)
+    partition.trend.observe({}, None, None, partition.wall + 10)
     assert [sample.lag for sample in partition.trend.samples] == [5, None]

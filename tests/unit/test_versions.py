@@ -14,7 +14,7 @@ import pytest
 from coordination.errors import Corrupt
 from coordination.state import codec, tree, versions
 from coordination.state.codec import decode_checkpoint
-from coordination.state.control import Asked, Control
+from coordination.state.control import Control, RequestAuthor
 from coordination.state.messages import Begin, Complete, ReadLog, RollBack
 from coordination.state.model import PROTOCOL, InstantState, Member, Phase, Slice, TopicPartition
 from coordination.state.tree import Node
@@ -179,7 +179,7 @@ def test_the_version_before_cannot_read_a_member_of_this_one_nor_a_tree_that_it_
 def test_a_tree_of_the_version_before_asks_for_nothing_and_can_be_paused() -> None:
     env = environment_from("settled")
     assert env.view.control == Control()
-    env.keeper.write([tree.control_op(env.view, env.view.control.pause(Asked("me", 1.0)))])
+    env.keeper.write([tree.control_op(env.view, env.view.control.pause(RequestAuthor("me", 1.0)))])
     term = new_term(env)
     term.idle()
     term.tick(10.0)

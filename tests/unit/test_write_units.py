@@ -59,7 +59,7 @@ def units_of(rows: pa.RecordBatch, sizes: Sequence[int], bytes_max: int) -> list
     chunker, units = RowChunker(bytes_max), []
     for start, stop in cut(rows.num_rows, sizes):
         units += chunker.add(rows.slice(start, stop - start), np.arange(start, stop))
-    rest = chunker.rest()
+    rest = chunker.flush()
     return [*units, rest] if rest else units
 
 

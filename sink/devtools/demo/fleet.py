@@ -1,7 +1,7 @@
 """The demo's cluster: ZooKeeper, Kafka, a topic of order events, workers and the table, in one directory; the table may
 be on an S3 server.
 
-All processes are children of this one and end with it, unless `keep` is called. Raises `Unavailable`.
+All processes are children of this one and end with it, unless `detach` is called. Raises `Unavailable`.
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ class DemoCluster:
         with ThreadPoolExecutor(len(self.workers) or 1) as pool:
             list(pool.map(lambda worker: worker.stop(STOP_SECONDS), self.workers.values()))
 
-    def keep(self) -> str:
+    def detach(self) -> str:
         """Lets servers and workers live on. Returns the command that ends them."""
-        tag = CHILDREN.keep()
+        tag = CHILDREN.detach()
         return f"{sys.executable} -m sink.clients.process_watchdog {tag} < /dev/null"
 
     def end(self) -> None:
@@ -106,7 +106,7 @@ class DemoCluster:
             self._client.close()
         CHILDREN.end()
 
-    def tidy(self) -> None:
+    def delete_server_data(self) -> None:
         """Removes the servers' data. The logs stay, and so does a table in the directory."""
         for server in (self.zookeeper, self.kafka, *self.table.servers):
             shutil.rmtree(server.directory, ignore_errors=True)

@@ -36,7 +36,7 @@ LATE_WORKER = "worker-4"
 TRANSACTIONS = 6
 """The least number of transactions, so that the coordinator can be killed during one."""
 STILL_SECONDS = 300.0
-LOOK_SECONDS = 0.05
+POLL_SECONDS = 0.05
 KILL_AFTER = 0.2
 """The share of the records that land before the coordinator is killed."""
 
@@ -84,18 +84,18 @@ def run(
             screen.say("everything has landed: auditing the table against the topic")
             report = audit(table.base_path, NAME, TopicAccess(cluster.kafka.address), storage=table.access)
         proven = report.held and report.rows == records
-        _tell(screen, progress, report, records)
-        _tell_table(screen, cluster, keep)
+        _print_result(screen, progress, report, records)
+        _print_query(screen, cluster, keep)
         if keep:
-            _tell_kept(screen, cluster)
+            _print_next_commands(screen, cluster)
         else:
             cluster.stop_workers()
             cluster.end()
-            cluster.tidy()
+            cluster.delete_server_data()
         return 0 if proven else 1
     except KeyboardInterrupt:
         cluster.end()
-        cluster.tidy()
+        cluster.delete_server_data()
         if directory is None:
             shutil.rmtree(cluster.directory, ignore_errors=True)
         raise
@@ -128,7 +128,7 @@ def _play(cluster: DemoCluster, screen: Screen, records: int, feed_seconds: floa
     progress = DemoProgress()
     try:
         while not _step(cluster, screen, feed, progress, records):
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
     finally:
         feed.stop()
     return progress
@@ -206,7 +206,7 @@ def _addresses(cluster: DemoCluster) -> list[tuple[str, str]]:
     return servers + [(server.name, server.address) for server in cluster.table.servers]
 
 
-def _tell(screen: Screen, progress: DemoProgress, report: Report, records: int) -> None:
+def _print_result(screen: Screen, progress: DemoProgress, report: Report, records: int) -> None:
     screen.console.print()
     report.render(screen.console)
     if report.held and report.rows != records:
@@ -222,7 +222,7 @@ def _tell(screen: Screen, progress: DemoProgress, report: Report, records: int) 
     screen.console.print(takeover, soft_wrap=True)
 
 
-def _tell_table(screen: Screen, cluster: DemoCluster, keep: bool) -> None:
+def _print_query(screen: Screen, cluster: DemoCluster, keep: bool) -> None:
     """Prints a query of the table. Runs it now if the table ends with its server."""
     table, is_temporary = cluster.table, bool(cluster.table.servers) and not keep
     locations = f"\nThe table {'was' if is_temporary else 'is'} in {table.base_path}, logs are in {cluster.logs}. "
@@ -235,7 +235,7 @@ def _tell_table(screen: Screen, cluster: DemoCluster, keep: bool) -> None:
         screen.console.print("It ends with the demo's S3 server, which keeps it in memory; --keep leaves both running.")
 
 
-def _tell_kept(screen: Screen, cluster: DemoCluster) -> None:
+def _print_next_commands(screen: Screen, cluster: DemoCluster) -> None:
     config = next(reversed(cluster.workers.values())).config  # any worker: there is no late worker if none was killed
     # Print the path of `sink`, which `make demo` leaves out of PATH. Unset variables that would lead to a real sink.
     unset_options = "".join(f"-u {name} " for name in sorted(os.environ) if overrides_a_setting(name))
@@ -246,6 +246,6 @@ def _tell_kept(screen: Screen, cluster: DemoCluster) -> None:
         f"  look:  {sink_command} status --config {config} --watch",
         f"  page:  {' or '.join(cluster.living_pages())}",
         f"  check: {sink_command} audit --config {config}",
-        f"  stop:  {cluster.keep()}",
+        f"  stop:  {cluster.detach()}",
     ):
         screen.console.print(line, soft_wrap=True, markup=False)
